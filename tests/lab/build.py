@@ -1,0 +1,269 @@
+"""Builds what the lab boots: a kernel, OpenZFS modules, a guest root, an S3 server, prepared servers.
+
+Each step makes one product in the cache, keyed by the step's own inputs and the keys of the
+products it uses. A product appears under its name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import host, recipe
+from .cache import Cache, digest
+
+INSIDE = Path(__file__).parent / "inside"
+
+
+@dataclass(frozen=True)
+class Product:
+    """One thing that is built: its name, what its key depends on, how it is made."""
+
+    name: str
+    inputs: tuple[str, ...]
+    needs: tuple[str, ...]
+    make: Callable[[Builder, Path], None]
+
+
+@dataclass
+class Builder:
+    """Builds products in order and remembers where they are."""
+
+    cache: Cache
+    paths: dict[str, Path] = field(default_factory=dict)
+    log: Path = Path(os.devnull)
+
+    def run(self, argv: Sequence[str], cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+        """Run one command of a step, its output into the step's log."""
+        with self.log.open("a") as out:
+            out.write(f"+ {argv[0]} … {argv[-1]}\n")
+            out.flush()
+            status = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=env).returncode
+        if status != 0:
+            raise host.LabError(f"command failed with exit status {status}: {argv[0]} …{argv[-1][-200:]}")
+
+    def chroot(self, root: Path, script: str, binds: Sequence[host.Bind] = ()) -> None:
+        """Run a shell script inside a root tree."""
+        self.run(host.in_root(root, ["sh", "-ec", script], binds))
+
+    def key(self, product: Product) -> str:
+        """Return the product's key: its inputs and the keys of what it needs."""
+        return digest(product.name, *product.inputs, *(self.key(_named(n)) for n in product.needs))
+
+    def build(self, product: Product) -> Path:
+        """Make the product unless it is there; return its folder."""
+        key = self.key(product)
+        path = self.cache.product(product.name, key)
+        self.paths[product.name] = path
+        if path.exists():
+            return path
+        self.log = self.cache.log(product.name)
+        self.log.write_text("")
+        started = time.monotonic()
+        print(f"  {product.name:<14} …", end="", flush=True, file=sys.stderr)
+        part = path.with_name(path.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        try:
+            product.make(self, part)
+        except Exception as error:
+            print(f" failed after {time.monotonic() - started:.0f} s", file=sys.stderr)
+            tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
+            raise host.LabError(f"step {product.name}: {error}\n{tail}\nlog: {self.log}") from error
+        part.rename(path)
+        self.cache.forget_older(product.name, key)
+        print(f"\r  {product.name:<14} {time.monotonic() - started:6.1f} s", file=sys.stderr)
+        return path
+
+
+def _debootstrap(b: Builder, out: Path) -> None:
+    if shutil.which("debootstrap") is None:
+        b.run(["apt-get", "-q", "update"])
+        b.run(["apt-get", "-q", "-y", "install", "debootstrap"])
+    private = ["unshare", "--mount", "--propagation", "private"]
+    b.run([*private, "debootstrap", "--variant=minbase", "--components=main,contrib", recipe.SUITE, str(out), host.mirror()])
+    (out / "etc/apt/apt.conf.d/90lab").write_text(
+        'APT::Install-Recommends "false";\nAcquire::Languages "none";\nAcquire::Retries "3";\nDpkg::Use-Pty "false";\n'
+        'Dpkg::Options { "--force-unsafe-io"; };\n' + host.apt_proxy_lines()
+    )
+    (out / "usr/sbin/policy-rc.d").write_text("#!/bin/sh\nexit 101\n")
+    (out / "usr/sbin/policy-rc.d").chmod(0o755)
+    shutil.copy("/etc/resolv.conf", out / "etc/resolv.conf")
+    shutil.copy("/etc/hosts", out / "etc/hosts")
+
+
+def _copy_tree(b: Builder, source: Path, target: Path) -> None:
+    b.run(["cp", "-a", "--reflink=auto", f"{source}/.", str(target)])
+
+
+def _toolroot(b: Builder, out: Path) -> None:
+    _copy_tree(b, b.paths["base"], out)
+    b.chroot(out, "apt-get -q update; apt-get -q -y install " + " ".join(recipe.BUILD_PACKAGES) + "; apt-get clean")
+    b.chroot(out, "cd /usr/src; tar xf linux-source-*.tar.xz; rm linux-source-*.tar.xz; mv linux-source-* linux")
+
+
+def _kernel(b: Builder, out: Path) -> None:
+    enable = " ".join(f"-e {o}" for o in recipe.KERNEL_OPTIONS)
+    disable = " ".join(f"-d {o}" for o in recipe.KERNEL_WITHOUT)
+    jobs = (os.cpu_count() or 2) + 1
+    script = (
+        f"cp -a /usr/src/linux /out/src; cd /out/src; sed -i '{recipe.KERNEL_EDITS[0]}' {recipe.KERNEL_EDITS[1]}; "
+        f"make -s ARCH=um defconfig; scripts/config {enable} {disable} --set-val KERNEL_STACK_ORDER {recipe.KERNEL_STACK_ORDER}; "
+        f"make -s ARCH=um olddefconfig; make ARCH=um -j{jobs} linux modules; cp linux .config /out/"
+    )
+    b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
+
+
+def _zfs(b: Builder, out: Path) -> None:
+    jobs = (os.cpu_count() or 2) + 1
+    script = (
+        "cd /build; apt-get -q download zfs-dkms; dpkg -x zfs-dkms_*.deb .; rm *.deb; cd usr/src/zfs-*; "
+        "ARCH=um ./configure --with-config=kernel --with-linux=/src --with-linux-obj=/src ARCH=um; "
+        f"make ARCH=um -j{jobs}; strip -g module/spl.ko module/zfs.ko; cp module/spl.ko module/zfs.ko META /out/"
+    )
+    build = out / "build"
+    build.mkdir()
+    binds = [host.Bind(out, "/out"), host.Bind(build, "/build"), host.Bind(b.paths["kernel"] / "src", "/src")]
+    b.chroot(b.paths["toolroot"], script, binds)
+    shutil.rmtree(build)
+
+
+def _mysql(b: Builder, out: Path) -> None:
+    apt = out / "apt"
+    for folder in ("lists/partial", "archives/partial", "parts"):
+        (apt / folder).mkdir(parents=True)
+    (apt / "status").write_text("")
+    (apt / "sources.list").write_text(
+        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {recipe.MYSQL_SUITE} main\n"
+    )
+    # A mirror may be a frozen copy of the development suite: its date then lies back, its signature still counts.
+    options = (
+        "-q -y -o Acquire::Check-Valid-Until=false -o Dir::Etc::SourceList=/out/apt/sources.list -o Dir::Etc::SourceParts=/out/apt/parts "
+        "-o Dir::State::Lists=/out/apt/lists -o Dir::Cache::Archives=/out/apt/archives -o Dir::State::Status=/out/apt/status"
+    )
+    script = (
+        f"apt-get {options} update; apt-get {options} --download-only install {' '.join(recipe.MYSQL_PACKAGES)}; "
+        "for deb in /out/apt/archives/*.deb; do dpkg-deb --fsys-tarfile $deb | tar x -C /out; done; rm -rf /out/apt"
+    )
+    b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
+    loader = "/opt/mysql/usr/lib64/ld-linux-x86-64.so.2 --library-path /opt/mysql/usr/lib/x86_64-linux-gnu"
+    home = "--basedir=/opt/mysql/usr --lc-messages-dir=/opt/mysql/usr/share/mysql --plugin-dir=/opt/mysql/usr/lib/mysql/plugin"
+    wrappers = out / "bin-lab"
+    wrappers.mkdir()
+    for name, path, extra in (
+        ("mysqld", "usr/sbin/mysqld", home),
+        ("mysql", "usr/bin/mysql", ""),
+        ("mysqladmin", "usr/bin/mysqladmin", ""),
+        ("mysqlbinlog", "usr/bin/mysqlbinlog", ""),
+        ("mysqldump", "usr/bin/mysqldump", ""),
+    ):
+        file = wrappers / name
+        file.write_text(f'#!/bin/sh\nexec {loader} /opt/mysql/{path} "$@" {extra}\n')
+        file.chmod(0o755)
+
+
+def _guest(b: Builder, out: Path) -> None:
+    _copy_tree(b, b.paths["base"], out)
+    b.chroot(out, "apt-get -q update; apt-get -q -y install " + " ".join(recipe.GUEST_PACKAGES) + "; apt-get clean; rm -rf /var/lib/mysql/*")
+    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
+    binds = [host.Bind(certificates.parent, "/etc/ssl/certs")] if certificates.exists() else []
+    b.chroot(out, "python3 -m venv /opt/venv; /opt/venv/bin/pip install -q " + " ".join(f"'{p}'" for p in recipe.PYTHON_PACKAGES), binds)
+    b.chroot(out, "echo /checkout > $(echo /opt/venv/lib/python3*/site-packages)/zsnapdb-checkout.pth; mkdir -p /checkout /out /opt/mysql /opt/s3 /var/lib/mysql-files; chown mysql:mysql /var/lib/mysql-files; chmod 750 /var/lib/mysql-files")
+    command = out / "usr/local/bin/zsnapdb"
+    command.write_text('#!/bin/sh\nexec /opt/venv/bin/python -m zsnapdb "$@"\n')
+    command.chmod(0o755)
+    _copy_tree(b, b.paths["mysql"], out / "opt/mysql")
+    (out / "opt/mysql/bin-lab").rename(out / "opt/mysql/bin")
+    modules = out / "lib/modules/lab"
+    modules.mkdir(parents=True)
+    for name in ("spl.ko", "zfs.ko"):
+        shutil.copy(b.paths["zfs"] / name, modules / name)
+    for name in os.listdir(b.paths["s3"]):
+        shutil.copy(b.paths["s3"] / name, out / "opt/s3" / name)
+    shutil.copy(INSIDE / "lab-init", out / "usr/sbin/lab-init")
+    (out / "usr/sbin/lab-init").chmod(0o755)
+    shutil.rmtree(out / "var/lib/apt/lists", ignore_errors=True)
+
+
+def _s3(b: Builder, out: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        (out / "which").write_text("moto\n")
+        return
+    work = out / "go"
+    env = {**os.environ, "GOPATH": str(work), "GOCACHE": str(work / "cache"), "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
+    try:
+        b.run([go, "install", recipe.VERSITYGW], env=env)
+        shutil.move(work / "bin/versitygw", out / "versitygw")
+        (out / "which").write_text("versitygw\n")
+    except host.LabError:
+        # Not every machine's Go can fetch it; moto's server is in the guest root anyway.
+        (out / "which").write_text("moto\n")
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _image(flavour: str) -> Callable[[Builder, Path], None]:
+    def make(b: Builder, out: Path) -> None:
+        from .guest import Guest, Lab
+
+        lab = Lab(kernel=b.paths["kernel"] / "linux", base=b.paths["base"], root=b.paths["guest"], images={}, cache=b.cache)
+        with Guest.boot(lab, flavour="none", blank_pool=True, log=b.log) as guest:
+            status = guest.run(["/checkout/tests/lab/inside/prepare", flavour], timeout=300)
+            with b.log.open("a") as log:
+                log.write(status.stdout + status.stderr)
+            if status.code != 0:
+                raise host.LabError(f"preparing {flavour} ended with exit status {status.code}")
+            guest.power_off()
+            for disk in (guest.pool, guest.bucket):
+                shutil.move(disk, out / disk.name)
+
+    return make
+
+
+def _text(name: str) -> str:
+    return (INSIDE / name).read_text()
+
+
+def products() -> list[Product]:
+    """Return all products, each after what it needs."""
+    return [
+        Product("base", (recipe.SUITE, "2"), (), _debootstrap),
+        Product("toolroot", tuple(recipe.BUILD_PACKAGES), ("base",), _toolroot),
+        Product("kernel", (*recipe.KERNEL_OPTIONS, "without", *recipe.KERNEL_WITHOUT, *recipe.KERNEL_EDITS, recipe.KERNEL_STACK_ORDER), ("toolroot",), _kernel),
+        Product("zfs", ("1",), ("kernel",), _zfs),
+        Product("mysql", (recipe.MYSQL_SUITE, *recipe.MYSQL_PACKAGES), ("toolroot",), _mysql),
+        Product("s3", (recipe.VERSITYGW,), (), _s3),
+        Product(
+            "guest",
+            (*recipe.GUEST_PACKAGES, *recipe.PYTHON_PACKAGES, _text("lab-init"), "1"),
+            ("base", "zfs", "mysql", "s3"),
+            _guest,
+        ),
+        *(
+            Product(f"image-{flavour}", tuple(map(_text, ("prepare", "server", "accounts.sql", f"{flavour}.cnf"))), ("guest",), _image(flavour))
+            for flavour in ("mysql", "mariadb")
+        ),
+    ]
+
+
+def _named(name: str) -> Product:
+    return next(p for p in products() if p.name == name)
+
+
+def build(cache: Cache) -> dict[str, Path]:
+    """Build what is missing; return the folder of each product. A second call is instant."""
+    builder = Builder(cache)
+    todo = products()
+    if not all(cache.product(p.name, builder.key(p)).exists() for p in todo):
+        host.require()
+        with cache.lock():
+            print(f"building the lab in {cache.top}", file=sys.stderr)
+            for product in todo:
+                builder.build(product)
+    return {p.name: cache.product(p.name, builder.key(p)) for p in todo}

@@ -1,0 +1,382 @@
+"""Guests: boot one, run commands in it, cut its power, boot it again on the same disks, leave nothing behind."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from .cache import Cache
+from .host import Bind, LabError, in_root
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+POOL_BYTES = 12 << 30
+BUCKET_BYTES = 24 << 30
+MAPPINGS = 1 << 20
+FLAVOURS = ("mysql", "mariadb", "none")
+
+Sink = Callable[[int, bytes], None]
+
+
+@dataclass(frozen=True)
+class Lab:
+    """Where the built products are."""
+
+    kernel: Path
+    base: Path
+    root: Path
+    images: Mapping[str, Path]
+    cache: Cache
+
+    @classmethod
+    def ready(cls, cache: Cache | None = None) -> Lab:
+        """Build what is missing and return the lab."""
+        from .build import build
+
+        cache = cache or Cache.default()
+        paths = build(cache)
+        images = {name: paths[f"image-{name}"] for name in ("mysql", "mariadb")}
+        return cls(kernel=paths["kernel"] / "linux", base=paths["base"], root=paths["guest"], images=images, cache=cache)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command in the guest left: its exit status (128 + signal if killed) and its output."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    def check(self) -> Outcome:
+        """Return self, or raise LabError with both outputs if the command failed."""
+        if self.code != 0:
+            raise LabError(f"command in the guest ended with exit status {self.code}\n{self.stdout[-4000:]}\n{self.stderr[-4000:]}")
+        return self
+
+
+@dataclass
+class Running:
+    """A command that runs in the guest."""
+
+    guest: Guest
+    id: int
+    sink: Sink | None
+    collected: dict[int, bytearray] = field(default_factory=lambda: {1: bytearray(), 2: bytearray()})
+    done: threading.Event = field(default_factory=threading.Event)
+    code: int | None = None
+
+    def receive(self, descriptor: int, data: bytes) -> None:
+        if self.sink is not None:
+            self.sink(descriptor, data)
+        else:
+            self.collected[descriptor] += data
+
+    def write(self, data: bytes) -> None:
+        """Give the command input."""
+        for start in range(0, len(data), 2048):
+            self.guest.send(op="stdin", id=self.id, data=base64.b64encode(data[start : start + 2048]).decode())
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the command's process group."""
+        self.guest.send(op="signal", id=self.id, signal=number)
+
+    def wait(self, timeout: float | None = None) -> Outcome:
+        """Return the outcome; LabError after `timeout` seconds (the command is then killed) or if the guest is gone."""
+        if not self.done.wait(timeout):
+            self.signal(signal.SIGKILL)
+            self.done.wait(10)
+            raise LabError(f"no end of the command within {timeout:.0f} s\n" + self.output(1)[-4000:] + self.output(2)[-4000:])
+        if self.code is None:
+            raise LabError("the guest went away while the command ran\n" + self.guest.console_tail())
+        return Outcome(self.code, self.output(1), self.output(2))
+
+    def output(self, descriptor: int) -> str:
+        """Return what has been collected of one output so far."""
+        return self.collected[descriptor].decode(errors="replace")
+
+
+class Guest:
+    """One guest: its folder (disks, console log, /out) and, while it is on, its process."""
+
+    def __init__(self, lab: Lab, flavour: str, folder: Path, folder_lock: int, memory_mib: int) -> None:
+        self.lab = lab
+        self.flavour = flavour
+        self.folder = folder
+        self.memory_mib = memory_mib
+        self._folder_lock = folder_lock
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._commands: dict[int, Running] = {}
+        self._numbers = itertools.count(1)
+        self._ready = threading.Event()
+        self._sending = threading.Lock()
+        self.boot_seconds = 0.0
+
+    @classmethod
+    def boot(cls, lab: Lab, flavour: str, *, memory_mib: int = 3072, blank_pool: bool = False, log: Path | None = None) -> Guest:
+        """Return a fresh guest that accepts commands; its server (if any) accepts queries.
+
+        `flavour` is mysql, mariadb or none. Raises LabError with the console's last lines if it does not come up.
+        """
+        if flavour not in FLAVOURS:
+            raise LabError(f"unknown flavour {flavour!r}; one of {', '.join(FLAVOURS)}")
+        lab.cache.runs.mkdir(parents=True, exist_ok=True)
+        sweep(lab.cache.runs)
+        folder = Path(tempfile.mkdtemp(prefix=f"{flavour}-", dir=lab.cache.runs))
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        guest = cls(lab, flavour, folder, lock, memory_mib)
+        try:
+            (folder / "out").mkdir()
+            guest._make_disks(blank_pool)
+            guest.start(blank_pool=blank_pool)
+        except BaseException:
+            if log is not None and guest.console.exists():
+                log.write_text(log.read_text() + guest.console.read_text(errors="replace"))
+            guest.close()
+            raise
+        return guest
+
+    def _make_disks(self, blank: bool) -> None:
+        if blank:
+            for path, size in ((self.pool, POOL_BYTES), (self.bucket, BUCKET_BYTES)):
+                with path.open("wb") as file:
+                    file.truncate(size)
+            return
+        name = self.flavour if self.flavour != "none" else "mariadb"
+        for path in (self.pool, self.bucket):
+            subprocess.run(["cp", "--sparse=always", str(self.lab.images[name] / path.name), str(path)], check=True)
+
+    @property
+    def pool(self) -> Path:
+        """The file behind the guest's pool."""
+        return self.folder / "pool.img"
+
+    @property
+    def bucket(self) -> Path:
+        """The file behind the disk of the guest's S3 server."""
+        return self.folder / "bucket.img"
+
+    @property
+    def out(self) -> Path:
+        """What the guest sees as /out."""
+        return self.folder / "out"
+
+    @property
+    def console(self) -> Path:
+        """The log of the guest's kernel and boot script."""
+        return self.folder / "console.log"
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the guest's process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def console_tail(self) -> str:
+        """Return the console's last lines."""
+        return "\n".join(self.console.read_text(errors="replace").splitlines()[-25:]) if self.console.exists() else ""
+
+    def start(self, *, blank_pool: bool = False, timeout: float = 180.0) -> None:
+        """Boot on the guest's disks as they are and wait until it accepts commands."""
+        ours, theirs = socket.socketpair()
+        descriptor = theirs.fileno()
+        words = [
+            f"mem={self.memory_mib}M",
+            f"root=/dev/root rootfstype=hostfs rootflags={self.lab.root} ro init=/usr/sbin/lab-init quiet",
+            f"ubdb={self.pool} ubdc={self.bucket}",
+            f"uml_dir={self.folder / 'uml'} umid=guest panic=-1 con=null ssl=null",
+            f"con0=null,fd:1 ssl0=fd:{descriptor},fd:{descriptor}",
+            f"lab.checkout={CHECKOUT} lab.out={self.out} lab.flavour={self.flavour} lab.pool={'none' if blank_pool else 'tank'}",
+        ]
+        # The kernel is linked against the libc of the tree it was built in, so it runs chrooted there.
+        binds = [Bind(path, str(path)) for path in (self.lab.cache.top, CHECKOUT)]
+        argv = in_root(self.lab.base, [str(self.lab.kernel), *" ".join(words).split()], binds, own_processes=True)
+        _allow_many_mappings()
+        started = time.monotonic()
+        self._ready.clear()
+        with self.console.open("ab") as console:
+            self._process = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                pass_fds=[descriptor],
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+        theirs.close()
+        self._socket = ours
+        threading.Thread(target=self._listen, args=(ours,), daemon=True).start()
+        deadline = started + timeout
+        while not self._ready.wait(0.05):
+            if not self.is_on or time.monotonic() > deadline:
+                state = "it ended" if not self.is_on else f"not ready after {timeout:.0f} s"
+                self.power_cut()
+                raise LabError(f"the guest did not boot: {state}\n{self.console_tail()}")
+        self.boot_seconds = time.monotonic() - started
+
+    def send(self, **message: object) -> None:
+        """Send one message to the guest's agent."""
+        if self._socket is None:
+            raise LabError("the guest is off")
+        with self._sending, contextlib.suppress(BrokenPipeError):
+            self._socket.sendall((json.dumps(message) + "\n").encode())
+
+    def _listen(self, line: socket.socket) -> None:
+        pending = b""
+        while True:
+            try:
+                data = line.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                break
+            *lines, pending = (pending + data).split(b"\n")
+            for text in lines:
+                self._handle(json.loads(text))
+        for command in list(self._commands.values()):
+            command.done.set()
+
+    def _handle(self, message: dict[str, object]) -> None:
+        if message["op"] == "ready":
+            self._ready.set()
+            return
+        command = self._commands.get(int(str(message["id"])))
+        if command is None:
+            return
+        if message["op"] == "out":
+            command.receive(int(str(message["fd"])), base64.b64decode(str(message["data"])))
+        elif message["op"] == "exit":
+            command.code = int(str(message["code"]))
+            del self._commands[command.id]
+            command.done.set()
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/root",
+        sink: Sink | None = None,
+        terminal: tuple[int, int] | None = None,
+        keep_stdin: bool = False,
+    ) -> Running:
+        """Start a command as root in the guest. Output goes to `sink(descriptor, bytes)`, or is collected."""
+        command = Running(self, next(self._numbers), sink)
+        self._commands[command.id] = command
+        self.send(op="run", id=command.id, argv=list(argv), env=dict(env or {}), cwd=cwd, pty=terminal)
+        if not keep_stdin and terminal is None:
+            self.send(op="eof", id=command.id)
+        return command
+
+    def run(self, argv: Sequence[str], *, timeout: float = 120.0, env: Mapping[str, str] | None = None, cwd: str = "/root", sink: Sink | None = None) -> Outcome:
+        """Run a command to its end."""
+        return self.spawn(argv, env=env, cwd=cwd, sink=sink).wait(timeout)
+
+    def power_cut(self) -> None:
+        """End the guest as a power cut does: nothing is flushed; the disks keep what the guest had written to them."""
+        process = self._process
+        if process is not None:
+            if process.poll() is None:
+                # The unshare process dies, the kernel kills its child, which is process 1 of a
+                # PID namespace, and with it every process of the guest.
+                process.kill()
+            process.wait()
+            _wait_unused(self.pool)
+        self._process = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def power_off(self, timeout: float = 60.0) -> None:
+        """Shut the guest down cleanly (server, pool, disks) and leave its disks."""
+        if self.is_on:
+            self.spawn(["/checkout/tests/lab/inside/halt"])
+            assert self._process is not None
+            try:
+                self._process.wait(timeout)
+            except subprocess.TimeoutExpired as error:
+                raise LabError(f"the guest did not power off within {timeout:.0f} s\n{self.console_tail()}") from error
+        self.power_cut()
+
+    def close(self) -> None:
+        """End the guest and remove its folder."""
+        self.power_cut()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            os.close(self._folder_lock)
+
+    def __enter__(self) -> Guest:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _die_with_parent() -> None:
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+def _allow_many_mappings() -> None:
+    """A guest maps its memory page by page; the usual limit of 65530 mappings ends a large process in it."""
+    limit = Path("/proc/sys/vm/max_map_count")
+    if int(limit.read_text()) < MAPPINGS:
+        limit.write_text(str(MAPPINGS))
+
+
+def _wait_unused(path: Path, seconds: float = 20.0) -> None:
+    """Wait until no process of a killed guest has the file open: the kernel buries them after the kill returns."""
+    if not path.exists():
+        return
+    wanted = path.stat()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and any(_holds(pid, (wanted.st_dev, wanted.st_ino)) for pid in _pids()):
+        time.sleep(0.02)
+
+
+def _pids() -> Iterator[str]:
+    return (name for name in os.listdir("/proc") if name.isdigit())
+
+
+def _holds(pid: str, wanted: tuple[int, int]) -> bool:
+    try:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                status = os.stat(f"/proc/{pid}/fd/{name}")
+                if (status.st_dev, status.st_ino) == wanted:
+                    return True
+    except OSError:
+        return False
+    return False
+
+
+def sweep(runs: Path) -> None:
+    """Remove folders of guests whose owner was killed before it could."""
+    for folder in runs.iterdir():
+        try:
+            descriptor = os.open(folder / "lock", os.O_RDWR)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(descriptor)

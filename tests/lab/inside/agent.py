@@ -1,0 +1,164 @@
+"""Runs commands in the guest for the host: JSON lines over the serial line /dev/ttyS0.
+
+host -> guest  {"op": "run", "id", "argv", "env", "cwd", "pty": [rows, columns] | null}
+               {"op": "stdin", "id", "data": base64}   {"op": "eof", "id"}   {"op": "signal", "id", "signal"}
+guest -> host  {"op": "ready"}   {"op": "out", "id", "fd": 1 | 2, "data": base64}   {"op": "exit", "id", "code"}
+"""
+
+import base64
+import fcntl
+import json
+import os
+import pty
+import selectors
+import signal
+import struct
+import subprocess
+import termios
+import tty
+
+LINE = "/dev/ttyS0"
+PIECE = 16384
+
+
+class Command:
+    """A running command and the descriptors it talks through."""
+
+    def __init__(self, message):
+        self.id = message["id"]
+        env = {**os.environ, **message.get("env", {})}
+        options = dict(env=env, cwd=message.get("cwd") or "/root", start_new_session=True)
+        self.streams = {}
+        if message.get("pty"):
+            master, slave = pty.openpty()
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *message["pty"], 0, 0))
+            attach = lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            self.process = subprocess.Popen(message["argv"], stdin=slave, stdout=slave, stderr=slave, preexec_fn=attach, **options)
+            os.close(slave)
+            self.streams[master] = 1
+            self.stdin = master
+        else:
+            pipe = subprocess.PIPE
+            self.process = subprocess.Popen(message["argv"], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, **options)
+            self.streams[self.process.stdout.fileno()] = 1
+            self.streams[self.process.stderr.fileno()] = 2
+            self.stdin = self.process.stdin.fileno()
+
+
+class Agent:
+    def __init__(self):
+        self.line = os.open(LINE, os.O_RDWR | os.O_NOCTTY)
+        tty.setraw(self.line)
+        self.selector = selectors.DefaultSelector()
+        self.selector.register(self.line, selectors.EVENT_READ, None)
+        self.commands = {}
+        self.pending = b""
+
+    def send(self, **message):
+        data = (json.dumps(message) + "\n").encode()
+        while data:
+            data = data[os.write(self.line, data) :]
+
+    def handle(self, message):
+        op, number = message["op"], message["id"]
+        command = self.commands.get(number)
+        if op == "run":
+            try:
+                command = Command(message)
+            except OSError as error:
+                text = f"lab: cannot run {message['argv'][0]}: {error.strerror}\n".encode()
+                self.send(op="out", id=number, fd=2, data=base64.b64encode(text).decode())
+                self.send(op="exit", id=number, code=127)
+                return
+            self.commands[number] = command
+            for descriptor in command.streams:
+                self.selector.register(descriptor, selectors.EVENT_READ, command)
+        elif command is None:
+            return
+        elif op == "stdin":
+            try:
+                os.write(command.stdin, base64.b64decode(message["data"]))
+            except BrokenPipeError:
+                pass
+        elif op == "eof" and command.process.stdin:
+            command.process.stdin.close()
+        elif op == "signal":
+            try:
+                os.killpg(command.process.pid, message["signal"])
+            except ProcessLookupError:
+                pass
+
+    def read_line(self):
+        self.pending += os.read(self.line, 65536)
+        *lines, self.pending = self.pending.split(b"\n")
+        for line in lines:
+            if line:
+                self.handle(json.loads(line))
+
+    def read_stream(self, descriptor, command):
+        try:
+            data = os.read(descriptor, PIECE)
+        except OSError:
+            data = b""
+        if data:
+            self.send(op="out", id=command.id, fd=command.streams[descriptor], data=base64.b64encode(data).decode())
+        else:
+            self.selector.unregister(descriptor)
+            del command.streams[descriptor]
+
+    def reap(self):
+        """A command has ended when its process has; output that daemons still hold open is not waited for."""
+        for command in list(self.commands.values()):
+            if command.process.poll() is None:
+                continue
+            for descriptor in list(command.streams):
+                os.set_blocking(descriptor, False)
+                while descriptor in command.streams:
+                    try:
+                        data = os.read(descriptor, PIECE)
+                    except BlockingIOError:
+                        self.selector.unregister(descriptor)
+                        del command.streams[descriptor]
+                        break
+                    except OSError:
+                        data = b""
+                    if data:
+                        self.send(op="out", id=command.id, fd=command.streams[descriptor], data=base64.b64encode(data).decode())
+                    else:
+                        self.selector.unregister(descriptor)
+                        del command.streams[descriptor]
+            code = command.process.returncode
+            self.send(op="exit", id=command.id, code=code if code >= 0 else 128 - code)
+            del self.commands[command.id]
+        # This is process 1: adopt and bury orphans, but leave the commands' own statuses to Popen.
+        for pid in self.zombies():
+            if all(c.process.pid != pid for c in self.commands.values()):
+                os.waitpid(pid, os.WNOHANG)
+
+    def zombies(self):
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return [found.si_pid] if found else []
+
+    def run(self):
+        read_end, write_end = os.pipe()
+        os.set_blocking(read_end, False)
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.selector.register(read_end, selectors.EVENT_READ, "child")
+        self.send(op="ready", id=0)
+        while True:
+            for key, _ in self.selector.select(1.0):
+                if key.data is None:
+                    self.read_line()
+                elif key.data == "child":
+                    os.read(read_end, 4096)
+                elif key.fd in key.data.streams:
+                    self.read_stream(key.fd, key.data)
+            try:
+                self.reap()
+            except ChildProcessError:
+                pass
+
+
+Agent().run()

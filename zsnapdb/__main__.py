@@ -1,0 +1,6 @@
+"""Runs the command line: `python -m zsnapdb`."""
+
+from zsnapdb.cli.app import main
+
+if __name__ == "__main__":
+    main()

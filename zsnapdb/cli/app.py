@@ -1,0 +1,60 @@
+"""The root of the command line, and the one place where an exception becomes an exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import typer
+
+from zsnapdb import __version__
+from zsnapdb.cli import backup, clone, config, inventory, restore
+from zsnapdb.errors import ZsnapdbError
+
+app = typer.Typer(
+    name="zsnapdb",
+    help="Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    add_completion=False,
+)
+app.command("backup")(backup.backup)
+app.command("list")(inventory.list_backups)
+app.command("show")(inventory.show)
+app.command("restore")(restore.restore)
+app.add_typer(clone.app, name="clone")
+app.add_typer(config.app, name="config")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"zsnapdb {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")) -> None:
+    """Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS."""
+
+
+def _terminated(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    """Run the command line and end with its exit code; errors that were foreseen come without a traceback."""
+    # A stop by the service manager unwinds like Ctrl-C: locks are released, half-made things removed.
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        app(standalone_mode=True)
+    except ZsnapdbError as error:
+        if "--json" in sys.argv:
+            from zsnapdb.report import json
+
+            print(json.error(error))
+        print(f"zsnapdb: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("zsnapdb: interrupted", file=sys.stderr)
+        sys.exit(130)

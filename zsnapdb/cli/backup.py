@@ -1,0 +1,25 @@
+"""`zsnapdb backup`."""
+
+from __future__ import annotations
+
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+
+
+def backup(instance: InstanceName = None, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Take a consistent snapshot of an instance and store it as an increment (or a full backup)."""
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import load
+    from zsnapdb.jobs import backup as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import json as as_json
+    from zsnapdb.report import text as as_text
+
+    chosen = Instance.of(load(config), instance)
+    if plan:
+        planned = job.plan_now(chosen)
+        print(as_json.backup_plan(planned) if json else as_text.backup_plan(planned))
+        return
+    progress = ProgressLine()
+    result = job.backup(chosen, progress)
+    progress.end()
+    print(as_json.backup(result) if json else as_text.backup(result))

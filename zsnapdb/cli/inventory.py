@@ -1,0 +1,38 @@
+"""`zsnapdb list` and `zsnapdb show`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance
+
+
+def list_backups(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
+    """List the backups of an instance, oldest first."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import inventory
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import json as as_json
+    from zsnapdb.report import text as as_text
+
+    found = inventory.entries(Instance.of(load(config), instance))
+    print(as_json.entries(found) if json else as_text.entries(found))
+
+
+def show(
+    instance: NamedInstance,
+    backup: Annotated[str, typer.Argument(metavar="[BACKUP]", help="A backup id, or latest.")] = "latest",
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show one backup: position, lock, volumes, and what a restore of it needs."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import inventory
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import json as as_json
+    from zsnapdb.report import text as as_text
+
+    found = inventory.detail(Instance.of(load(config), instance), backup)
+    print(as_json.detail(found) if json else as_text.detail(found))

@@ -1,0 +1,44 @@
+"""Progress on stderr: a line that is rewritten on a terminal, one every few seconds otherwise."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from zsnapdb.model import Progress
+
+_TERMINAL_SECONDS = 0.1
+_LOG_SECONDS = 5.0
+
+
+class ProgressLine:
+    """Shows where each step is, with rate and what is left."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._step = ""
+        self._started = 0.0
+        self._shown = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Show the progress if it is time to."""
+        now = time.monotonic()
+        if progress.step != self._step:
+            self.end()
+            self._step, self._started, self._shown = progress.step, now, now
+        if now - self._shown < (_TERMINAL_SECONDS if self._terminal else _LOG_SECONDS):
+            return
+        self._shown = now
+        rate = progress.done / max(now - self._started, 0.001)
+        text = f"{progress.step}: {progress.done / 2**20:.0f} MiB"
+        if progress.total > progress.done:
+            left = (progress.total - progress.done) / max(rate, 1.0)
+            text += f" of {progress.total / 2**20:.0f} MiB, {left:.0f} s left"
+        text += f", {rate / 2**20:.0f} MiB/s"
+        print(f"\r\033[K{text}" if self._terminal else text, end="" if self._terminal else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Clear the line of a terminal."""
+        if self._terminal and self._step:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+        self._step = ""

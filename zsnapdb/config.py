@@ -1,0 +1,233 @@
+"""zsnapdb.toml -> typed settings. Unknown keys are refused, with the nearest known one as a hint."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+
+from zsnapdb.errors import ConfigError
+
+DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
+
+_SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", value.strip())
+        if match is None or match.group(2).upper() not in _SIZES:
+            raise ValueError('a size is a number with B, KiB, MiB or GiB, as in "32MiB"')
+        return int(match.group(1)) * _SIZES[match.group(2).upper()]
+    return value
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
+        if match is None:
+            raise ValueError('a duration is a number with ms, s, m, h or d, as in "5s"')
+        return float(match.group(1)) * _TIMES[match.group(2)]
+    return value
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+Seconds = Annotated[float, BeforeValidator(_duration)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LockSettings(_Section):
+    """How the server is held still for the snapshot."""
+
+    strategy: Literal["auto", "instance", "stage", "ftwrl"] = "auto"
+    deadline: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
+
+
+class ServerSettings(_Section):
+    """How a server of this instance's version is started for restores and clones."""
+
+    binary: Path | None = None
+    user: str = "mysql"
+    options: tuple[str, ...] = ()
+    start_timeout: Annotated[Seconds, Field(gt=0)] = 120.0
+
+
+class InstanceSettings(_Section):
+    """A configured server: how to reach it, which datasets it lives on, where its backups go."""
+
+    socket: Path | None = None
+    host: str | None = None
+    port: Annotated[int, Field(gt=0, lt=65536)] = 3306
+    user: str = "zsnapdb"
+    password_file: Path | None = None
+    password_env: str | None = None
+    volumes: dict[str, str]
+    repository: str
+    lock: LockSettings = LockSettings()
+    server: ServerSettings = ServerSettings()
+
+    @model_validator(mode="after")
+    def _one_way_to_reach(self) -> InstanceSettings:
+        if (self.socket is None) == (self.host is None):
+            raise ValueError("give exactly one of socket and host")
+        if self.password_file is not None and self.password_env is not None:
+            raise ValueError("give at most one of password_file and password_env")
+        if not self.volumes:
+            raise ValueError("volumes is empty; name at least the dataset of the data directory")
+        if len(set(self.volumes.values())) != len(self.volumes):
+            raise ValueError("a dataset stands under two roles in volumes")
+        return self
+
+    def password(self) -> SecretStr:
+        """Return the account's password (empty if none is configured). ConfigError if its source cannot be read."""
+        if self.password_file is not None:
+            try:
+                return SecretStr(self.password_file.read_text().rstrip("\n"))
+            except OSError as error:
+                raise ConfigError(
+                    f"reading password_file {self.password_file}: {error.strerror}",
+                    hint="the file holds the password alone and must be readable by the user that runs zsnapdb",
+                ) from error
+        if self.password_env is not None:
+            value = os.environ.get(self.password_env)
+            if value is None:
+                raise ConfigError(f"password_env names {self.password_env}, which is not set", hint="set it in the environment of zsnapdb")
+            return SecretStr(value)
+        return SecretStr("")
+
+
+class StreamSettings(_Section):
+    """How a send stream is cut, compressed and moved. Memory is about (concurrency + 2) x chunk_size x 2."""
+
+    chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
+    level: Annotated[int, Field(ge=0, le=19)] = 3
+    concurrency: Annotated[int, Field(ge=1, le=64)] = 3
+
+
+class RepositorySettings(_Section):
+    """Where backups go: s3://bucket/prefix or file:///folder."""
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+    credentials_file: Path | None = None
+    addressing: Literal["auto", "path", "virtual"] = "auto"
+    stream: StreamSettings = StreamSettings()
+
+    @model_validator(mode="after")
+    def _known_scheme(self) -> RepositorySettings:
+        if not re.match(r"^(s3://[^/]+|file:///)", self.url):
+            raise ValueError(f"url {self.url!r} is neither s3://bucket[/prefix] nor file:///folder")
+        return self
+
+
+class CloneSettings(_Section):
+    """Where clones live and which ports they take."""
+
+    dataset: str | None = None
+    mount_root: Path = Path("/var/lib/zsnapdb/clones")
+    first_port: Annotated[int, Field(ge=1024, le=65535)] = 33070
+    last_port: Annotated[int, Field(ge=1024, le=65535)] = 33169
+
+    @model_validator(mode="after")
+    def _port_range(self) -> CloneSettings:
+        if self.last_port < self.first_port:
+            raise ValueError("last_port is below first_port")
+        return self
+
+
+class RestoreSettings(_Section):
+    """Where restored datasets are mounted."""
+
+    mount_root: Path = Path("/var/lib/zsnapdb/restored")
+
+
+class Settings(_Section):
+    """The whole configuration."""
+
+    instance: dict[str, InstanceSettings]
+    repository: dict[str, RepositorySettings]
+    clones: CloneSettings = CloneSettings()
+    restore: RestoreSettings = RestoreSettings()
+
+    @model_validator(mode="after")
+    def _repositories_exist(self) -> Settings:
+        for name, instance in self.instance.items():
+            if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,47}", name):
+                raise ValueError(f"instance name {name!r}: small letters, digits, - and _, at most 48")
+            if instance.repository not in self.repository:
+                raise ValueError(f"instance {name} names repository {instance.repository!r}, which is not configured")
+        return self
+
+    def one_instance(self, name: str | None) -> tuple[str, InstanceSettings]:
+        """Return the named instance, or the only one. ConfigError names what there is."""
+        known = ", ".join(sorted(self.instance))
+        if name is None:
+            if len(self.instance) != 1:
+                raise ConfigError("several instances are configured and none was named", hint=f"name one of: {known}")
+            name = next(iter(self.instance))
+        if name not in self.instance:
+            raise ConfigError(f"instance {name!r} is not configured", hint=f"known: {known}")
+        return name, self.instance[name]
+
+
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+    """Return the keys allowed in the section that holds the last element of `location`."""
+    model: Any = Settings
+    for part in location[:-1]:
+        if isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
+            model = model.model_fields[str(part)].annotation
+        arguments = getattr(model, "__args__", ())
+        if getattr(model, "__origin__", None) is dict and part not in ("instance", "repository"):
+            model = arguments[1]
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+
+
+def _explain(error: ValidationError) -> tuple[str, str]:
+    lines, hints = [], []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"]) or "(file)"
+        if item["type"] == "extra_forbidden":
+            lines.append(f"unknown key {where}")
+            near = difflib.get_close_matches(str(item["loc"][-1]), _known_keys(item["loc"]), n=1)
+            hints.append(f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(_known_keys(item['loc']))}")
+        elif item["type"] == "missing":
+            lines.append(f"missing key {where}")
+        else:
+            lines.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
+    return "; ".join(lines), " ".join(hints)
+
+
+def parse(text: str, name: str) -> Settings:
+    """Return the settings in the TOML text; `name` is what errors call it. ConfigError lists everything wrong."""
+    try:
+        raw = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}", hint="see configs/zsnapdb.example.toml") from error
+    try:
+        return Settings.model_validate(raw)
+    except ValidationError as error:
+        message, hint = _explain(error)
+        raise ConfigError(f"{name}: {message}", hint=hint or "see configs/zsnapdb.example.toml") from error
+
+
+def load(path: Path | None = None) -> Settings:
+    """Return the settings of the file (default: $ZSNAPDB_CONFIG, else /etc/zsnapdb/zsnapdb.toml)."""
+    chosen = path or Path(os.environ.get("ZSNAPDB_CONFIG", str(DEFAULT_PATH)))
+    try:
+        text = chosen.read_text()
+    except OSError as error:
+        raise ConfigError(
+            f"reading the configuration {chosen}: {error.strerror}",
+            hint="copy configs/zsnapdb.example.toml there, or name another file with --config",
+        ) from error
+    return parse(text, str(chosen))

@@ -1,0 +1,149 @@
+"""GTID sets as a small exact algebra, for both families. Pure.
+
+MySQL: a set of UUID[:TAG] with intervals of transaction numbers (refman 8.4, "GTID Format and Storage";
+tags since 8.3). MariaDB: one head (server, sequence) per domain; a position contains all up to its heads
+(MariaDB manual, "Global Transaction ID").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+Interval = tuple[int, int]  # first and last number, both included
+
+_UUID = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+_TAG = re.compile(r"^[a-z_][a-z0-9_]{0,31}$")
+
+
+def _normal(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
+    """Return the intervals sorted, with neighbours and overlaps joined."""
+    joined: list[Interval] = []
+    for first, last in sorted(intervals):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], last))
+        else:
+            joined.append((first, last))
+    return tuple(joined)
+
+
+@dataclass(frozen=True)
+class GtidSet:
+    """A MySQL GTID set. Keys are `uuid` or `uuid:tag`, lower case; values are normal (sorted, disjoint, not adjacent)."""
+
+    intervals: Mapping[str, tuple[Interval, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, Interval]]) -> GtidSet:
+        """Return the set of all numbers in the (source, interval) pairs."""
+        collected: dict[str, list[Interval]] = {}
+        for source, interval in pairs:
+            collected.setdefault(source, []).append(interval)
+        return cls({source: _normal(collected[source]) for source in sorted(collected)})
+
+    @classmethod
+    def parse(cls, text: str) -> GtidSet:
+        """Return the set a server prints, e.g. `UUID:1-5:7,UUID:tag:3`. ValueError says what is malformed."""
+        pairs: list[tuple[str, Interval]] = []
+        for part in text.replace("\n", "").replace(" ", "").lower().split(","):
+            if not part:
+                continue
+            uuid, *rest = part.split(":")
+            if not _UUID.match(uuid) or not rest:
+                raise ValueError(f"not a GTID set: {part!r}")
+            source = uuid
+            for word in rest:
+                if _TAG.match(word):
+                    source = f"{uuid}:{word}"
+                    continue
+                match = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
+                if match is None:
+                    raise ValueError(f"not an interval in a GTID set: {word!r}")
+                first = int(match.group(1))
+                last = int(match.group(2) or first)
+                if first < 1 or last < first:
+                    raise ValueError(f"not an interval in a GTID set: {word!r}")
+                pairs.append((source, (first, last)))
+        return cls.of(pairs)
+
+    def _pairs(self) -> Iterable[tuple[str, Interval]]:
+        return ((source, interval) for source, intervals in self.intervals.items() for interval in intervals)
+
+    def union(self, other: GtidSet) -> GtidSet:
+        """Return what is in either."""
+        return GtidSet.of([*self._pairs(), *other._pairs()])
+
+    def minus(self, other: GtidSet) -> GtidSet:
+        """Return what is in this set and not in the other."""
+        left: list[tuple[str, Interval]] = []
+        for source, (first, last) in self._pairs():
+            start = first
+            for gone_first, gone_last in other.intervals.get(source, ()):
+                if gone_last < start or gone_first > last:
+                    continue
+                if gone_first > start:
+                    left.append((source, (start, gone_first - 1)))
+                start = gone_last + 1
+            if start <= last:
+                left.append((source, (start, last)))
+        return GtidSet.of(left)
+
+    def contains(self, other: GtidSet) -> bool:
+        """Whether every transaction of the other is in this set."""
+        return not other.minus(self).intervals
+
+    def count(self) -> int:
+        """Return the number of transactions."""
+        return sum(last - first + 1 for _, (first, last) in self._pairs())
+
+    def __str__(self) -> str:
+        return ",".join(
+            source + "".join(f":{first}-{last}" if last > first else f":{first}" for first, last in intervals)
+            for source, intervals in self.intervals.items()
+        )
+
+
+@dataclass(frozen=True)
+class GtidPosition:
+    """A MariaDB GTID position: per domain the server and the sequence number reached."""
+
+    heads: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> GtidPosition:
+        """Return the position a server prints, e.g. `0-1-270,5-2-9`. ValueError says what is malformed."""
+        heads: dict[int, tuple[int, int]] = {}
+        for part in text.replace(" ", "").split(","):
+            if not part:
+                continue
+            match = re.fullmatch(r"(\d+)-(\d+)-(\d+)", part)
+            if match is None:
+                raise ValueError(f"not a GTID position: {part!r}")
+            domain, server, sequence = (int(word) for word in match.groups())
+            if domain not in heads or sequence >= heads[domain][1]:
+                heads[domain] = (server, sequence)
+        return cls(dict(sorted(heads.items())))
+
+    def advance(self, domain: int, server: int, sequence: int) -> GtidPosition:
+        """Return the position after one more transaction."""
+        return GtidPosition(dict(sorted({**self.heads, domain: (server, sequence)}.items())))
+
+    def contains(self, other: GtidPosition) -> bool:
+        """Whether every domain of the other is here with at least its sequence number."""
+        return all(domain in self.heads and self.heads[domain][1] >= head[1] for domain, head in other.heads.items())
+
+    def __str__(self) -> str:
+        return ",".join(f"{domain}-{server}-{sequence}" for domain, (server, sequence) in self.heads.items())
+
+
+Gtids = GtidSet | GtidPosition
+
+
+def contains(outer: Gtids, inner: Gtids) -> bool:
+    """Whether `outer` contains `inner`; sets of different families never do."""
+    if isinstance(outer, GtidSet) and isinstance(inner, GtidSet):
+        return outer.contains(inner)
+    if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
+        return outer.contains(inner)
+    return False

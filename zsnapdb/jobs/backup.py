@@ -1,0 +1,190 @@
+"""A backup: probe, preflight, lock, snapshot set, unlock, proof, hold, send, manifest, bookmark, release."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from zsnapdb import __version__
+from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.jobs.common import Instance, Report, exclusive, fresh_backup_id, local_sets, now
+from zsnapdb.jobs.observe import KEPT_PROPERTIES, Observed, observe
+from zsnapdb.jobs.snapshot import Taken, take
+from zsnapdb.model import Progress, Snapshot
+from zsnapdb.planning.chain import BasePlan, choose_base
+from zsnapdb.planning.identity import RECORDED
+from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.open import open_store
+from zsnapdb.stream.upload import upload
+from zsnapdb.zfs import datasets, snapshots, version
+from zsnapdb.zfs.streams import SEND_FLAGS, SendStream, estimate
+
+
+@dataclass(frozen=True)
+class BackupPlan:
+    """What a backup would do: its base and lock, with reasons."""
+
+    observed: Observed
+    base: BasePlan[Manifest]
+
+
+@dataclass(frozen=True)
+class BackupResult:
+    """A backup that is in the repository, and how long its parts took, in seconds."""
+
+    manifest: Manifest
+    snapshot_seconds: float
+    send_seconds: float
+
+
+def plan(instance: Instance, observed: Observed, repository: Repository | None) -> BackupPlan:
+    """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
+    stored = repository.manifests(instance.name) if repository is not None else []
+    return BackupPlan(observed, choose_base(stored, _local_guids(instance), SEND_FLAGS))
+
+
+def plan_now(instance: Instance) -> BackupPlan:
+    """Look at server and repository and return what a backup would do now; changes nothing."""
+    with instance.session() as session:
+        observed = observe(instance, session)
+    try:
+        repository = instance.open_repository()
+    except NotThere:
+        # The first backup makes the repository; a missing bucket is another matter and is asked for again here.
+        open_store(instance.repository)[0].check()
+        repository = None
+    return plan(instance, observed, repository)
+
+
+def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
+    """Return, per role, what an increment could start from: snapshot or bookmark by GUID, snapshots preferred."""
+    found: dict[str, dict[int, str]] = {}
+    for role, dataset in instance.settings.volumes.items():
+        known = snapshots.bookmarks(dataset)
+        known.update({guid: name for guid, name in snapshots.by_guid(dataset).items()})
+        found[role] = known
+    return found
+
+
+def backup(instance: Instance, report: Report) -> BackupResult:
+    """Back the instance up. Afterwards the backup is in the repository, proved, and can be the base of the next one."""
+    with exclusive(instance):
+        return _backup(instance, report)
+
+
+def _backup(instance: Instance, report: Report) -> BackupResult:
+    with instance.session(read_timeout=max(60.0, instance.settings.lock.deadline * 2)) as session:
+        observed = observe(instance, session)
+        repository = instance.open_or_create_repository()
+        sweep_abandoned(instance, repository)
+        chosen = plan(instance, observed, repository).base
+        local = _local_guids(instance)
+        started = time.monotonic()
+        taken = take(instance, observed, session, fresh_backup_id())
+        snapshotted = time.monotonic()
+    try:
+        volumes = tuple(
+            _send(instance, observed, repository, taken, role, snapshot, _base_name(chosen, role, local), report)
+            for role, snapshot in sorted(taken.set.snapshots.items())
+        )
+        manifest = _manifest(instance, observed, repository, taken, volumes)
+    except BaseException:
+        snapshots.destroy_made([s.full_name for s in taken.set.snapshots.values()], taken.set.backup_id)
+        raise
+    repository.commit(manifest)
+    _move_base(taken.set.snapshots.values())
+    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted)
+
+
+def sweep_abandoned(instance: Instance, repository: Repository) -> list[str]:
+    """Remove snapshot sets that an interrupted backup left: ours, held by us, and no backup in the repository.
+
+    Returns their ids. Only with the instance's lock held: a running backup's set looks the same.
+    """
+    stored = set(repository.backup_ids(instance.name))
+    swept = []
+    for role_sets in local_sets(instance):
+        names = [s.full_name for s in role_sets.snapshots.values()]
+        if role_sets.backup_id not in stored and any(snapshots.held(name) for name in names):
+            snapshots.destroy_made(names, role_sets.backup_id)
+            swept.append(role_sets.backup_id)
+    return swept
+
+
+def _base_name(chosen: BasePlan[Manifest], role: str, local: dict[str, dict[int, str]]) -> str | None:
+    volume = chosen.base.volume(role) if chosen.base is not None else None
+    return local[role][volume.guid] if volume is not None else None
+
+
+def _send(
+    instance: Instance, observed: Observed, repository: Repository, taken: Taken, role: str, snapshot: Snapshot, base: str | None, report: Report
+) -> VolumePart:
+    """Send one volume. Afterwards all its chunks are stored, the stream's END was seen and `zfs send` ended well."""
+    total = estimate(snapshot.full_name, base)
+    chunks = repository.chunks(instance.name, taken.set.backup_id, role)
+    settings = instance.upload_settings()
+    with SendStream(snapshot.full_name, base) as stream:
+        try:
+            stored = upload(stream.pipe, chunks, settings, lambda done: report(Progress(f"send {role}", done, total)))
+        except DamagedError:
+            # What `zfs send` says of its own death is the better story.
+            stream.finish()
+            raise
+        stream.finish()
+    wanted_base = datasets.guid(base) if base else 0
+    if (stored.begin.to_guid, stored.begin.from_guid) != (snapshot.guid, wanted_base):
+        raise DamagedError(
+            f"the stream of {snapshot.full_name} leads from GUID {stored.begin.from_guid} to {stored.begin.to_guid}, "
+            f"expected from {wanted_base} to {snapshot.guid}",
+            hint="was the snapshot renamed or replaced during the backup? run it again",
+        )
+    kept = {name: found.value for name, found in datasets.properties(snapshot.dataset, KEPT_PROPERTIES).items() if found.value != datasets.UNSET}
+    return VolumePart(
+        role=role,
+        dataset=snapshot.dataset,
+        snapshot=snapshot.name,
+        guid=snapshot.guid,
+        from_guid=wanted_base or None,
+        send_flags=SEND_FLAGS,
+        features=stored.begin.features,
+        mountpoint=observed.mountpoints[role],
+        properties=kept,
+        codec=settings.codec,
+        plain_size=stored.plain_size,
+        sha256=stored.sha256,
+        chunks=tuple((c.plain_size, c.plain_sha256, c.stored_size, c.stored_sha256) for c in stored.chunks),
+    )
+
+
+def _manifest(instance: Instance, observed: Observed, repository: Repository, taken: Taken, volumes: Sequence[VolumePart]) -> Manifest:
+    facts = observed.facts
+    pool = next(iter(instance.settings.volumes.values())).split("/", 1)[0]
+    return Manifest(
+        backup_id=taken.set.backup_id,
+        instance=instance.name,
+        repository_id=repository.id,
+        created=now(),
+        tool_version=__version__,
+        zfs_version=version.userland(),
+        pool_guid=version.pool_guid(pool),
+        createtxg=taken.set.createtxg,
+        position=PositionPart.of(taken.position),
+        lock=LockPart(strategy=observed.choice.name, reason=observed.choice.reason, held_ms=round(taken.held_ms, 3)),
+        server=ServerPart(
+            flavour=facts.flavour,
+            version=facts.version,
+            server_uuid=facts.server_uuid,
+            server_id=facts.server_id,
+            variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
+        ),
+        volumes=tuple(volumes),
+    )
+
+
+def _move_base(made: Iterable[Snapshot]) -> None:
+    """After the manifest is read back: bookmark each snapshot as the next base, then let its hold go."""
+    for snapshot in made:
+        snapshots.bookmark(snapshot)
+        snapshots.release([snapshot.full_name])

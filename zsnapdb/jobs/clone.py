@@ -1,0 +1,330 @@
+"""Clones: a writable copy of a local snapshot set with its own server. Its facts are user properties of its datasets."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import ConsistencyError, ExistsError, NotThere, PreflightError, ServerError
+from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, find_set, now
+from zsnapdb.jobs.copies import PRIVATE_FOLDER, Copy, Layout, check_inside, check_recovered, lay_out, refuse_absolute
+from zsnapdb.jobs.observe import KEPT_PROPERTIES
+from zsnapdb.model import PROPERTY, Flavour, Position, SnapshotSet
+from zsnapdb.mysql import server
+from zsnapdb.mysql.binlog import position_in
+from zsnapdb.mysql.paths import absolute_tablespaces
+from zsnapdb.mysql.probe import ServerFacts, probe
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.identity import Access, PathMap, binlog_paths
+from zsnapdb.planning.ports import choose_port
+from zsnapdb.zfs import datasets
+from zsnapdb.zfs.mounts import mounted
+
+CLONE_PROPERTY = f"{PROPERTY}:clone"
+ROLE_PROPERTY = f"{PROPERTY}:role"
+PORT_PROPERTY = f"{PROPERTY}:port"
+CREATED_PROPERTY = f"{PROPERTY}:created"
+FLAVOUR_PROPERTY = f"{PROPERTY}:flavour"
+
+ACCOUNT = "zsnapdb_clone"
+_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,31}$")
+_FACTS = (CLONE_PROPERTY, ROLE_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY, PORT_PROPERTY, CREATED_PROPERTY, FLAVOUR_PROPERTY, POSITION_PROPERTY)
+_LOOK = (*_FACTS, "mountpoint", "origin", "used", "guid")
+
+
+@dataclass(frozen=True)
+class CloneInfo:
+    """A clone as its datasets tell it. `own_bytes` is what it alone occupies."""
+
+    name: str
+    instance: str
+    backup_id: str
+    flavour: Flavour
+    port: int
+    created: str
+    position: str
+    top: str
+    datasets: tuple[str, ...]
+    mount: Path
+    own_bytes: int
+    pid: int | None
+
+
+@dataclass(frozen=True)
+class Created:
+    """A new clone that answers: how to reach it, and how long its parts took, in seconds."""
+
+    info: CloneInfo
+    user: str
+    password: SecretStr
+    position: Position
+    clone_seconds: float
+    start_seconds: float
+
+    @property
+    def dsn(self) -> str:
+        """A URL with the password in it: for the person who asked, not for logs."""
+        return f"mysql://{self.user}:{self.password.get_secret_value()}@127.0.0.1:{self.info.port}/"
+
+
+def home(settings: Settings, instance: Instance) -> str:
+    """Return the dataset all clones live under: configured, or zsnapdb/clones in the instance's pool."""
+    pool = next(iter(instance.settings.volumes.values())).split("/", 1)[0]
+    chosen = settings.clones.dataset or f"{pool}/zsnapdb/clones"
+    if chosen.split("/", 1)[0] != pool:
+        raise PreflightError(f"clones.dataset {chosen} is not in the pool {pool} of instance {instance.name}", hint="a ZFS clone lives in the pool of its snapshot")
+    return chosen
+
+
+def listing(settings: Settings) -> list[CloneInfo]:
+    """Return the clones of every configured instance, oldest first. Only datasets marked by us, locally, count."""
+    found: dict[str, CloneInfo] = {}
+    for name in settings.instance:
+        top = home(settings, Instance.of(settings, name))
+        if datasets.exists(top):
+            found.update({info.top: info for info in _below(top)})
+    return sorted(found.values(), key=lambda info: info.created)
+
+
+def _below(home_dataset: str) -> Iterator[CloneInfo]:
+    groups: dict[str, dict[str, dict[str, datasets.Property]]] = {}
+    for dataset, properties in datasets.children(home_dataset, _LOOK).items():
+        if properties[CLONE_PROPERTY].is_local:
+            groups.setdefault(properties[CLONE_PROPERTY].value, {})[dataset] = properties
+    for name, members in groups.items():
+        top = min(members, key=len)
+        facts = members[top]
+        if not facts[PORT_PROPERTY].is_local:
+            continue
+        mount = Path(facts["mountpoint"].value)
+        flavour = Flavour(facts[FLAVOUR_PROPERTY].value)
+        yield CloneInfo(
+            name=name,
+            instance=facts[INSTANCE_PROPERTY].value,
+            backup_id=facts[BACKUP_PROPERTY].value,
+            flavour=flavour,
+            port=int(facts[PORT_PROPERTY].value),
+            created=facts[CREATED_PROPERTY].value,
+            position=facts[POSITION_PROPERTY].value,
+            top=top,
+            datasets=tuple(sorted(members, key=len)),
+            mount=mount,
+            own_bytes=int(facts["used"].value),
+            pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
+        )
+
+
+def find(settings: Settings, name: str) -> CloneInfo:
+    """Return the clone of that name; NotThere names those there are."""
+    known = listing(settings)
+    for info in known:
+        if info.name == name:
+            return info
+    raise NotThere(f"there is no clone {name!r}", hint=f"known: {', '.join(i.name for i in known) or 'none'}")
+
+
+def create(settings: Settings, instance: Instance, wanted: str, name: str | None) -> Created:
+    """Make a clone of the local snapshot set `wanted` (a backup id or latest) and start its server.
+
+    Afterwards it answers on a port of its own with a fresh account, shares neither identity, path nor replication with
+    its source, and stands at exactly the recorded position; or it is gone again and the error says why.
+    """
+    with instance.session() as session:
+        facts = probe(session)
+    refuse_absolute(absolute_tablespaces(facts))
+    chosen = find_set(instance, wanted)
+    name = name or f"{instance.name}-{secrets.token_hex(3)}"
+    if not _NAME.match(name):
+        raise PreflightError(f"clone name {name!r}", hint="small letters, digits, - and _, at most 32")
+    top = f"{home(settings, instance)}/{name}"
+    if datasets.exists(top):
+        raise ExistsError(f"the clone {name} exists: {top}", hint="name another, or `zsnapdb clone destroy` it")
+    server.find_binary(instance.settings.server.binary, facts.flavour)
+    server.account(instance.settings.server.user)
+    port = choose_port(settings.clones.first_port, settings.clones.last_port, {info.port for info in listing(settings)}, _port_is_free)
+    source = {role: (dataset, _mountpoint(dataset)) for role, dataset in instance.settings.volumes.items()}
+    planned = lay_out(source, top, str(settings.clones.mount_root / name))
+    started = time.monotonic()
+    copy = Copy(
+        facts.flavour,
+        facts.variables,
+        PathMap(tuple((point, planned.mountpoints[role]) for role, (_, point) in source.items())),
+        settings.clones.mount_root / name,
+        instance.settings.server,
+    )
+    with _removed_on_error(planned, name, copy):
+        _clone_datasets(instance, facts, chosen, planned, name, port)
+        position = _recorded_position(copy, facts)
+        datasets.set_properties(_marked_top(planned), {POSITION_PROPERTY: position.describe()[:4000]})
+        cloned = time.monotonic()
+        password = _start(copy, facts, position, port)
+    return Created(find(settings, name), ACCOUNT, password, position, cloned - started, time.monotonic() - cloned)
+
+
+def destroy(settings: Settings, name: str) -> CloneInfo:
+    """Stop the clone's server and destroy exactly its datasets. Each must carry its name, set locally, or nothing is destroyed."""
+    info = find(settings, name)
+    for dataset in info.datasets:
+        found = datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY]
+        if not (found.is_local and found.value == name):
+            raise PreflightError(f"{dataset} does not carry the mark of clone {name}", hint="it is not ours to destroy; look at `zfs get all`")
+    server.ServerProcess(info.mount / PRIVATE_FOLDER).kill()
+    for dataset in reversed(info.datasets):
+        datasets.unmount(dataset)
+        datasets.destroy(dataset)
+    _remove_mount_folder(info.mount)
+    return info
+
+
+def _remove_mount_folder(mount: Path) -> None:
+    with contextlib.suppress(OSError):
+        mount.rmdir()
+
+
+def _mountpoint(dataset: str) -> str:
+    for entry in reversed(mounted()):
+        if entry.source == dataset and entry.fstype == "zfs":
+            return entry.path
+    raise PreflightError(f"dataset {dataset} is not mounted", hint="a clone needs to know the paths its source uses: `zfs mount`")
+
+
+def _port_is_free(port: int) -> bool:
+    with socket.socket() as probe_socket:
+        try:
+            probe_socket.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _marked_top(planned: Layout) -> str:
+    return min(planned.datasets.values(), key=len) if planned.top in planned.datasets.values() else planned.top
+
+
+def _clone_datasets(instance: Instance, facts: ServerFacts, chosen: SnapshotSet, planned: Layout, name: str, port: int) -> None:
+    """Clone every volume, outermost first, each marked in the command that makes it."""
+    facts_of_clone = {
+        CLONE_PROPERTY: name,
+        INSTANCE_PROPERTY: instance.name,
+        BACKUP_PROPERTY: chosen.backup_id,
+        PORT_PROPERTY: str(port),
+        CREATED_PROPERTY: f"{now():%Y-%m-%dT%H:%M:%SZ}",
+        FLAVOUR_PROPERTY: facts.flavour.value,
+    }
+    parent = planned.top.rpartition("/")[0]
+    if not datasets.exists(parent):
+        datasets.create(parent, {"mountpoint": "none", "canmount": "off"})
+    if planned.top not in planned.datasets.values():
+        datasets.create(planned.top, {"mountpoint": "none", "canmount": "off", **facts_of_clone})
+    for role, dataset in sorted(planned.datasets.items(), key=lambda item: len(item[1])):
+        snapshot = chosen.snapshots[role]
+        tuned = datasets.properties(snapshot.dataset, KEPT_PROPERTIES)
+        options = {key: found.value for key, found in tuned.items() if found.value != datasets.UNSET}
+        options |= {"mountpoint": planned.mountpoints[role], "canmount": "on", ROLE_PROPERTY: role}
+        options |= facts_of_clone if dataset == planned.top else {CLONE_PROPERTY: name}
+        datasets.clone(snapshot.full_name, dataset, options)
+
+
+def _recorded_position(copy: Copy, facts: ServerFacts) -> Position:
+    """Return where the clone must recover to: the tail of the newest binlog in its own files."""
+    found = binlog_paths(facts.variables, "log_bin")
+    if not facts.has_binlog or found is None:
+        return Position(facts.flavour, None, None, "no binlog")
+    base, index = (Path(copy.paths.translate(path)) for path in found)
+    has_gtids = facts.flavour is Flavour.MARIADB or facts.variables.get("gtid_mode", "OFF").startswith("ON")
+    return position_in(index, base.parent, facts.flavour, has_gtids=has_gtids)
+
+
+def _start(copy: Copy, facts: ServerFacts, position: Position, port: int) -> SecretStr:
+    """Start the clone's server under a new identity, check that it is one, and return the password of its account."""
+    copy.make_private()
+    server.remove_identity(copy.datadir)
+    password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
+    init_file = copy.folder / "init.sql"
+    server.write_private(init_file, _account_sql(password), copy.settings.user)
+    server_id = secrets.randbelow(2**31) + 2**31 - 1
+    identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
+    with copy.start(identity, ACCOUNT, password) as session:
+        found, _ = check_recovered(session, position)
+        _check_identity(session, found, facts, copy, server_id, port)
+    init_file.unlink()
+    copy.write_option_file(copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS))
+    credentials = f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost=127.0.0.1\nport={port}\n"
+    server.write_private(copy.folder / "client.cnf", credentials, copy.settings.user)
+    return password
+
+
+def _account_sql(password: SecretStr) -> str:
+    """Return the statements that make the clone's account, outside its binlog, so that its GTIDs stay the source's."""
+    secret = password.get_secret_value()
+    lines = ["SET SESSION sql_log_bin = 0;"]
+    for host in ("localhost", "127.0.0.1"):
+        lines += [
+            f"DROP USER IF EXISTS '{ACCOUNT}'@'{host}';",
+            f"CREATE USER '{ACCOUNT}'@'{host}' IDENTIFIED BY '{secret}';",
+            f"GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'{host}' WITH GRANT OPTION;",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _check_identity(session: Session, found: ServerFacts, source: ServerFacts, copy: Copy, server_id: int, port: int) -> None:
+    """Raise ConsistencyError unless the started server shares nothing with its source and nothing in it acts by itself."""
+    wrong = []
+    if found.server_uuid is not None and found.server_uuid == source.server_uuid:
+        wrong.append(f"server_uuid is the source's, {found.server_uuid}")
+    if found.server_id != server_id or found.server_id == source.server_id:
+        wrong.append(f"server_id is {found.server_id}, not {server_id}")
+    if int(found.variables["port"]) != port:
+        wrong.append(f"port is {found.variables['port']}, not {port}")
+    if found.variables["event_scheduler"].upper() not in ("OFF", "DISABLED"):
+        wrong.append(f"event_scheduler is {found.variables['event_scheduler']}")
+    if _replication_runs(session, found.flavour):
+        wrong.append("replication is running")
+    if wrong:
+        raise ConsistencyError("the clone's server is not separate from its source: " + "; ".join(wrong), hint="it was stopped and removed; report this")
+    check_inside(found, copy.root)
+
+
+def _replication_runs(session: Session, flavour: Flavour) -> bool:
+    """Whether any replication thread runs in the server."""
+    rows = []
+    for statement in ("SHOW ALL SLAVES STATUS",) if flavour is Flavour.MARIADB else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
+        try:
+            rows = session.records(statement)
+        except ServerError as error:
+            if "(1064)" not in error.message:
+                raise
+            continue
+        break
+    keys = ("Replica_IO_Running", "Replica_SQL_Running", "Slave_IO_Running", "Slave_SQL_Running")
+    return any(str(row.get(key, "No")) != "No" for row in rows for key in keys)
+
+
+@contextlib.contextmanager
+def _removed_on_error(planned: Layout, name: str, copy: Copy) -> Iterator[None]:
+    """Leave nothing of a clone whose making failed: its server is ended, its datasets, each proved ours, are destroyed."""
+    try:
+        yield
+    except BaseException:
+        copy.process().kill()
+        for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
+            if datasets.exists(dataset) and datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY] == datasets.Property(name, "local"):
+                datasets.unmount(dataset)
+                datasets.destroy(dataset)
+        _remove_mount_folder(copy.root)
+        raise
+
+
+def age(created: str, at: datetime) -> float:
+    """Return the seconds since a clone's creation time as its property has it."""
+    return (at - datetime.strptime(created, "%Y-%m-%dT%H:%M:%S%z")).total_seconds()

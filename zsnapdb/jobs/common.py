@@ -1,0 +1,140 @@
+"""What several jobs do the same way: open a session or a repository, tell progress, know local snapshot sets."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from zsnapdb.config import InstanceSettings, RepositorySettings, Settings
+from zsnapdb.errors import PreflightError
+from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.open import open_store
+from zsnapdb.stream.chunks import Codec
+from zsnapdb.stream.upload import UploadSettings
+from zsnapdb.zfs import snapshots
+
+BACKUP_PROPERTY = f"{PROPERTY}:backup"
+INSTANCE_PROPERTY = f"{PROPERTY}:instance"
+POSITION_PROPERTY = f"{PROPERTY}:position"
+
+RUN_FOLDER = Path("/run/zsnapdb")
+
+Report = Callable[[Progress], None]
+
+
+def silent(progress: Progress) -> None:
+    """Report to nobody."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A configured instance with the repository it backs up to."""
+
+    name: str
+    settings: InstanceSettings
+    repository: RepositorySettings
+
+    @classmethod
+    def of(cls, settings: Settings, name: str | None) -> Instance:
+        """Return the named (or only) instance. ConfigError if it is not configured."""
+        found, instance = settings.one_instance(name)
+        return cls(found, instance, settings.repository[instance.repository])
+
+    @property
+    def address(self) -> Address:
+        """How its server is reached."""
+        s = self.settings
+        return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port)
+
+    def session(self, *, read_timeout: float | None = None) -> Session:
+        """Open a session to its server."""
+        return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
+
+    def open_repository(self) -> Repository:
+        """Open its repository; NotThere if there is none yet."""
+        return Repository.open(*open_store(self.repository))
+
+    def open_or_create_repository(self) -> Repository:
+        """Open its repository, making its marker if there is none yet."""
+        store, prefix = open_store(self.repository)
+        return Repository.open_or_create(store, prefix, secrets.token_hex(8))
+
+    def upload_settings(self) -> UploadSettings:
+        """Return how its streams are cut and compressed."""
+        stream = self.repository.stream
+        codec = Codec.ZSTD if stream.level > 0 else Codec.NONE
+        return UploadSettings(stream.chunk_size, codec, stream.level, stream.concurrency)
+
+
+@contextlib.contextmanager
+def exclusive(instance: Instance) -> Iterator[None]:
+    """Be the only one on this host that backs the instance up. PreflightError if another run is at it."""
+    RUN_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+    path = RUN_FOLDER / f"{instance.name}.lock"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise PreflightError(
+                f"another zsnapdb (process {file.read().strip() or 'unknown'}) is backing up instance {instance.name}", hint="let it end, or look at it with `ps`"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def now() -> datetime:
+    """Return the time, UTC. The only clock of the jobs."""
+    return datetime.now(UTC)
+
+
+def fresh_backup_id() -> str:
+    """Return a new backup id for now."""
+    return new_backup_id(now(), secrets.randbits(16))
+
+
+def snapshot_name(backup_id: str) -> str:
+    """Return the short name of a backup's snapshots."""
+    return f"{SNAPSHOT_PREFIX}{backup_id}"
+
+
+def local_sets(instance: Instance) -> list[SnapshotSet]:
+    """Return the instance's whole snapshot sets on this host, oldest first.
+
+    A set counts if every volume has its member, all carry our properties for this instance and one transaction group.
+    """
+    by_id: dict[str, dict[str, Snapshot]] = {}
+    for role, dataset in instance.settings.volumes.items():
+        for owned in snapshots.owned(dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY]):
+            backup_id = owned.properties[BACKUP_PROPERTY]
+            if owned.properties[INSTANCE_PROPERTY] == instance.name and is_backup_id(backup_id):
+                by_id.setdefault(backup_id, {})[role] = owned.snapshot
+    whole = []
+    for backup_id, members in sorted(by_id.items()):
+        if set(members) == set(instance.settings.volumes) and len({s.createtxg for s in members.values()}) == 1:
+            whole.append(SnapshotSet(backup_id, members))
+    return whole
+
+
+def find_set(instance: Instance, wanted: str) -> SnapshotSet:
+    """Return the local snapshot set `wanted`: a backup id or `latest`. PreflightError names what there is."""
+    sets = local_sets(instance)
+    if not sets:
+        raise PreflightError(f"no local snapshot set of instance {instance.name}", hint="make one: `zsnapdb backup`")
+    if wanted == "latest":
+        return sets[-1]
+    for found in sets:
+        if found.backup_id == wanted:
+            return found
+    newest = ", ".join(s.backup_id for s in sets[-5:])
+    raise PreflightError(f"no local snapshot set {wanted} of instance {instance.name}", hint=f"the newest are {newest}; a backup only in the repository needs `zsnapdb restore`")

@@ -1,0 +1,130 @@
+"""Makes a server startable on a copy of an instance's volumes: paths, indices, identity, option file. Used by restore and clone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import join, relpath
+
+from pydantic import SecretStr
+
+from zsnapdb.config import ServerSettings
+from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.gtid import contains
+from zsnapdb.model import Flavour, Position
+from zsnapdb.mysql import server
+from zsnapdb.mysql.probe import ServerFacts, probe, published_position
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.identity import Access, Identity, PathMap, index_files, option_file, rewrite_index
+
+PRIVATE_FOLDER = ".zsnapdb"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the volumes of a copy go: per role its dataset and mount point; `top` is the dataset above all."""
+
+    top: str
+    datasets: Mapping[str, str]
+    mountpoints: Mapping[str, str]
+
+
+def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Layout:
+    """Return the layout of a copy under the dataset `top`, mounted at `mount`.
+
+    `source` gives dataset and mount point per role. Volumes nested in one keep their shape below `top`;
+    others stand side by side under it, each by its role.
+    """
+    outer = next((d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None)
+    if outer is None:
+        return Layout(top, {role: f"{top}/{role}" for role in source}, {role: join(mount, role) for role in source})
+    outer_mount = next(point for dataset, point in source.values() if dataset == outer)
+    mountpoints = {}
+    for role, (_, point) in source.items():
+        below = relpath(point, outer_mount)
+        mountpoints[role] = join(mount, role) if below.startswith("..") else os.path.normpath(join(mount, below))
+    return Layout(top, {role: top + dataset[len(outer) :] for role, (dataset, _) in source.items()}, mountpoints)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of an instance's files, mounted: what server it was of and where its volumes are now."""
+
+    flavour: Flavour
+    variables: Mapping[str, str]
+    paths: PathMap
+    root: Path
+    settings: ServerSettings
+
+    @property
+    def folder(self) -> Path:
+        """The private folder of the copy's server."""
+        return self.root / PRIVATE_FOLDER
+
+    @property
+    def datadir(self) -> Path:
+        return Path(self.paths.translate(self.variables["datadir"]))
+
+    def process(self) -> server.ServerProcess:
+        """Return the copy's server, running or not."""
+        return server.ServerProcess(self.folder)
+
+    def make_private(self) -> None:
+        """Make the private folder and turn every binlog and relay log index towards the copy. Afterwards no index names a source path."""
+        server.make_private_folder(self.folder, self.settings.user)
+        for source in index_files(self.variables):
+            index = Path(self.paths.translate(source))
+            if index.exists():
+                status = index.stat()
+                text = rewrite_index(index.read_text(), self.paths, self.variables["datadir"])
+                index.write_text(text)
+                os.chown(index, status.st_uid, status.st_gid)
+
+    def write_option_file(self, identity: Identity) -> None:
+        """Write the option file for the identity."""
+        text = option_file(self.flavour, self.variables, self.paths, identity, self.settings.options)
+        server.write_private(Path(identity.option_file), text, self.settings.user)
+
+    def identity(self, *, server_id: int, port: int | None, access: Access, init_file: str | None = None) -> Identity:
+        """Return an identity whose files lie in the private folder."""
+        return Identity(server_id, port, str(self.folder), self.settings.user, access, init_file)
+
+    def start(self, identity: Identity, user: str, password: SecretStr) -> Session:
+        """Write the option file, start the server and return a session on its private socket."""
+        self.write_option_file(identity)
+        binary = server.find_binary(self.settings.binary, self.flavour)
+        login = Address(user=user, socket=Path(identity.socket))
+        return self.process().start(binary, self.settings.user, login, password, timeout=self.settings.start_timeout)
+
+
+def check_recovered(session: Session, wanted: Position) -> tuple[ServerFacts, Position]:
+    """Return what the started copy is and where it stands. ConsistencyError unless its GTIDs are exactly the wanted ones."""
+    facts = probe(session)
+    found = published_position(session, facts)
+    if wanted.gtids is not None and (found.gtids is None or not (contains(found.gtids, wanted.gtids) and contains(wanted.gtids, found.gtids))):
+        raise ConsistencyError(
+            f"the server came up with GTIDs {found.gtids}, the backup's are {wanted.gtids}",
+            hint="the copy is not the recorded state and was not called good; keep its error log and report this",
+        )
+    return facts, found
+
+
+def check_inside(facts: ServerFacts, root: Path) -> None:
+    """Raise ConsistencyError if any path the started copy writes lies outside its own mount."""
+    from zsnapdb.mysql.paths import written_paths
+
+    top = os.path.realpath(root)
+    for path in written_paths(facts):
+        if path.path != top and not path.path.startswith(top + "/"):
+            raise ConsistencyError(f"the copy's server uses {path.what} = {path.path}, outside {top}", hint="it was stopped; report this")
+
+
+def refuse_absolute(files: tuple[str, ...]) -> None:
+    """Raise PreflightError if tablespaces have absolute paths: a copy's server would open the source's files."""
+    if files:
+        raise PreflightError(
+            f"{len(files)} tablespace(s) have absolute paths in the data dictionary, {files[0]} for one",
+            hint="a server on a copy would open the source's files; move them into the data directory",
+        )

@@ -1,0 +1,47 @@
+"""What there is: backups of an instance in the repository, joined with the snapshot sets still on this host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zsnapdb.jobs.common import Instance, local_sets
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.repository.manifest import Manifest
+from zsnapdb.zfs import datasets
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A backup, and whether its snapshots are still on this host (then it can be cloned)."""
+
+    manifest: Manifest
+    is_local: bool
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A backup with the chain a restore of it needs, the full one first."""
+
+    entry: Entry
+    chain: tuple[Manifest, ...]
+
+
+def _local_ids(instance: Instance) -> set[str]:
+    if not all(datasets.exists(dataset) for dataset in instance.settings.volumes.values()):
+        # On a host that never had the instance there is nothing local; the repository alone speaks.
+        return set()
+    return {found.backup_id for found in local_sets(instance)}
+
+
+def entries(instance: Instance) -> list[Entry]:
+    """Return the instance's backups, oldest first."""
+    local = _local_ids(instance)
+    return [Entry(manifest, manifest.backup_id in local) for manifest in instance.open_repository().manifests(instance.name)]
+
+
+def detail(instance: Instance, backup_id: str) -> Detail:
+    """Return one backup with its chain; NotThere if there is no such backup, DamagedError if its chain has a hole."""
+    repository = instance.open_repository()
+    manifests = repository.manifests(instance.name)
+    wanted = manifests[-1] if backup_id == "latest" and manifests else repository.manifest(instance.name, backup_id)
+    return Detail(Entry(wanted, wanted.backup_id in _local_ids(instance)), restore_chain(manifests, wanted))

@@ -1,0 +1,281 @@
+"""Reads a binlog file by its event headers, to the end of its last complete transaction.
+
+Format: MySQL internals "Binary Log Event" and libs/mysql/binlog/event of MySQL 9.x; MariaDB manual "Binlog Event Header",
+"GTID_EVENT", "GTID_LIST_EVENT". A header has 19 bytes: time (u32), type (u8), server id (u32), event size (u32), next
+position (u32, wraps at 4 GiB, so it is not used), flags (u16); all little-endian. Unknown types are skipped by their size.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import uuid
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
+from zsnapdb.gtid import GtidPosition, Gtids, GtidSet
+from zsnapdb.model import BinlogCoordinates, Flavour, Position
+
+MAGIC = b"\xfebin"
+ENCRYPTED_MAGIC = b"\xfdbin"
+HEADER = struct.Struct("<IBIIIH")
+
+_QUERY, _FORMAT, _XID = 2, 15, 16
+_GTID, _ANONYMOUS_GTID, _PREVIOUS_GTIDS, _XA_PREPARE, _PAYLOAD, _TAGGED_GTID = 33, 34, 35, 38, 40, 42
+_MARIADB_GTID, _MARIADB_GTID_LIST, _MARIADB_ENCRYPTION = 162, 163, 164
+_MARIADB_QUERY_COMPRESSED = 165
+_IN_USE = 1
+_STANDALONE = 1
+_CRC_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event: where it starts and ends in the file (bytes), and its body without header and checksum."""
+
+    kind: int
+    server_id: int
+    start: int
+    end: int
+    body: memoryview
+
+
+@dataclass(frozen=True)
+class Tail:
+    """The end of a binlog file: offset behind its last complete transaction, the GTIDs up to there.
+
+    `unfinished` is the number of bytes behind it that belong to no complete transaction.
+    """
+
+    offset: int
+    gtids: Gtids | None
+    unfinished: int
+
+
+def _events(data: memoryview, name: str) -> Iterator[Event]:
+    """Yield the events of a file; a last one that is cut or has a wrong checksum ends the walk.
+
+    DamagedError if an event in the middle is wrong, PreflightError if the file is encrypted.
+    """
+    if bytes(data[:4]) == ENCRYPTED_MAGIC:
+        raise PreflightError(f"binlog {name} is encrypted", hint="set binlog_encryption=OFF; encrypted binlogs cannot be read from their files")
+    if bytes(data[:4]) != MAGIC:
+        raise DamagedError(f"{name} is not a binlog: it starts with {bytes(data[:4])!r}")
+    at, size, has_checksum = 4, len(data), False
+    while at + HEADER.size <= size:
+        _, kind, server_id, length, _, flags = HEADER.unpack_from(data, at)
+        if length < HEADER.size or at + length > size:
+            return
+        if kind == _FORMAT:
+            has_checksum = data[at + length - 5] == 1
+        if has_checksum and not (kind == _FORMAT and flags & _IN_USE):
+            # The in-use flag is set after the checksum was made (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
+            stored = struct.unpack_from("<I", data, at + length - _CRC_BYTES)[0]
+            if zlib.crc32(data[at : at + length - _CRC_BYTES]) != stored:
+                if at + length == size:
+                    return
+                raise DamagedError(f"binlog {name}: the event at {at} does not have its checksum", hint="see the server's error log and `zpool status`")
+        body_end = at + length - (_CRC_BYTES if has_checksum else 0)
+        yield Event(kind, server_id, at, at + length, data[at + HEADER.size : body_end])
+        at += length
+
+
+def _previous_gtids(body: memoryview) -> GtidSet:
+    """Decode a Previous-GTIDs event: Gtid_set::encode of MySQL 8.3+, where byte 7 tells the form with tags."""
+    word = struct.unpack_from("<Q", body, 0)[0]
+    tagged = word >> 56 == 1
+    count = (word >> 8) & 0xFFFFFFFFFFFF if tagged else word & 0x00FFFFFFFFFFFFFF
+    at, pairs = 8, []
+    for _ in range(count):
+        source = str(uuid.UUID(bytes=bytes(body[at : at + 16])))
+        at += 16
+        if tagged:
+            length, at = _varlen(body, at)
+            if length:
+                source += ":" + bytes(body[at : at + length]).decode()
+            at += length
+        intervals = struct.unpack_from("<Q", body, at)[0]
+        at += 8
+        for _ in range(intervals):
+            first, after = struct.unpack_from("<qq", body, at)
+            at += 16
+            pairs.append((source, (first, after - 1)))
+    return GtidSet.of(pairs)
+
+
+def _varlen(body: memoryview, at: int) -> tuple[int, int]:
+    """Decode an unsigned integer of mysql::serialization: as many low set bits as extra bytes follow; return it and what follows."""
+    first = body[at]
+    extra = 0
+    while extra < 8 and first >> extra & 1:
+        extra += 1
+    raw = int.from_bytes(body[at : at + extra + 1], "little")
+    return raw >> (extra + 1 if extra < 8 else 8), at + extra + 1
+
+
+def _tagged_gtid(body: memoryview) -> tuple[str, int]:
+    """Decode source and number of a tagged GTID event (MySQL 8.3+, mysql::serialization: version, size, then id-value pairs).
+
+    Field 1 is the UUID as 16 variable-length integers, 2 the number (signed), 3 the tag.
+    """
+    _, at = _varlen(body, 0)
+    _, at = _varlen(body, at)
+    _, at = _varlen(body, at)
+    source, number, tag = "", 0, ""
+    while at < len(body):
+        field_id, at = _varlen(body, at)
+        if field_id == 0:
+            _, at = _varlen(body, at)
+        elif field_id == 1:
+            octets = bytearray()
+            for _ in range(16):
+                octet, at = _varlen(body, at)
+                octets.append(octet)
+            source = str(uuid.UUID(bytes=bytes(octets)))
+        elif field_id == 2:
+            raw, at = _varlen(body, at)
+            # Signed integers are stored as (magnitude << 1) | sign.
+            number = raw >> 1
+        elif field_id == 3:
+            length, at = _varlen(body, at)
+            tag = bytes(body[at : at + length]).decode()
+            break
+        else:
+            break
+    return (f"{source}:{tag}" if tag else source), number
+
+
+def _query_text(body: memoryview) -> bytes:
+    """Return the statement of a query event: behind post-header, status variables and schema name."""
+    schema_length = body[8]
+    variables = struct.unpack_from("<H", body, 11)[0]
+    return bytes(body[13 + variables + schema_length + 1 :][:32])
+
+
+class _Walk:
+    """Follows transactions through events: which is open, what was complete last."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.base = GtidSet()
+        self.pairs: list[tuple[str, tuple[int, int]]] = []
+        self.heads: dict[int, tuple[int, int]] = {}
+        self.family: Flavour | None = None
+        self.has_gtids = False
+        self._open = False
+        self._begun = False
+        self._mysql: tuple[str, int] | None = None
+        self._mariadb: tuple[int, int, int] | None = None
+
+    def see(self, event: Event) -> None:
+        kind = event.kind
+        if kind in (_GTID, _ANONYMOUS_GTID, _TAGGED_GTID, _MARIADB_GTID):
+            self._open, self._begun, self._mysql, self._mariadb = True, False, None, None
+            if kind == _GTID:
+                number = struct.unpack_from("<q", event.body, 17)[0]
+                self._mysql = (str(uuid.UUID(bytes=bytes(event.body[1:17]))), number)
+            elif kind == _TAGGED_GTID:
+                self._mysql = _tagged_gtid(event.body)
+            elif kind == _MARIADB_GTID:
+                sequence, domain, flags = struct.unpack_from("<QIB", event.body, 0)
+                self._mariadb = (domain, event.server_id, sequence)
+                self._begun = not flags & _STANDALONE
+                self.family, self.has_gtids = Flavour.MARIADB, True
+            return
+        if kind == _PREVIOUS_GTIDS:
+            self.base, self.family = _previous_gtids(event.body), Flavour.MYSQL
+        elif kind == _MARIADB_GTID_LIST:
+            self._gtid_list(event.body)
+        if not self._open:
+            self.offset = event.end
+        elif self._ends(event):
+            self._close(event.end)
+
+    def _gtid_list(self, body: memoryview) -> None:
+        self.family, self.has_gtids = Flavour.MARIADB, True
+        count = struct.unpack_from("<I", body, 0)[0] & 0x0FFFFFFF
+        for index in range(count):
+            # Within a domain the last entry is the newest (MariaDB sql/log_event.cc, Gtid_list_log_event).
+            domain, server, sequence = struct.unpack_from("<IIQ", body, 4 + 16 * index)
+            self.heads[domain] = (server, sequence)
+
+    def _ends(self, event: Event) -> bool:
+        if event.kind in (_XID, _XA_PREPARE, _PAYLOAD):
+            return True
+        if event.kind == _MARIADB_QUERY_COMPRESSED:
+            return not self._begun
+        if event.kind != _QUERY:
+            return False
+        text = _query_text(event.body)
+        if text == b"BEGIN" or text.startswith((b"XA START", b"XA BEGIN")):
+            self._begun = True
+            return False
+        return not self._begun or text in (b"COMMIT", b"ROLLBACK")
+
+    def _close(self, offset: int) -> None:
+        self.offset, self._open = offset, False
+        if self._mysql is not None:
+            self.has_gtids = True
+            self.pairs.append((self._mysql[0], (self._mysql[1], self._mysql[1])))
+        if self._mariadb is not None:
+            domain, server, sequence = self._mariadb
+            self.heads[domain] = (server, sequence)
+
+    def gtids(self) -> Gtids | None:
+        if self.family is Flavour.MARIADB:
+            return GtidPosition(dict(sorted(self.heads.items())))
+        if self.family is Flavour.MYSQL and (self.has_gtids or self.base.intervals):
+            return self.base.union(GtidSet.of(self.pairs))
+        return GtidSet() if self.family is Flavour.MYSQL else None
+
+
+def tail_of(data: memoryview, name: str) -> Tail:
+    """Return the tail of a binlog file's bytes. DamagedError or PreflightError as the file deserves."""
+    walk = _Walk(4)
+    for event in _events(data, name):
+        if event.kind == _MARIADB_ENCRYPTION:
+            raise PreflightError(f"binlog {name} is encrypted", hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files")
+        walk.see(event)
+    return Tail(walk.offset, walk.gtids(), len(data) - walk.offset)
+
+
+def read_tail(path: Path) -> Tail:
+    """Return the tail of a binlog file."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return Tail(0, None, 0)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            view = memoryview(mapped)
+            try:
+                return tail_of(view, path.name)
+            finally:
+                view.release()
+
+
+def index_entries(index: Path) -> list[str]:
+    """Return the lines of a binlog index, oldest first, as the server wrote them."""
+    return [line for line in index.read_text().splitlines() if line]
+
+
+def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool) -> Position:
+    """Return the position a server recovers to that finds this index and the binlogs in `folder`.
+
+    It is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). A newest file
+    that is still empty, because a rotation was under way, stands for the end of the one before it.
+    """
+    entries = index_entries(index)
+    if not entries:
+        raise ConsistencyError(f"the binlog index {index} is empty", hint="the snapshot was taken while the server initialised its binlog; run again")
+    for name in reversed([Path(entry).name for entry in entries]):
+        file = folder / name
+        if not file.exists():
+            raise ConsistencyError(f"{index} names {name}, which is not in {folder}", hint="was a binlog removed by hand? see `SHOW BINARY LOGS`")
+        tail = read_tail(file)
+        if tail.offset <= len(MAGIC) or (has_gtids and tail.gtids is None):
+            continue
+        return Position(flavour, BinlogCoordinates(name, tail.offset), tail.gtids if has_gtids else None, "binlog tail in the snapshot")
+    raise ConsistencyError(f"no binlog of {index} holds a complete event", hint="run the backup again")

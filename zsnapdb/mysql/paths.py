@@ -1,0 +1,86 @@
+"""Every path a server writes, from its variables and its tablespaces. Reading symbolic links is the only I/O."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from zsnapdb.mysql.probe import ServerFacts
+
+_DIRECTORIES = (
+    "datadir",
+    "innodb_data_home_dir",
+    "innodb_log_group_home_dir",
+    "innodb_undo_directory",
+    "innodb_doublewrite_dir",
+    "aria_log_dir_path",
+)
+_BASENAMES = ("log_bin_basename", "relay_log_basename")
+_FILES = ("log_bin_index", "relay_log_index")
+
+
+@dataclass(frozen=True, order=True)
+class ServerPath:
+    """A path the server writes, real (no symbolic links left), and what says so."""
+
+    what: str
+    path: str
+
+
+def _real(path: str, datadir: str) -> str:
+    return os.path.realpath(os.path.join(datadir, path))
+
+
+def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
+    for name in _DIRECTORIES:
+        value = facts.variables.get(name, "")
+        if value:
+            yield ServerPath(name, _real(value, datadir))
+    for name in _BASENAMES:
+        value = facts.variables.get(name, "")
+        if value:
+            yield ServerPath(name, _real(os.path.dirname(os.path.join(datadir, value)), datadir))
+    for name in _FILES:
+        value = facts.variables.get(name, "")
+        if value:
+            yield ServerPath(name, _real(value, datadir))
+    for value in facts.variables.get("innodb_directories", "").split(";"):
+        if value:
+            yield ServerPath("innodb_directories", _real(value, datadir))
+    home = facts.variables.get("innodb_data_home_dir") or datadir
+    for part in facts.variables.get("innodb_data_file_path", "").split(";"):
+        if part:
+            yield ServerPath("innodb_data_file_path", _real(os.path.join(home, part.split(":", 1)[0]), datadir))
+
+
+def _links(datadir: str) -> Iterator[ServerPath]:
+    """Symbolic links at the top of the data directory: databases or tablespaces placed elsewhere."""
+    try:
+        with os.scandir(datadir) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    yield ServerPath(f"symbolic link {entry.path}", os.path.realpath(entry.path))
+    except OSError:
+        # Not readable here; that datadir itself is unreadable is reported where it is placed.
+        return
+
+
+def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
+    """Return every path the server writes, without repetition, sorted."""
+    datadir = os.path.realpath(facts.variables["datadir"])
+    found = {*_from_variables(facts, datadir), *_links(datadir)}
+    for file in facts.tablespace_files:
+        real = _real(file, datadir)
+        if not real.startswith(datadir + "/"):
+            found.add(ServerPath("tablespace", real))
+    return tuple(sorted(found))
+
+
+def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
+    """Return tablespace files outside the data directory: their absolute paths are in the data dictionary itself."""
+    datadir = os.path.realpath(facts.variables["datadir"])
+    home = os.path.realpath(facts.variables.get("innodb_data_home_dir") or datadir)
+    undo = os.path.realpath(facts.variables.get("innodb_undo_directory") or datadir)
+    inside = (datadir + "/", home.rstrip("/") + "/", undo.rstrip("/") + "/")
+    return tuple(file for file in facts.tablespace_files if not (_real(file, datadir)).startswith(inside))

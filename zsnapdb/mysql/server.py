@@ -1,0 +1,191 @@
+"""A server process of ours: files made private, started, waited for, stopped. Never one we did not start."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.errors import NotThere, PreflightError, ServerError
+from zsnapdb.model import Flavour
+from zsnapdb.mysql.session import Address, Session
+
+_SOCKET_LIMIT = 107
+"""Longest path of a Unix socket in bytes (unix(7))."""
+
+_NAMES = {Flavour.MYSQL: ("mysqld",), Flavour.MARIADB: ("mariadbd", "mysqld")}
+_PLACES = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/usr/local/libexec", "/usr/local/mysql/bin", "/usr/bin", "/usr/local/bin")
+
+
+def find_binary(configured: Path | None, flavour: Flavour) -> Path:
+    """Return the server program: the configured one, else one on the usual paths. PreflightError if there is none."""
+    if configured is not None:
+        if not os.access(configured, os.X_OK):
+            raise PreflightError(f"server.binary {configured} cannot be executed", hint="name the mysqld or mariadbd of the instance's version")
+        return configured
+    for name in _NAMES[flavour]:
+        found = shutil.which(name, path=os.pathsep.join(_PLACES))
+        if found:
+            return Path(found)
+    raise PreflightError(f"no server program for {flavour} was found", hint="set server.binary of the instance")
+
+
+def account(user: str) -> tuple[int, int]:
+    """Return uid and gid of the account the server runs as. PreflightError if it does not exist."""
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError as error:
+        raise PreflightError(f"the account {user} of server.user does not exist", hint="set server.user of the instance") from error
+    return entry.pw_uid, grp.getgrgid(entry.pw_gid).gr_gid
+
+
+def make_private_folder(folder: Path, user: str) -> None:
+    """Make the folder for socket, pid, log and temporary files, owned by the server's account, closed to others."""
+    if len(str(folder / "server.sock").encode()) > _SOCKET_LIMIT:
+        raise PreflightError(f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root")
+    uid, gid = account(user)
+    for path in (folder, folder / "tmp"):
+        path.mkdir(mode=0o700, exist_ok=True)
+        if os.geteuid() == 0:
+            os.chown(path, uid, gid)
+
+
+def write_private(path: Path, text: str, user: str) -> None:
+    """Write a file only the server's account can read, replacing one that is there."""
+    uid, gid = account(user)
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "w") as file:
+        if os.geteuid() == 0:
+            os.fchown(descriptor, uid, gid)
+        file.write(text)
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    """A server of ours, known by its private folder; running or not."""
+
+    folder: Path
+
+    @property
+    def option_file(self) -> Path:
+        return self.folder / "server.cnf"
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "server.sock"
+
+    @property
+    def pid_file(self) -> Path:
+        return self.folder / "server.pid"
+
+    @property
+    def error_log(self) -> Path:
+        return self.folder / "error.log"
+
+    def pid(self) -> int | None:
+        """Return the process id if it runs and is ours: its command line names our option file."""
+        try:
+            number = int(self.pid_file.read_text())
+            words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            return None
+        return number if f"--defaults-file={self.option_file}".encode() in words else None
+
+    def log_tail(self, lines: int = 15) -> str:
+        """Return the last lines of its error log."""
+        try:
+            return "\n".join(self.error_log.read_text(errors="replace").splitlines()[-lines:])
+        except OSError:
+            return "(no error log)"
+
+    def start(self, binary: Path, user: str, login: Address, password: SecretStr, *, timeout: float) -> Session:
+        """Start it detached and return a session once it answers. ServerError with its log's end if it does not.
+
+        `user` owns its files, `login` is how to reach it, `timeout` in seconds.
+        """
+        if self.pid() is not None:
+            raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
+        self.pid_file.unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
+        uid, gid = account(user)
+        argv: Sequence[str] = [str(binary), f"--defaults-file={self.option_file}"]
+        with self.error_log.open("ab") as log:
+            if os.geteuid() == 0:
+                os.fchown(log.fileno(), uid, gid)
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
+        deadline = time.monotonic() + timeout
+        while True:
+            status = process.poll()
+            if status is not None:
+                raise ServerError(f"the server ended with exit status {status} while starting\n{self.log_tail()}", hint=f"its whole log is {self.error_log}")
+            if self.socket.exists():
+                with contextlib.suppress(ServerError):
+                    return Session.open(login, password, timeout=5)
+            if time.monotonic() > deadline:
+                process.kill()
+                process.wait()
+                raise ServerError(f"the server did not answer within {timeout:.0f} s\n{self.log_tail()}", hint="raise server.start_timeout if it is still recovering")
+            time.sleep(0.05)
+
+    def stop(self, *, timeout: float) -> None:
+        """Shut it down cleanly; one that does not run is left so. ServerError if it does not end in time."""
+        number = self.pid()
+        if number is None:
+            return
+        os.kill(number, signal.SIGTERM)
+        deadline = time.monotonic() + timeout
+        while Path(f"/proc/{number}").exists() and not _is_zombie(number):
+            if time.monotonic() > deadline:
+                raise ServerError(f"server {number} did not shut down within {timeout:.0f} s\n{self.log_tail()}", hint="look at its log, then stop it by hand")
+            time.sleep(0.05)
+        _reap(number)
+
+    def kill(self) -> None:
+        """End it at once; for a copy that is thrown away."""
+        number = self.pid()
+        if number is not None:
+            os.kill(number, signal.SIGKILL)
+            while Path(f"/proc/{number}").exists() and not _is_zombie(number):
+                time.sleep(0.02)
+            _reap(number)
+
+
+def _is_zombie(number: int) -> bool:
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def _reap(number: int) -> None:
+    """Collect the status if it is a child of this process; otherwise its own parent does."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(number, 0)
+
+
+def remove_identity(datadir: Path) -> None:
+    """Remove what makes a copy of a data directory the same server: auto.cnf (server_uuid) and persisted variables.
+
+    mysqld makes a new auto.cnf (refman 8.4, "server_uuid"); mysqld-auto.cnf would override our option file (WL#8688).
+    """
+    for name in ("auto.cnf", "mysqld-auto.cnf"):
+        (datadir / name).unlink(missing_ok=True)
+
+
+def read_index(path: Path) -> str:
+    """Return the text of an index file; NotThere if it is missing."""
+    try:
+        return path.read_text()
+    except FileNotFoundError as error:
+        raise NotThere(f"{path} is missing in the copy") from error

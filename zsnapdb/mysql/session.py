@@ -1,0 +1,129 @@
+"""One owned connection. The only module that knows PyMySQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pymysql
+from pydantic import SecretStr
+
+from zsnapdb.errors import LockError, ServerError
+
+Row = tuple[Any, ...]
+
+_DENIED = {1044, 1045, 1698}
+_UNREACHABLE = {2002, 2003, 2005}
+_LOST = {0, 2006, 2013, 2055, 1927, 4031}
+_LOCK_WAIT = {1205, 3572}
+_PRIVILEGE = {1227, 1142, 1370}
+
+
+@dataclass(frozen=True)
+class Address:
+    """How a server is reached: by socket, or by host and port."""
+
+    user: str
+    socket: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 3306
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.socket}" if self.socket else f"{self.user}@{self.host}:{self.port}"
+
+
+def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> ServerError:
+    number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+    text = str(error.args[1]) if len(error.args) > 1 else str(error)
+    message = f"{doing} on {address}: {text} ({number})"
+    if number in _DENIED:
+        return ServerError(message, hint="check user and password_file of the instance; the grants it needs are in configs/grants-*.sql")
+    if number in _UNREACHABLE:
+        return ServerError(message, hint="is the server running, and are socket, host and port of the instance right?")
+    if number in _LOCK_WAIT:
+        return LockError(message, hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`; or raise lock.deadline")
+    if number in _PRIVILEGE:
+        return ServerError(message, hint="grant the privilege to zsnapdb's account: configs/grants-*.sql")
+    if number in _LOST:
+        return ServerError(message, hint="the connection was lost; the server log says why")
+    return ServerError(message)
+
+
+class Session:
+    """An open connection that one caller owns from begin to end; nothing is pooled or reconnected."""
+
+    def __init__(self, connection: pymysql.Connection[Any], address: Address) -> None:
+        self._connection = connection
+        self.address = address
+        self.connection_id = int(connection.thread_id())
+
+    @classmethod
+    def open(cls, address: Address, password: SecretStr, *, timeout: float = 10.0, read_timeout: float | None = None) -> Session:
+        """Connect. ServerError if the server cannot be reached or refuses the account."""
+        try:
+            connection = pymysql.connect(
+                user=address.user,
+                password=password.get_secret_value(),
+                unix_socket=str(address.socket) if address.socket else None,
+                host=address.host,
+                port=address.port,
+                connect_timeout=max(1, round(timeout)),
+                read_timeout=read_timeout,
+                write_timeout=read_timeout,
+                autocommit=True,
+                charset="utf8mb4",
+                program_name="zsnapdb",
+            )
+        except pymysql.MySQLError as error:
+            raise _classified(error, "connecting", address) from error
+        except (OSError, RuntimeError) as error:
+            raise ServerError(f"connecting on {address}: {error}") from error
+        return cls(connection, address)
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """Run one statement and return its rows (none for a statement without a result)."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql, tuple(parameters) or None)
+                return list(cursor.fetchall()) if cursor.description else []
+        except pymysql.MySQLError as error:
+            raise _classified(error, f"`{sql}`", self.address) from error
+        except OSError as error:
+            raise ServerError(f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+
+    def records(self, sql: str) -> list[dict[str, Any]]:
+        """Run one statement and return its rows by column name, for SHOW statements whose columns differ by version."""
+        try:
+            with self._connection.cursor(pymysql.cursors.DictCursor) as cursor:
+                cursor.execute(sql)
+                return list(cursor.fetchall())
+        except pymysql.MySQLError as error:
+            raise _classified(error, f"`{sql}`", self.address) from error
+
+    def value(self, sql: str) -> Any:
+        """Return the first column of the first row."""
+        return self.query(sql)[0][0]
+
+    def is_same_connection(self) -> bool:
+        """Whether the connection is alive and still the one that was opened."""
+        try:
+            return int(self.value("SELECT CONNECTION_ID()")) == self.connection_id
+        except ServerError:
+            return False
+
+    def close(self) -> None:
+        """End the connection; the server then drops every lock it held."""
+        try:
+            self._connection.close()
+        except pymysql.MySQLError:
+            # Already closed by the server: that is what was wanted.
+            return
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,147 @@
+"""Results as JSON. Every document has `version` (of this form, now 1) and `kind`; sizes in bytes, times in seconds or UTC."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from zsnapdb.errors import ZsnapdbError
+from zsnapdb.jobs.backup import BackupPlan, BackupResult
+from zsnapdb.jobs.check import Finding
+from zsnapdb.jobs.clone import CloneInfo, Created
+from zsnapdb.jobs.inventory import Detail, Entry
+from zsnapdb.jobs.restore import RestorePlan, RestoreResult
+from zsnapdb.repository.manifest import Manifest
+
+VERSION = 1
+
+
+def _document(kind: str, **fields: Any) -> str:
+    return json.dumps({"version": VERSION, "kind": kind, **fields})
+
+
+def _manifest(m: Manifest) -> dict[str, Any]:
+    return {
+        "backup_id": m.backup_id,
+        "instance": m.instance,
+        "full": m.is_full,
+        "created": m.created.isoformat(),
+        "position": m.position.model_dump(),
+        "lock": m.lock.model_dump(),
+        "server": {"flavour": m.server.flavour.value, "version": m.server.version},
+        "plain_bytes": m.plain_size,
+        "stored_bytes": m.stored_size,
+        "volumes": [
+            {
+                "role": v.role,
+                "dataset": v.dataset,
+                "guid": v.guid,
+                "from_guid": v.from_guid,
+                "plain_bytes": v.plain_size,
+                "stored_bytes": v.stored_size,
+                "chunks": len(v.chunks),
+            }
+            for v in m.volumes
+        ],
+    }
+
+
+def backup(result: BackupResult) -> str:
+    """A finished backup."""
+    return _document("backup", backup=_manifest(result.manifest), snapshot_seconds=result.snapshot_seconds, send_seconds=result.send_seconds)
+
+
+def backup_plan(plan: BackupPlan) -> str:
+    """What a backup would do."""
+    base = plan.base.base.backup_id if plan.base.base else None
+    return _document(
+        "backup-plan",
+        server=plan.observed.facts.describe(),
+        lock={"strategy": plan.observed.choice.name, "reason": plan.observed.choice.reason},
+        base=base,
+        reasons=list(plan.base.reasons),
+        warnings=list(plan.observed.warnings),
+    )
+
+
+def entries(found: list[Entry]) -> str:
+    """The backups of an instance."""
+    return _document("backups", backups=[{**_manifest(e.manifest), "local": e.is_local} for e in found])
+
+
+def detail(found: Detail) -> str:
+    """One backup."""
+    return _document("backup-detail", backup={**_manifest(found.entry.manifest), "local": found.entry.is_local}, chain=[m.backup_id for m in found.chain])
+
+
+def restore_plan(plan: RestorePlan) -> str:
+    """What a restore would do."""
+    return _document(
+        "restore-plan", target=plan.target.backup_id, chain=[m.backup_id for m in plan.chain], datasets=dict(plan.layout.datasets), mount=str(plan.mount)
+    )
+
+
+def restore(result: RestoreResult) -> str:
+    """A finished restore."""
+    return _document(
+        "restore",
+        backup_id=result.plan.target.backup_id,
+        datasets=dict(result.plan.layout.datasets),
+        mount=str(result.plan.mount),
+        option_file=str(result.option_file),
+        gtids=str(result.position.gtids) if result.position.gtids is not None else None,
+        receive_seconds=result.receive_seconds,
+        recovery_seconds=result.recovery_seconds,
+    )
+
+
+def _clone(c: CloneInfo) -> dict[str, Any]:
+    return {
+        "name": c.name,
+        "instance": c.instance,
+        "backup_id": c.backup_id,
+        "port": c.port,
+        "created": c.created,
+        "position": c.position,
+        "datasets": list(c.datasets),
+        "mount": str(c.mount),
+        "own_bytes": c.own_bytes,
+        "pid": c.pid,
+    }
+
+
+def created(result: Created) -> str:
+    """A new clone. The one document with a password in it."""
+    return _document(
+        "clone",
+        clone=_clone(result.info),
+        user=result.user,
+        password=result.password.get_secret_value(),
+        clone_seconds=result.clone_seconds,
+        start_seconds=result.start_seconds,
+    )
+
+
+def clones(found: list[CloneInfo]) -> str:
+    """All clones."""
+    return _document("clones", clones=[_clone(c) for c in found])
+
+
+def destroyed(info: CloneInfo) -> str:
+    """A clone that is gone."""
+    return _document("clone-destroyed", clone=_clone(info))
+
+
+def findings(found: list[Finding]) -> str:
+    """What a configuration check found."""
+    rows = [{"instance": f.instance, "what": f.what, "detail": f.detail, "error": _error(f.error) if f.error else None} for f in found]
+    return _document("config-check", findings=rows, fit=all(f.error is None for f in found))
+
+
+def _error(error: ZsnapdbError) -> dict[str, str]:
+    return {"code": error.code, "message": error.message, "hint": error.hint}
+
+
+def error(error: ZsnapdbError) -> str:
+    """A failure."""
+    return _document("error", error=_error(error), exit_code=error.exit_code)

@@ -1,0 +1,124 @@
+"""Results as text."""
+
+from __future__ import annotations
+
+from zsnapdb.jobs.backup import BackupPlan, BackupResult
+from zsnapdb.jobs.check import Finding
+from zsnapdb.jobs.clone import CloneInfo, Created
+from zsnapdb.jobs.inventory import Detail, Entry
+from zsnapdb.jobs.restore import RestorePlan, RestoreResult
+from zsnapdb.report.units import size, table
+
+
+def _kind(is_full: bool) -> str:
+    return "full" if is_full else "incremental"
+
+
+def backup(result: BackupResult) -> str:
+    """A finished backup."""
+    m = result.manifest
+    position = m.position.position(m.server.flavour)
+    return "\n".join(
+        [
+            f"backup {m.backup_id} of {m.instance} is in the repository",
+            f"  kind      {_kind(m.is_full)}",
+            f"  position  {position.describe()}",
+            f"  lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms",
+            f"  stream    {size(m.plain_size)}, stored {size(m.stored_size)} in {result.send_seconds:.1f} s",
+        ]
+    )
+
+
+def backup_plan(plan: BackupPlan) -> str:
+    """What a backup would do."""
+    lines = [
+        f"server    {plan.observed.facts.describe()}",
+        f"lock      {plan.observed.choice.name}: {plan.observed.choice.reason}",
+        f"kind      {_kind(plan.base.base is None)}",
+        *(f"          {reason}" for reason in plan.base.reasons),
+        *(f"warning   {text}" for text in plan.observed.warnings),
+    ]
+    return "\n".join(lines)
+
+
+def entries(found: list[Entry]) -> str:
+    """The backups of an instance."""
+    rows = [
+        (e.manifest.backup_id, _kind(e.manifest.is_full), size(e.manifest.plain_size), size(e.manifest.stored_size), "yes" if e.is_local else "no", _short(e))
+        for e in found
+    ]
+    return table(("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION"), rows)
+
+
+def _short(entry: Entry) -> str:
+    position = entry.manifest.position
+    return f"{position.binlog_file}:{position.binlog_offset}" if position.binlog_file else "-"
+
+
+def detail(found: Detail) -> str:
+    """One backup."""
+    m = found.entry.manifest
+    lines = [
+        f"backup    {m.backup_id} of {m.instance}, {_kind(m.is_full)}, made {m.created:%Y-%m-%d %H:%M:%S} UTC by zsnapdb {m.tool_version}",
+        f"server    {m.server.flavour} {m.server.version}",
+        f"position  {m.position.position(m.server.flavour).describe()} ({m.position.source})",
+        f"lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms: {m.lock.reason}",
+        f"local     {'yes, can be cloned' if found.entry.is_local else 'no, only in the repository'}",
+        f"restores  from {' -> '.join(link.backup_id for link in found.chain)}",
+    ]
+    rows = [(v.role, v.dataset, str(v.guid), str(v.from_guid or "-"), size(v.plain_size), size(v.stored_size), str(len(v.chunks))) for v in m.volumes]
+    return "\n".join(lines) + "\n" + table(("VOLUME", "DATASET", "GUID", "FROM", "STREAM", "STORED", "CHUNKS"), rows)
+
+
+def restore_plan(plan: RestorePlan) -> str:
+    """What a restore would do."""
+    lines = [f"restore {plan.target.backup_id} of {plan.target.instance} to {plan.layout.top}, mounted at {plan.mount}"]
+    for number, manifest in enumerate(plan.chain, 1):
+        lines.append(f"  {number}. receive {manifest.backup_id} ({_kind(manifest.is_full)}, {size(manifest.stored_size)} to fetch)")
+    lines.append(f"  {len(plan.chain) + 1}. start the server once, unreachable, and compare its GTIDs with {plan.target.position.gtids}")
+    return "\n".join(lines)
+
+
+def restore(result: RestoreResult) -> str:
+    """A finished restore."""
+    target = result.plan.target
+    return "\n".join(
+        [
+            f"backup {target.backup_id} of {target.instance} is restored to {result.plan.layout.top}",
+            f"  mounted   {result.plan.mount}",
+            f"  position  {result.position.describe()}, exactly the recorded one",
+            f"  took      {result.receive_seconds:.1f} s to receive, {result.recovery_seconds:.1f} s to recover and check",
+            f"  start it  with --defaults-file={result.option_file}",
+        ]
+    )
+
+
+def created(result: Created) -> str:
+    """A new clone."""
+    return "\n".join(
+        [
+            f"clone {result.info.name} of {result.info.instance} runs on port {result.info.port}",
+            f"  data      as of {result.info.backup_id}: {result.position.describe()}",
+            f"  dataset   {result.info.top}, mounted at {result.info.mount}",
+            f"  client    --defaults-file={result.info.mount}/.zsnapdb/client.cnf",
+            f"  dsn       {result.dsn}",
+            f"  took      {result.clone_seconds:.1f} s to clone, {result.start_seconds:.1f} s to start",
+        ]
+    )
+
+
+def clones(found: list[CloneInfo]) -> str:
+    """All clones."""
+    rows = [(c.name, c.instance, c.backup_id, c.created, str(c.port), f"running ({c.pid})" if c.pid else "stopped", size(c.own_bytes)) for c in found]
+    return table(("CLONE", "INSTANCE", "BACKUP", "CREATED", "PORT", "SERVER", "OWN BYTES"), rows)
+
+
+def findings(found: list[Finding]) -> str:
+    """What a configuration check found."""
+    lines = []
+    for item in found:
+        mark = "warning" if item.what == "warning" else "ok" if item.error is None else "unfit"
+        lines.append(f"{item.instance}  {mark:<8}{item.what}: {item.detail}")
+        if item.error is not None:
+            lines += [f"    {line}" for line in str(item.error).splitlines()]
+    return "\n".join(lines)

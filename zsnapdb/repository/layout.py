@@ -1,0 +1,41 @@
+"""Keys of the repository, below its prefix.
+
+    zsnapdb.json                                           format version and repository id
+    <instance>/manifests/<backup-id>.json                  written last, never over another; no manifest, no backup
+    <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
+
+Manifests lie apart from chunks so that one short listing names all good backups, however many chunks there are.
+"""
+
+from __future__ import annotations
+
+import re
+
+MARKER = "zsnapdb.json"
+_MANIFEST = re.compile(r"([a-z0-9][a-z0-9_-]*)/manifests/(\d{8}T\d{6}Z-[0-9a-f]{4})\.json")
+
+
+def manifests(instance: str) -> str:
+    """Return the prefix of an instance's manifests."""
+    return f"{instance}/manifests/"
+
+
+def manifest(instance: str, backup_id: str) -> str:
+    """Return the key of a backup's manifest."""
+    return f"{instance}/manifests/{backup_id}.json"
+
+
+def parse_manifest(key: str) -> tuple[str, str] | None:
+    """Return instance and backup id of a manifest's key, or None if it is not one."""
+    match = _MANIFEST.fullmatch(key)
+    return (match.group(1), match.group(2)) if match else None
+
+
+def chunks(instance: str, backup_id: str, role: str) -> str:
+    """Return the prefix of the chunks of one volume of a backup."""
+    return f"{instance}/chunks/{backup_id}/{role}/"
+
+
+def chunk(instance: str, backup_id: str, role: str, index: int) -> str:
+    """Return the key of one chunk; `index` counts from 1."""
+    return f"{instance}/chunks/{backup_id}/{role}/{index:08d}"

@@ -1,0 +1,140 @@
+"""The manifest of a backup: everything needed to restore it, written last and never changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.stream.chunks import Chunk, Codec
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class PositionPart(_Part):
+    """Binlog file and offset, GTIDs as the server prints them, and how they are known."""
+
+    binlog_file: str | None
+    binlog_offset: int | None
+    gtids: str | None
+    source: str
+
+    def position(self, flavour: Flavour) -> Position:
+        """Return the position as the tool works with it."""
+        coordinates = None
+        if self.binlog_file is not None and self.binlog_offset is not None:
+            coordinates = BinlogCoordinates(self.binlog_file, self.binlog_offset)
+        return Position(flavour, coordinates, parse_gtids(flavour, self.gtids) if self.gtids is not None else None, self.source)
+
+    @classmethod
+    def of(cls, position: Position) -> PositionPart:
+        """Return the stored form of a position."""
+        return cls(
+            binlog_file=position.coordinates.file if position.coordinates else None,
+            binlog_offset=position.coordinates.offset if position.coordinates else None,
+            gtids=str(position.gtids) if position.gtids is not None else None,
+            source=position.source,
+        )
+
+
+class LockPart(_Part):
+    """How the server was held: strategy, why that one, and for how many milliseconds."""
+
+    strategy: str
+    reason: str
+    held_ms: float
+
+
+class ServerPart(_Part):
+    """Which server it was and what a server needs to start on its files."""
+
+    flavour: Flavour
+    version: str
+    server_uuid: str | None
+    server_id: int
+    variables: dict[str, str]
+
+
+class VolumePart(_Part):
+    """One volume's stream. `from_guid` is None for a full one; sizes in bytes; chunks in order."""
+
+    role: str
+    dataset: str
+    snapshot: str
+    guid: int
+    from_guid: int | None
+    send_flags: tuple[str, ...]
+    features: int
+    mountpoint: str
+    properties: dict[str, str]
+    codec: Codec
+    plain_size: int
+    sha256: str
+    chunks: tuple[tuple[int, str, int, str], ...]
+
+    def chunk_list(self) -> tuple[Chunk, ...]:
+        """Return the chunks as the stream room knows them."""
+        return tuple(Chunk(*row) for row in self.chunks)
+
+    @property
+    def stored_size(self) -> int:
+        return sum(row[2] for row in self.chunks)
+
+
+class Manifest(_Part):
+    """A backup."""
+
+    format: Literal[1] = 1
+    backup_id: str
+    instance: str
+    repository_id: str
+    created: datetime
+    tool_version: str
+    zfs_version: str
+    pool_guid: int
+    createtxg: int
+    position: PositionPart
+    lock: LockPart
+    server: ServerPart
+    volumes: tuple[VolumePart, ...]
+
+    @property
+    def is_full(self) -> bool:
+        return all(volume.from_guid is None for volume in self.volumes)
+
+    @property
+    def plain_size(self) -> int:
+        return sum(volume.plain_size for volume in self.volumes)
+
+    @property
+    def stored_size(self) -> int:
+        return sum(volume.stored_size for volume in self.volumes)
+
+    def volume(self, role: str) -> VolumePart | None:
+        """Return the volume with the role, if the backup has it."""
+        return next((volume for volume in self.volumes if volume.role == role), None)
+
+    def guids(self) -> dict[str, int]:
+        """Return the snapshot GUID of each role."""
+        return {volume.role: volume.guid for volume in self.volumes}
+
+    def encode(self) -> bytes:
+        """Return the stored form: JSON, UTF-8."""
+        return self.model_dump_json(indent=1).encode()
+
+
+def decode(body: bytes, name: str) -> Manifest:
+    """Return the manifest stored in `body`; DamagedError names it if it is not one."""
+    try:
+        return Manifest.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "(whole)"
+        raise DamagedError(
+            f"manifest {name} cannot be read: {where}: {first['msg']}", hint="it was altered, or a newer zsnapdb wrote it"
+        ) from error

@@ -1,0 +1,1 @@
+"""Object stores behind one protocol: S3 and a local folder."""

@@ -1,0 +1,134 @@
+"""S3 and what speaks like it. The only module that knows boto3."""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, NoCredentialsError
+
+from zsnapdb.errors import ConfigError, ExistsError, NotThere, RepositoryError
+from zsnapdb.store.base import StoredObject
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+_MISSING = {"NoSuchKey", "404", "NotFound"}
+_DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+
+
+def _credentials(file: Path) -> tuple[str, str]:
+    """Return key id and secret of the [default] section of a credentials file in the AWS form."""
+    parser = configparser.ConfigParser()
+    try:
+        with file.open() as text:
+            parser.read_file(text)
+        section = parser["default"]
+        return section["aws_access_key_id"], section["aws_secret_access_key"]
+    except (OSError, KeyError, configparser.Error) as error:
+        raise ConfigError(
+            f"credentials_file {file} cannot be used: {type(error).__name__}",
+            hint="it needs a [default] section with aws_access_key_id and aws_secret_access_key",
+        ) from None
+
+
+class S3Store:
+    """Objects in a bucket. Requests are retried by the client for transient faults, five times with back-off."""
+
+    def __init__(
+        self,
+        bucket: str,
+        *,
+        endpoint: str | None,
+        region: str | None,
+        credentials_file: Path | None,
+        addressing: Literal["auto", "path", "virtual"],
+        connections: int,
+    ) -> None:
+        self.bucket = bucket
+        self.endpoint = endpoint
+        key, secret = _credentials(credentials_file) if credentials_file else (None, None)
+        config = Config(
+            retries={"mode": "standard", "max_attempts": 6},
+            connect_timeout=10,
+            read_timeout=60,
+            max_pool_connections=connections + 2,
+            s3={"addressing_style": addressing},
+            # Providers differ in the newer checksum headers; our own hashes prove every byte.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        )
+        try:
+            self._client: S3Client = boto3.session.Session().client(
+                "s3", endpoint_url=endpoint, region_name=region, aws_access_key_id=key, aws_secret_access_key=secret, config=config
+            )
+        except (BotoCoreError, ValueError) as error:
+            raise ConfigError(f"s3://{bucket}: {error}", hint="check endpoint and region of the repository") from error
+
+    @contextmanager
+    def _asking(self, doing: str) -> Iterator[None]:
+        where = f"s3://{self.bucket}" + (f" at {self.endpoint}" if self.endpoint else "")
+        try:
+            yield
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            message = f"{doing} in {where}: {error.response.get('Error', {}).get('Message') or code} ({code})"
+            if code == "NoSuchBucket":
+                raise NotThere(message, hint=f"create the bucket {self.bucket}, or correct the repository's url") from error
+            if code in _MISSING:
+                raise NotThere(message) from error
+            if code in ("PreconditionFailed", "412", "ConditionalRequestConflict"):
+                raise ExistsError(message, hint="another run wrote it; it was not changed") from error
+            if code in _DENIED:
+                raise RepositoryError(message, hint="check the credentials and the bucket's policy (configs/iam-policy.json)") from error
+            raise RepositoryError(message, hint="see the provider's status; the next run continues") from error
+        except NoCredentialsError as error:
+            raise RepositoryError(f"{doing} in {where}: no credentials", hint="set credentials_file, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
+        except (ConnectionError, HTTPClientError) as error:
+            raise RepositoryError(f"{doing} in {where}: {error}", hint="check the endpoint and the network; the next run continues") from error
+        except BotoCoreError as error:
+            raise RepositoryError(f"{doing} in {where}: {error}") from error
+
+    def check(self) -> None:
+        """Prove that the bucket can be listed."""
+        with self._asking("listing"):
+            self._client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
+
+    def put(self, key: str, body: bytes | memoryview, *, only_if_absent: bool = False) -> None:
+        """Store the object; `only_if_absent` is a conditional request (If-None-Match: *)."""
+        data = body if isinstance(body, bytes) else bytes(body)
+        with self._asking(f"writing {key}"):
+            if only_if_absent:
+                self._client.put_object(Bucket=self.bucket, Key=key, Body=data, IfNoneMatch="*")
+            else:
+                self._client.put_object(Bucket=self.bucket, Key=key, Body=data)
+
+    def get(self, key: str) -> bytes:
+        """Return the object."""
+        with self._asking(f"reading {key}"):
+            return self._client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects under the prefix, page by page."""
+        token = ""
+        while True:
+            with self._asking(f"listing {prefix}"):
+                if token:
+                    page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, ContinuationToken=token)
+                else:
+                    page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix)
+            for item in page.get("Contents", []):
+                yield StoredObject(item["Key"], item["Size"])
+            if not page.get("IsTruncated"):
+                return
+            token = page["NextContinuationToken"]
+
+    def delete(self, key: str) -> None:
+        """Remove the object."""
+        with self._asking(f"removing {key}"):
+            self._client.delete_object(Bucket=self.bucket, Key=key)

@@ -1,0 +1,76 @@
+"""Runs `zfs`. The only module of this room that starts a short-lived process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
+
+ZFS = "zfs"
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of every command: C locale, so that texts are those of the error table."""
+    return {**os.environ, "LC_ALL": "C", "LANGUAGE": "C"}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A text `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs) and what it means for us."""
+
+    text: str
+    error: type[ZsnapdbError]
+    hint: str
+
+
+_TABLE = (
+    _Known("dataset already exists", ExistsError, "choose another name; nothing is overwritten"),
+    _Known("destination '", ExistsError, "choose another name; nothing is overwritten"),
+    _Known("dataset does not exist", NotThere, "check the name with `zfs list`"),
+    _Known("could not find any snapshots to destroy", NotThere, "check the name with `zfs list -t snapshot`"),
+    _Known("no such pool", NotThere, "check the name with `zpool list`"),
+    _Known("permission denied", PreflightError, "run as root or grant the permission with `zfs allow` (see configs/zfs-allow.md)"),
+    _Known("dataset is busy", CommandError, "something uses the dataset, or a hold protects it: see `zfs holds` and `fuser -m`"),
+    _Known("has dependent clones", CommandError, "destroy the clones first: `zsnapdb clone list`"),
+    _Known("has children", CommandError, "the dataset has children that zsnapdb does not know; look at `zfs list -r`"),
+    _Known("out of space", PreflightError, "free space in the pool: `zfs list -o space`"),
+    _Known("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
+)
+
+
+def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
+    """Return the error for a failed command, classified by what it wrote."""
+    words = " ".join(stderr.split()) or "(it wrote nothing)"
+    message = f"`{' '.join(argv)}` ended with exit status {status}: {words[:2000]}"
+    for known in _TABLE:
+        if known.text in stderr:
+            return known.error(message, hint=known.hint)
+    return CommandError(message, hint="see `zpool status` and `zfs list` for the dataset's state")
+
+
+def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
+    """Run one command to its end and return its stdout; raise what `failure` makes of anything but success."""
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=timeout)
+    except FileNotFoundError as error:
+        raise PreflightError(f"the command {argv[0]} was not found", hint="install the ZFS user tools (zfsutils-linux)") from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandError(
+            f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="see `zpool status` and the kernel log: the pool may be suspended"
+        ) from error
+    if done.returncode != 0:
+        raise failure(argv, done.returncode, done.stderr.decode(errors="replace"))
+    return done.stdout.decode()
+
+
+def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:
+    """Run a command with -H output and return its lines split at tabs."""
+    return [line.split("\t") for line in run(argv, timeout=timeout).splitlines() if line]
+
+
+def set_options(properties: Mapping[str, str]) -> list[str]:
+    """Return properties as `-o key=value` words."""
+    return [word for key, value in properties.items() for word in ("-o", f"{key}={value}")]

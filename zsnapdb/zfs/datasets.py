@@ -1,0 +1,94 @@
+"""Datasets: look, create, clone, set, mount, destroy by exact name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.errors import NotThere
+from zsnapdb.zfs.command import ZFS, rows, run, set_options
+
+UNSET = "-"
+"""What `zfs get` prints for a user property that is not set."""
+
+
+@dataclass(frozen=True)
+class Property:
+    """A property's value and where it comes from: local, received, default, inherited from …, or -."""
+
+    value: str
+    source: str
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it was set on this very dataset (zfsprops(7): only then does it speak of this dataset)."""
+        return self.source == "local"
+
+
+def exists(dataset: str) -> bool:
+    """Whether the dataset, snapshot or bookmark exists."""
+    try:
+        run([ZFS, "list", "-H", "-o", "name", "-t", "all", dataset])
+    except NotThere:
+        return False
+    return True
+
+
+def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
+    """Return the named properties of one dataset, exact values (-p). NotThere if it does not exist."""
+    found = rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset])
+    return {name: Property(value, source) for name, value, source in found}
+
+
+def guid(dataset: str) -> int:
+    """Return the GUID of a dataset or snapshot."""
+    return int(properties(dataset, ["guid"])["guid"].value)
+
+
+def children(dataset: str, names: Sequence[str]) -> dict[str, dict[str, Property]]:
+    """Return the named properties of the dataset and of every filesystem and volume below it, by dataset name."""
+    found: dict[str, dict[str, Property]] = {}
+    argv = [ZFS, "get", "-H", "-p", "-r", "-t", "filesystem,volume", "-o", "name,property,value,source", ",".join(names), dataset]
+    for name, key, value, source in rows(argv):
+        found.setdefault(name, {})[key] = Property(value, source)
+    return found
+
+
+def create(dataset: str, options: Mapping[str, str]) -> None:
+    """Create a filesystem and its missing parents (the parents get no options)."""
+    run([ZFS, "create", "-p", *set_options(options), dataset])
+
+
+def clone(snapshot: str, dataset: str, options: Mapping[str, str]) -> None:
+    """Make `dataset` a writable clone of the snapshot and mount it if its options let it."""
+    run([ZFS, "clone", *set_options(options), snapshot, dataset])
+
+
+def set_properties(dataset: str, values: Mapping[str, str]) -> None:
+    """Set properties on one dataset, in one command."""
+    if values:
+        run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], dataset])
+
+
+def mount(dataset: str) -> None:
+    """Mount a filesystem at its mountpoint."""
+    run([ZFS, "mount", dataset])
+
+
+def unmount(dataset: str) -> None:
+    """Unmount a filesystem; an unmounted one is left as it is."""
+    if properties(dataset, ["mounted"])["mounted"].value == "yes":
+        run([ZFS, "unmount", dataset])
+
+
+def destroy(dataset: str) -> None:
+    """Destroy exactly this filesystem. Never recursive, never forced: dependents make it fail."""
+    if "@" in dataset or "#" in dataset:
+        raise ValueError(f"not a filesystem name: {dataset}")
+    run([ZFS, "destroy", dataset])
+
+
+def destroy_snapshots_of(dataset: str) -> None:
+    """Destroy every snapshot of exactly this dataset; for datasets the caller has proved to have made."""
+    for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset]):
+        run([ZFS, "destroy", name])

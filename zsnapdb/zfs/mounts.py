@@ -1,0 +1,38 @@
+"""Mounted file systems, of all types: only so a stray below a dataset is seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class MountEntry:
+    """One line of the mount table."""
+
+    path: str
+    fstype: str
+    source: str
+
+
+def _plain(word: str) -> str:
+    """Undo the octal escapes of the mount table (proc(5): space, tab, newline, backslash)."""
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        word = word.replace(code, char)
+    return word
+
+
+def parse(text: str) -> list[MountEntry]:
+    """Return the entries of a mountinfo file (proc(5)), in mount order."""
+    entries = []
+    for line in text.splitlines():
+        left, _, right = line.partition(" - ")
+        path = left.split(" ")[4]
+        fstype, source = right.split(" ")[:2]
+        entries.append(MountEntry(_plain(path), fstype, _plain(source)))
+    return entries
+
+
+def mounted() -> list[MountEntry]:
+    """Return what is mounted in this process's mount namespace, ZFS's own snapshot mounts left out."""
+    return [entry for entry in parse(Path("/proc/self/mountinfo").read_text()) if "@" not in entry.source or entry.fstype != "zfs"]

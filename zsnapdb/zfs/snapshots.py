@@ -1,0 +1,148 @@
+"""Snapshots, holds and bookmarks. A snapshot set is one command; what it made is read back and compared."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO
+
+from zsnapdb.errors import CommandError, ConsistencyError, NotThere
+from zsnapdb.model import PROPERTY, Snapshot
+from zsnapdb.zfs import command
+from zsnapdb.zfs.command import ZFS, rows, run, set_options
+
+HOLD_TAG = f"{PROPERTY}:backup"
+
+
+@dataclass
+class PendingSnapshots:
+    """A running `zfs snapshot` over all names: one command, one transaction group, all or nothing (zfs-snapshot(8))."""
+
+    names: tuple[str, ...]
+    argv: list[str]
+    process: subprocess.Popen[bytes]
+    stderr: IO[bytes] = field(repr=False)
+
+    @classmethod
+    def start(cls, names: Sequence[str], properties: Mapping[str, str]) -> PendingSnapshots:
+        """Start the command and return at once."""
+        argv = [ZFS, "snapshot", *set_options(properties), *names]
+        stderr = tempfile.TemporaryFile()
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, env=command.environment())
+        return cls(tuple(names), argv, process, stderr)
+
+    def done_within(self, seconds: float) -> bool:
+        """Whether the command ended within the time; it is never killed, as the kernel would finish it anyway."""
+        try:
+            self.process.wait(timeout=max(0.0, seconds))
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def finish(self) -> None:
+        """Wait for the end; raise the classified error if it failed (then no snapshot was made)."""
+        status = self.process.wait()
+        self.stderr.seek(0)
+        text = self.stderr.read(8192).decode(errors="replace")
+        self.stderr.close()
+        if status != 0:
+            raise command.failure(self.argv, status, text)
+
+
+def describe(names: Sequence[str]) -> list[Snapshot]:
+    """Return what ZFS knows of the snapshots, in the order given. NotThere if one does not exist."""
+    found = {}
+    for name, guid, createtxg in rows([ZFS, "list", "-H", "-p", "-t", "snapshot", "-o", "name,guid,createtxg", *names]):
+        dataset, _, short = name.partition("@")
+        found[name] = Snapshot(dataset=dataset, name=short, guid=int(guid), createtxg=int(createtxg))
+    return [found[name] for name in names]
+
+
+def check_one_group(snapshots: Sequence[Snapshot]) -> None:
+    """Raise ConsistencyError unless all snapshots were made in one transaction group.
+
+    `createtxg` is the proof; `creation` may differ by a second inside one request (OpenZFS up to 2.4).
+    """
+    groups = sorted({snapshot.createtxg for snapshot in snapshots})
+    if len(groups) != 1:
+        listing = ", ".join(f"{s.full_name} in {s.createtxg}" for s in snapshots)
+        raise ConsistencyError(f"the snapshots are not of one transaction group: {listing}", hint="nothing was kept; this is a bug worth reporting")
+
+
+@dataclass(frozen=True)
+class OwnedSnapshot:
+    """A snapshot that carries our properties, set on it directly."""
+
+    snapshot: Snapshot
+    properties: Mapping[str, str]
+
+
+def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
+    """Return the dataset's own snapshots that carry the first of the named user properties, oldest first."""
+    columns = ["name", "guid", "createtxg", *names]
+    found = []
+    for row in rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", dataset]):
+        name, guid, createtxg, *values = row
+        if values[0] == "-":
+            continue
+        on, _, short = name.partition("@")
+        snapshot = Snapshot(dataset=on, name=short, guid=int(guid), createtxg=int(createtxg))
+        found.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
+    return found
+
+
+def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
+    """Hold the snapshots under our tag: `zfs destroy` of them fails until released (zfs-hold(8))."""
+    run([ZFS, "hold", tag, *names])
+
+
+def held(name: str, tag: str = HOLD_TAG) -> bool:
+    """Whether the snapshot has a hold with our tag."""
+    return any(row[1] == tag for row in rows([ZFS, "holds", "-H", name]))
+
+
+def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
+    """Release our hold on each snapshot that has it."""
+    for name in names:
+        if held(name, tag):
+            run([ZFS, "release", tag, name])
+
+
+def by_guid(dataset: str) -> dict[int, str]:
+    """Return the dataset's own snapshots, whoever made them: full name by GUID."""
+    found = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,guid", dataset])
+    return {int(guid): name for name, guid in found}
+
+
+def bookmarks(dataset: str) -> dict[int, str]:
+    """Return the dataset's bookmarks: full name by the GUID of the snapshot each stands for."""
+    found = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset])
+    return {int(guid): name for name, guid in found}
+
+
+def bookmark(snapshot: Snapshot) -> str:
+    """Make a bookmark of the snapshot under its own name unless there is one; return the bookmark's full name."""
+    name = f"{snapshot.dataset}#{snapshot.name}"
+    existing = bookmarks(snapshot.dataset)
+    if snapshot.guid in existing:
+        return existing[snapshot.guid]
+    run([ZFS, "bookmark", snapshot.full_name, name])
+    return name
+
+
+def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
+    """Destroy snapshots of a set that came to nothing. Each must carry the backup's id, or it is left and named.
+
+    Names that do not exist are passed over, so the call can be repeated.
+    """
+    for name in snapshots:
+        try:
+            value = run([ZFS, "get", "-H", "-o", "value,source", f"{PROPERTY}:backup", name]).strip().split("\t")
+        except NotThere:
+            continue
+        if value != [backup_id, "local"]:
+            raise CommandError(f"{name} does not carry backup id {backup_id}, found {value}", hint="it is not ours to destroy; look at it with `zfs get all`")
+        release([name])
+        run([ZFS, "destroy", name])

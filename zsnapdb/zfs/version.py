@@ -1,0 +1,15 @@
+"""Which OpenZFS this is and which pool."""
+
+from __future__ import annotations
+
+from zsnapdb.zfs.command import ZFS, run
+
+
+def userland() -> str:
+    """Return the version of the user tools and the module, e.g. `zfs-2.3.9-1 zfs-kmod-2.3.9-1`."""
+    return " ".join(run([ZFS, "version"]).split())
+
+
+def pool_guid(pool: str) -> int:
+    """Return the pool's GUID."""
+    return int(run(["zpool", "get", "-H", "-p", "-o", "value", "guid", pool]).strip())
