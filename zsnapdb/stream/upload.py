@@ -5,6 +5,7 @@ Memory: `concurrency + 2` buffers of one chunk, and as many compressed ones at m
 
 from __future__ import annotations
 
+import mmap
 import queue
 import threading
 from collections.abc import Callable
@@ -46,14 +47,16 @@ class Uploaded:
         return stream_hash(self.chunks)
 
 
-def _fill(pipe: BinaryIO, buffer: bytearray) -> int:
+def _fill(pipe: BinaryIO, buffer: mmap.mmap) -> int:
     """Read until the buffer is full or the pipe ends; return the bytes read."""
-    view, filled = memoryview(buffer), 0
-    while filled < len(buffer):
-        count = pipe.readinto(view[filled:])  # type: ignore[attr-defined]
-        if not count:
-            break
-        filled += count
+    filled = 0
+    with memoryview(buffer) as view:
+        while filled < len(view):
+            with view[filled:] as rest:
+                count = pipe.readinto(rest)  # type: ignore[attr-defined]
+            if not count:
+                break
+            filled += count
     return filled
 
 
@@ -73,13 +76,13 @@ def upload(pipe: BinaryIO, store: ChunkStore, settings: UploadSettings, on_bytes
     `on_bytes` is told the plain bytes read so far. Raises DamagedError if the stream does not begin and end as a send
     stream does, and whatever the store raises. The caller still has to see that `zfs send` ended with status 0.
     """
-    buffers: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
+    buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
     for _ in range(settings.concurrency + 2):
-        # Zeroed by the kernel when first touched: a short stream does not pay for a whole chunk.
-        buffers.put(bytearray(settings.chunk_size))
+        # Anonymous memory costs nothing until it is touched: a short stream does not pay for a whole chunk.
+        buffers.put(mmap.mmap(-1, settings.chunk_size))
     failed = threading.Event()
 
-    def work(index: int, buffer: bytearray, size: int) -> Chunk:
+    def work(index: int, buffer: mmap.mmap, size: int) -> Chunk:
         try:
             with memoryview(buffer) as whole, whole[:size] as plain:
                 body, chunk = seal(plain, settings.codec, settings.level)

@@ -1,0 +1,217 @@
+"""A workload whose truth is known: transfers between accounts, each noted in a journal.
+
+Every transfer is a function of its worker and number, so from the set of journal rows the balance of every account
+follows; the sum of all balances never changes; each worker's numbers have no gap. Which rows belong to a binlog
+position is read from the source's own binlogs with the server's own tool, so the truth does not depend on zsnapdb.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+
+ACCOUNTS = 200
+INITIAL = 1_000_000
+BALLAST_ROWS = 400
+BALLAST_BYTES = 60_000
+RETRY = {1205, 1213}
+
+Key = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One transfer: amounts move from `source` to `target`."""
+
+    source: int
+    target: int
+    amount: int
+
+
+def transfer(worker: int, number: int) -> Transfer:
+    """Return the transfer that is number `number` of a worker; always the same."""
+    word = int.from_bytes(hashlib.blake2b(f"{worker}/{number}".encode(), digest_size=8).digest(), "big")
+    source = word % ACCOUNTS
+    target = (source + 1 + (word >> 16) % (ACCOUNTS - 1)) % ACCOUNTS
+    return Transfer(source, target, (word >> 40) % 1000 + 1)
+
+
+def balances(rows: Iterable[Key]) -> dict[int, int]:
+    """Return the balance of every account after exactly the transfers of the journal rows."""
+    found = dict.fromkeys(range(ACCOUNTS), INITIAL)
+    for worker, number in rows:
+        t = transfer(worker, number)
+        found[t.source] -= t.amount
+        found[t.target] += t.amount
+    return found
+
+
+def connect(socket: str, user: str = "app", password: str = "lab-app", database: str | None = "ledger") -> pymysql.Connection:
+    """Open a connection on a socket."""
+    return pymysql.connect(unix_socket=socket, user=user, password=password, database=database, autocommit=True, read_timeout=120)
+
+
+def set_up(socket: str, engine: str = "InnoDB") -> None:
+    """Create the tables, the accounts and some ballast, so that a full backup has something to carry."""
+    with connect(socket) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE TABLE accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL) ENGINE={engine}")
+        cursor.execute(f"CREATE TABLE journal (worker INT, number INT, PRIMARY KEY (worker, number)) ENGINE={engine}")
+        cursor.execute(f"CREATE TABLE ballast (id INT PRIMARY KEY, body MEDIUMBLOB) ENGINE={engine}")
+        cursor.executemany("INSERT INTO accounts VALUES (%s, %s)", [(n, INITIAL) for n in range(ACCOUNTS)])
+        noise = random.Random(1)
+        for start in range(0, BALLAST_ROWS, 20):
+            rows = [(n, noise.randbytes(BALLAST_BYTES // 2).hex()) for n in range(start, start + 20)]
+            cursor.executemany("INSERT INTO ballast VALUES (%s, %s)", rows)
+
+
+@dataclass
+class Load:
+    """Workers that make transfers, about `rate` a second each, until stopped. `committed` has what was acknowledged."""
+
+    socket: str
+    workers: int = 3
+    rate: float = 20.0
+    first_number: dict[int, int] = field(default_factory=dict)
+    committed: dict[int, int] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    longest_wait: float = 0.0
+
+    def start(self) -> None:
+        """Start the workers."""
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(self.workers)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop them; every transfer begun is finished first."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def total(self) -> int:
+        """Return how many transfers were acknowledged."""
+        return sum(self.committed.values())
+
+    def wait_for(self, more: int, seconds: float = 60.0) -> None:
+        """Wait until `more` further transfers were acknowledged."""
+        goal, deadline = self.total() + more, time.monotonic() + seconds
+        while self.total() < goal:
+            if time.monotonic() > deadline or self.failures:
+                raise RuntimeError(f"the load made {self.total()} of {goal} transfers; {self.failures[:3]}")
+            time.sleep(0.05)
+
+    def _run(self, worker: int) -> None:
+        number = self.first_number.get(worker, 0)
+        try:
+            connection = connect(self.socket)
+            with connection:
+                while not self._stop.is_set():
+                    number += 1
+                    began = time.monotonic()
+                    while not self._transfer(connection, worker, number):
+                        pass
+                    took = time.monotonic() - began
+                    self.longest_wait = max(self.longest_wait, took)
+                    self.committed[worker] = number
+                    self._stop.wait(max(0.0, 1 / self.rate - took))
+        except pymysql.MySQLError as error:
+            self.failures.append(f"worker {worker}, transfer {number}: {error}")
+
+    def _transfer(self, connection: pymysql.Connection, worker: int, number: int) -> bool:
+        t = transfer(worker, number)
+        changes = sorted([(t.source, -t.amount), (t.target, t.amount)])
+        try:
+            connection.begin()
+            with connection.cursor() as cursor:
+                for account, change in changes:
+                    cursor.execute("UPDATE accounts SET balance = balance + %s WHERE id = %s", (change, account))
+                cursor.execute("INSERT INTO journal VALUES (%s, %s)", (worker, number))
+            connection.commit()
+        except pymysql.OperationalError as error:
+            if error.args[0] not in RETRY:
+                raise
+            connection.rollback()
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class State:
+    """What a server holds of the ledger."""
+
+    journal: frozenset[Key]
+    accounts: dict[int, int]
+    ballast: str
+
+
+def read_state(connection: pymysql.Connection) -> State:
+    """Return all of it, from one consistent snapshot."""
+    with connection.cursor() as cursor:
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        cursor.execute("SELECT worker, number FROM journal")
+        journal = frozenset(cursor.fetchall())
+        cursor.execute("SELECT id, balance FROM accounts")
+        accounts = dict(cursor.fetchall())
+        digest = hashlib.sha256()
+        cursor.execute("SELECT id, body FROM ballast ORDER BY id")
+        for number, body in cursor.fetchall():
+            digest.update(f"{number}:".encode() + body)
+        cursor.execute("ROLLBACK")
+    return State(journal, accounts, digest.hexdigest())
+
+
+def journal_in_binlog(folder: Path, index: Path, tool: str, stop_file: str, stop_offset: int) -> frozenset[Key]:
+    """Return the journal rows the source's binlogs hold up to a position, as the server's own tool decodes them."""
+    names = [Path(line).name for line in index.read_text().splitlines()]
+    names = names[: names.index(stop_file) + 1]
+    argv = [tool, "--verbose", "--base64-output=DECODE-ROWS", f"--stop-position={stop_offset}", *[str(folder / n) for n in names]]
+    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}, check=True)
+    rows: set[Key] = set()
+    values: list[int] | None = None
+    for line in done.stdout.splitlines():
+        if line.startswith("### INSERT INTO `ledger`.`journal`"):
+            values = []
+        elif values is not None and line.startswith("###   @"):
+            values.append(int(line.partition("=")[2].split(" ")[0]))
+            if len(values) == 2:
+                rows.add((values[0], values[1]))
+                values = None
+    return frozenset(rows)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was compared."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+def compare(where: str, found: State, truth: frozenset[Key], ballast: str) -> list[Check]:
+    """Return the checks of a state against the truth: sum, gaps, strays, contents."""
+    total = sum(found.accounts.values())
+    workers = {worker for worker, _ in found.journal}
+    gaps = [w for w in workers if {n for v, n in found.journal if v == w} != set(range(1, sum(v == w for v, _ in found.journal) + 1))]
+    missing, stray = truth - found.journal, found.journal - truth
+    return [
+        Check(f"{where}: the sum of all balances is unchanged", total == ACCOUNTS * INITIAL, f"{total}"),
+        Check(f"{where}: no worker's journal has a gap", not gaps, f"{len(found.journal)} transfers of {len(workers)} workers"),
+        Check(
+            f"{where}: exactly the transactions up to the recorded position",
+            not missing and not stray and bool(truth),
+            f"{len(truth)} in the source's binlog up to there, {len(missing)} missing, {len(stray)} stray",
+        ),
+        Check(f"{where}: every balance is the one those transactions make", found.accounts == balances(truth), f"{len(found.accounts)} accounts"),
+        Check(f"{where}: the rest of the data is identical", found.ballast == ballast, f"SHA-256 {found.ballast[:16]}"),
+    ]
