@@ -7,7 +7,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
@@ -180,16 +180,23 @@ class Settings(_Section):
         return name, self.instance[name]
 
 
+def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel] | None:
+    """Return the model of the section at `path` below `model`; a name in a table of sections stands for any."""
+    if not path:
+        return model
+    known = model.model_fields.get(str(path[0]))
+    if known is None:
+        return None
+    annotation, rest = known.annotation, path[1:]
+    if get_origin(annotation) is dict:
+        annotation, rest = get_args(annotation)[1], rest[1:]
+    return _section_at(annotation, rest) if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
 def _known_keys(location: tuple[int | str, ...]) -> list[str]:
     """Return the keys allowed in the section that holds the last element of `location`."""
-    model: Any = Settings
-    for part in location[:-1]:
-        if isinstance(model, type) and issubclass(model, BaseModel) and part in model.model_fields:
-            model = model.model_fields[str(part)].annotation
-        arguments = getattr(model, "__args__", ())
-        if getattr(model, "__origin__", None) is dict and part not in ("instance", "repository"):
-            model = arguments[1]
-    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+    section = _section_at(Settings, location[:-1])
+    return list(section.model_fields) if section is not None else []
 
 
 def _explain(error: ValidationError) -> tuple[str, str]:

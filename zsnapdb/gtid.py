@@ -99,8 +99,7 @@ class GtidSet:
 
     def __str__(self) -> str:
         return ",".join(
-            source + "".join(f":{first}-{last}" if last > first else f":{first}" for first, last in intervals)
-            for source, intervals in self.intervals.items()
+            source + "".join(f":{first}-{last}" if last > first else f":{first}" for first, last in intervals) for source, intervals in self.intervals.items()
         )
 
 

@@ -139,9 +139,7 @@ def _mysql(b: Builder, out: Path) -> None:
     for folder in ("lists/partial", "archives/partial", "parts"):
         (apt / folder).mkdir(parents=True)
     (apt / "status").write_text("")
-    (apt / "sources.list").write_text(
-        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {recipe.MYSQL_SUITE} main\n"
-    )
+    (apt / "sources.list").write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {recipe.MYSQL_SUITE} main\n")
     # A mirror may be a frozen copy of the development suite: its date then lies back, its signature still counts.
     options = (
         "-q -y -o Acquire::Check-Valid-Until=false -o Dir::Etc::SourceList=/out/apt/sources.list -o Dir::Etc::SourceParts=/out/apt/parts "
@@ -174,7 +172,11 @@ def _guest(b: Builder, out: Path) -> None:
     certificates = Path("/etc/ssl/certs/ca-certificates.crt")
     binds = [host.Bind(certificates.parent, "/etc/ssl/certs")] if certificates.exists() else []
     b.chroot(out, "python3 -m venv /opt/venv; /opt/venv/bin/pip install -q " + " ".join(f"'{p}'" for p in recipe.PYTHON_PACKAGES), binds)
-    b.chroot(out, "echo /checkout > $(echo /opt/venv/lib/python3*/site-packages)/zsnapdb-checkout.pth; mkdir -p /checkout /out /opt/mysql /opt/s3 /var/lib/mysql-files; chown mysql:mysql /var/lib/mysql-files; chmod 750 /var/lib/mysql-files")
+    b.chroot(
+        out,
+        "echo /checkout > $(echo /opt/venv/lib/python3*/site-packages)/zsnapdb-checkout.pth; mkdir -p /checkout /out /opt/mysql /opt/s3; "
+        "install -d -o mysql -g mysql -m 750 /var/lib/mysql-files",
+    )
     command = out / "usr/local/bin/zsnapdb"
     command.write_text('#!/bin/sh\nexec /opt/venv/bin/python -m zsnapdb "$@"\n')
     command.chmod(0o755)

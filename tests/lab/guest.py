@@ -284,7 +284,9 @@ class Guest:
             self.send(op="eof", id=command.id)
         return command
 
-    def run(self, argv: Sequence[str], *, timeout: float = 120.0, env: Mapping[str, str] | None = None, cwd: str = "/root", sink: Sink | None = None) -> Outcome:
+    def run(
+        self, argv: Sequence[str], *, timeout: float = 120.0, env: Mapping[str, str] | None = None, cwd: str = "/root", sink: Sink | None = None
+    ) -> Outcome:
         """Run a command to its end."""
         return self.spawn(argv, env=env, cwd=cwd, sink=sink).wait(timeout)
 

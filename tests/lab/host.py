@@ -33,10 +33,8 @@ def missing() -> list[str]:
         found.append(f"an x86-64 Linux (this is {platform.system()} {platform.machine()})")
     if os.geteuid() != 0:
         found.append("root (chroot, mknod and debootstrap need it)")
-    for tool in ("apt-get", "dpkg", "unshare", "chroot"):
-        if shutil.which(tool) is None:
-            found.append(f"the command {tool} (a Debian 12 or 13 machine has it)")
-    return found
+    tools = ("apt-get", "dpkg", "unshare", "chroot")
+    return found + [f"the command {tool} (a Debian 12 or 13 machine has it)" for tool in tools if shutil.which(tool) is None]
 
 
 def require() -> None:
@@ -95,10 +93,9 @@ def in_root(
     With `own_processes` it is process 1 of a PID namespace: when it or the returned command dies, so does
     every process it left.
     """
-    lines = ["set -e", "mount -t proc proc \"$0/proc\"", "mount --rbind /dev \"$0/dev\"", "mount -t tmpfs tmpfs \"$0/tmp\""]
-    for bind in binds:
-        lines.append(f"mkdir -p \"$0{bind.target}\" && mount --bind '{bind.source}' \"$0{bind.target}\"")
-    lines.append("exec chroot \"$0\" /usr/bin/env -i \"$@\"")
+    lines = ["set -e", 'mount -t proc proc "$0/proc"', 'mount --rbind /dev "$0/dev"', 'mount -t tmpfs tmpfs "$0/tmp"']
+    lines += [f'mkdir -p "$0{bind.target}" && mount --bind \'{bind.source}\' "$0{bind.target}"' for bind in binds]
+    lines.append('exec chroot "$0" /usr/bin/env -i "$@"')
     environment = {
         "PATH": "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": "/root",
@@ -110,7 +107,24 @@ def in_root(
     assigned = [f"{key}={value}" for key, value in environment.items()]
     script = 'cd "$1"; shift; exec "$@"'
     processes = ["--pid", "--fork", "--kill-child=SIGKILL"] if own_processes else []
-    return ["unshare", "--mount", "--propagation", "private", *processes, "sh", "-c", "\n".join(lines), str(root), *assigned, "sh", "-c", script, "sh", cwd, *argv]
+    return [
+        "unshare",
+        "--mount",
+        "--propagation",
+        "private",
+        *processes,
+        "sh",
+        "-c",
+        "\n".join(lines),
+        str(root),
+        *assigned,
+        "sh",
+        "-c",
+        script,
+        "sh",
+        cwd,
+        *argv,
+    ]
 
 
 def apt_proxy_lines() -> str:

@@ -2,39 +2,110 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 SUITE = "trixie"
 MYSQL_SUITE = "sid"
 SYSTEM_SUITES = ("bookworm", "trixie", "forky", "sid", "stable", "testing", "unstable")
 
-BUILD_PACKAGES = (
-    "linux-source-6.12 build-essential bc bison flex libelf-dev libssl-dev xz-utils kmod cpio "
-    "python3-minimal ca-certificates"
-).split()
+BUILD_PACKAGES = [
+    "linux-source-6.12",
+    "build-essential",
+    "bc",
+    "bison",
+    "flex",
+    "libelf-dev",
+    "libssl-dev",
+    "xz-utils",
+    "kmod",
+    "cpio",
+    "python3-minimal",
+    "ca-certificates",
+]
 
-GUEST_PACKAGES = (
-    "zfsutils-linux mariadb-server mariadb-client udev e2fsprogs util-linux procps psmisc "
-    "iproute2 kmod busybox-static sysbench strace python3 python3-venv ca-certificates git"
-).split()
+GUEST_PACKAGES = [
+    "zfsutils-linux",
+    "mariadb-server",
+    "mariadb-client",
+    "udev",
+    "e2fsprogs",
+    "util-linux",
+    "procps",
+    "psmisc",
+    "iproute2",
+    "kmod",
+    "busybox-static",
+    "sysbench",
+    "strace",
+    "python3",
+    "python3-venv",
+    "ca-certificates",
+    "git",
+]
 
 MYSQL_PACKAGES = ("mysql-server-core", "mysql-client-core")
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 
-KERNEL_OPTIONS = (
-    "MODULES MODULE_UNLOAD BLK_DEV_LOOP BLK_DEV_INITRD DEVTMPFS DEVTMPFS_MOUNT TMPFS TMPFS_XATTR EXT4_FS HOSTFS "
-    "ZLIB_INFLATE ZLIB_DEFLATE CRYPTO CRYPTO_DEFLATE INET NET PACKET UNIX AIO IO_URING EPOLL SIGNALFD EVENTFD "
-    "TIMERFD FUTEX SHMEM PROC_SYSCTL INOTIFY_USER KEYS HW_RANDOM UML_RANDOM FUSE_FS OVERLAY_FS CGROUPS NAMESPACES "
-    "USER_NS NET_NS PID_NS UTS_NS IPC_NS SYSVIPC POSIX_MQUEUE BLK_DEV_DM XATTR FS_POSIX_ACL TUN VETH BRIDGE "
-    "UML_NET_VECTOR DEBUG_INFO_NONE"
-).split()
-KERNEL_WITHOUT = "SOUND WIRELESS DEBUG_KERNEL".split()
+KERNEL_OPTIONS = [
+    "MODULES",
+    "MODULE_UNLOAD",
+    "BLK_DEV_LOOP",
+    "BLK_DEV_INITRD",
+    "DEVTMPFS",
+    "DEVTMPFS_MOUNT",
+    "TMPFS",
+    "TMPFS_XATTR",
+    "EXT4_FS",
+    "HOSTFS",
+    "ZLIB_INFLATE",
+    "ZLIB_DEFLATE",
+    "CRYPTO",
+    "CRYPTO_DEFLATE",
+    "INET",
+    "NET",
+    "PACKET",
+    "UNIX",
+    "AIO",
+    "IO_URING",
+    "EPOLL",
+    "SIGNALFD",
+    "EVENTFD",
+    "TIMERFD",
+    "FUTEX",
+    "SHMEM",
+    "PROC_SYSCTL",
+    "INOTIFY_USER",
+    "KEYS",
+    "HW_RANDOM",
+    "UML_RANDOM",
+    "FUSE_FS",
+    "OVERLAY_FS",
+    "CGROUPS",
+    "NAMESPACES",
+    "USER_NS",
+    "NET_NS",
+    "PID_NS",
+    "UTS_NS",
+    "IPC_NS",
+    "SYSVIPC",
+    "POSIX_MQUEUE",
+    "BLK_DEV_DM",
+    "XATTR",
+    "FS_POSIX_ACL",
+    "TUN",
+    "VETH",
+    "BRIDGE",
+    "UML_NET_VECTOR",
+    "DEBUG_INFO_NONE",
+]
+KERNEL_WITHOUT = ["SOUND", "WIRELESS", "DEBUG_KERNEL"]
 
 # Linux 6.12 reserves 2696 bytes for the extended processor state of a guest process (arch/x86/um/user-offsets.c);
 # a processor with AMX has 11008, and ptrace refuses to set less than all of it. The reserve lies on the stack.
 KERNEL_EDITS = ("s/HOST_FP_SIZE, 2696/HOST_FP_SIZE, 12288/", "arch/x86/um/user-offsets.c")
 KERNEL_STACK_ORDER = "4"
 
-PYTHON_PACKAGES = (
-    "PyMySQL boto3 zstandard typer rich pydantic cryptography pyrage APScheduler prometheus-client tenacity psutil "
-    "pytest pytest-timeout hypothesis moto[s3,server] ruff mypy boto3-stubs[s3] types-PyMySQL types-psutil hatchling"
-).split()
+PROJECT = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+PYTHON_PACKAGES = (*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"], "hatchling>=1.24")

@@ -38,7 +38,7 @@ def root(version: bool = typer.Option(False, "--version", callback=_version, is_
     """Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS."""
 
 
-def _terminated(number: int, frame: object) -> None:
+def _terminated(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 

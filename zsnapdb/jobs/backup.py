@@ -63,7 +63,7 @@ def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
     found: dict[str, dict[int, str]] = {}
     for role, dataset in instance.settings.volumes.items():
         known = snapshots.bookmarks(dataset)
-        known.update({guid: name for guid, name in snapshots.by_guid(dataset).items()})
+        known.update(snapshots.by_guid(dataset))
         found[role] = known
     return found
 

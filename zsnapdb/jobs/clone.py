@@ -82,7 +82,9 @@ def home(settings: Settings, instance: Instance) -> str:
     pool = next(iter(instance.settings.volumes.values())).split("/", 1)[0]
     chosen = settings.clones.dataset or f"{pool}/zsnapdb/clones"
     if chosen.split("/", 1)[0] != pool:
-        raise PreflightError(f"clones.dataset {chosen} is not in the pool {pool} of instance {instance.name}", hint="a ZFS clone lives in the pool of its snapshot")
+        raise PreflightError(
+            f"clones.dataset {chosen} is not in the pool {pool} of instance {instance.name}", hint="a ZFS clone lives in the pool of its snapshot"
+        )
     return chosen
 
 

@@ -85,7 +85,8 @@ def exclusive(instance: Instance) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             raise PreflightError(
-                f"another zsnapdb (process {file.read().strip() or 'unknown'}) is backing up instance {instance.name}", hint="let it end, or look at it with `ps`"
+                f"another zsnapdb (process {file.read().strip() or 'unknown'}) is backing up instance {instance.name}",
+                hint="let it end, or look at it with `ps`",
             ) from None
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
@@ -137,4 +138,6 @@ def find_set(instance: Instance, wanted: str) -> SnapshotSet:
         if found.backup_id == wanted:
             return found
     newest = ", ".join(s.backup_id for s in sets[-5:])
-    raise PreflightError(f"no local snapshot set {wanted} of instance {instance.name}", hint=f"the newest are {newest}; a backup only in the repository needs `zsnapdb restore`")
+    raise PreflightError(
+        f"no local snapshot set {wanted} of instance {instance.name}", hint=f"the newest are {newest}; a backup only in the repository needs `zsnapdb restore`"
+    )

@@ -34,9 +34,13 @@ def check_datasets(instance: Instance) -> None:
         try:
             kind = datasets.properties(dataset, ["type"])["type"].value
         except NotThere as error:
-            raise PreflightError(f"dataset {dataset} (volume {role} of instance {instance.name}) does not exist", hint="check volumes with `zfs list`") from error
+            raise PreflightError(
+                f"dataset {dataset} (volume {role} of instance {instance.name}) does not exist", hint="check volumes with `zfs list`"
+            ) from error
         if kind != "filesystem":
-            raise PreflightError(f"dataset {dataset} (volume {role} of instance {instance.name}) is a {kind}, not a filesystem", hint="name the dataset the files lie on")
+            raise PreflightError(
+                f"dataset {dataset} (volume {role} of instance {instance.name}) is a {kind}, not a filesystem", hint="name the dataset the files lie on"
+            )
 
 
 def observe(instance: Instance, session: Session) -> Observed:

@@ -141,7 +141,8 @@ def _receive(instance: Instance, repository: Repository, manifest: Manifest, vol
     chunks = repository.chunks(instance.name, manifest.backup_id, volume.role)
     total = volume.plain_size
     with ReceiveStream(dataset, properties) as stream:
-        try:
+        # A reader that went away is `zfs receive` giving up; finish() says why.
+        with contextlib.suppress(BrokenPipeError):
             download(
                 chunks,
                 volume.chunk_list(),
@@ -151,9 +152,6 @@ def _receive(instance: Instance, repository: Repository, manifest: Manifest, vol
                 name=lambda index: f"chunk {keys.chunk(instance.name, manifest.backup_id, volume.role, index)}",
                 on_bytes=lambda done: report(Progress(f"receive {volume.role} of {manifest.backup_id}", done, total)),
             )
-        except BrokenPipeError:
-            # `zfs receive` gave up; finish() says why.
-            pass
         stream.finish()
 
 

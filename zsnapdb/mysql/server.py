@@ -135,7 +135,9 @@ class ServerProcess:
             if time.monotonic() > deadline:
                 process.kill()
                 process.wait()
-                raise ServerError(f"the server did not answer within {timeout:.0f} s\n{self.log_tail()}", hint="raise server.start_timeout if it is still recovering")
+                raise ServerError(
+                    f"the server did not answer within {timeout:.0f} s\n{self.log_tail()}", hint="raise server.start_timeout if it is still recovering"
+                )
             time.sleep(0.05)
 
     def stop(self, *, timeout: float) -> None:

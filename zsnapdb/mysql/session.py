@@ -58,7 +58,7 @@ class Session:
     def __init__(self, connection: pymysql.Connection[Any], address: Address) -> None:
         self._connection = connection
         self.address = address
-        self.connection_id = int(connection.thread_id())
+        self.connection_id = int(connection.thread_id())  # type: ignore[no-untyped-call]
 
     @classmethod
     def open(cls, address: Address, password: SecretStr, *, timeout: float = 10.0, read_timeout: float | None = None) -> Session:

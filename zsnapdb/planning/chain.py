@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from zsnapdb.errors import DamagedError
 
@@ -33,8 +33,11 @@ class Link(Protocol):
     def volumes(self) -> Sequence[VolumeLink]: ...
 
 
+L = TypeVar("L", bound=Link)
+
+
 @dataclass(frozen=True)
-class BasePlan[L: Link]:
+class BasePlan(Generic[L]):
     """What the next backup builds on: a stored backup, or nothing (a full one), and why."""
 
     base: L | None
@@ -53,7 +56,7 @@ def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tupl
     return None
 
 
-def choose_base[L: Link](stored: Sequence[L], local: Mapping[str, Collection[int]], send_flags: tuple[str, ...]) -> BasePlan[L]:
+def choose_base(stored: Sequence[L], local: Mapping[str, Collection[int]], send_flags: tuple[str, ...]) -> BasePlan[L]:
     """Return the newest stored backup that the next one can be an increment of.
 
     `stored` is oldest first; `local` has, per role, the GUIDs of which a snapshot or bookmark exists here.
@@ -73,7 +76,7 @@ def choose_base[L: Link](stored: Sequence[L], local: Mapping[str, Collection[int
     return BasePlan(None, (*reasons, "full: the repository holds no backup of this instance yet" if not stored else "full: no stored backup can be a base"))
 
 
-def restore_chain[L: Link](stored: Sequence[L], target: L) -> tuple[L, ...]:
+def restore_chain(stored: Sequence[L], target: L) -> tuple[L, ...]:
     """Return the backups to receive for `target`, the full one first. DamagedError names the missing link."""
     chain = [target]
     while True:

@@ -114,7 +114,10 @@ class PathMap:
                 return normpath(target)
             if clean.startswith(root.rstrip("/") + "/"):
                 return join(normpath(target), clean[len(root.rstrip("/")) + 1 :])
-        raise PreflightError(f"the server used {path}, which lies on none of the backup's volumes", hint="the copy would open the source's file; this backup cannot be started beside it")
+        raise PreflightError(
+            f"the server used {path}, which lies on none of the backup's volumes",
+            hint="the copy would open the source's file; this backup cannot be started beside it",
+        )
 
 
 @dataclass(frozen=True)
@@ -165,12 +168,15 @@ def binlog_paths(variables: Mapping[str, str], kind: str) -> tuple[str, str] | N
 
 
 def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, identity: Identity, extra: Sequence[str]) -> str:
-    """Return the option file of a server on a copy of the files. `extra` are the site's own lines, last but not overriding paths.
+    """Return the option file of a server on a copy of the files.
 
+    `extra` are the site's own lines. A later line wins, so they cannot bring back a path, an identity or anything that acts.
     PreflightError if the source used a path outside its volumes.
     """
     datadir = variables["datadir"]
-    lines = [f"datadir={paths.translate(datadir)}"]
+    lines = [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
+    lines += extra
+    lines.append(f"datadir={paths.translate(datadir)}")
     for name in _PATHS:
         value = variables.get(name, "")
         if value and (flavour is Flavour.MARIADB or name != "aria_log_dir_path"):
@@ -185,8 +191,6 @@ def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, 
     relay = binlog_paths(variables, "relay_log")
     if relay is not None:
         lines += [f"relay_log={paths.translate(relay[0])}", f"relay_log_index={paths.translate(relay[1])}"]
-    lines += [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
-    lines += extra
     lines += _QUIET
     lines += [
         f"user={identity.user}",

@@ -65,5 +65,7 @@ def place(paths: Sequence[NamedPath], mounts: Sequence[Mount], volumes: Mapping[
         for below in mounts:
             inside = below.path.startswith(item.path.rstrip("/") + "/")
             if inside and below.source not in roles:
-                objections.append(f"{below.fstype} {below.source} is mounted at {below.path}, inside {item.what} = {item.path}, and is none of the instance's volumes")
+                objections.append(
+                    f"{below.fstype} {below.source} is mounted at {below.path}, inside {item.what} = {item.path}, and is none of the instance's volumes"
+                )
     return Placement(placed, tuple(dict.fromkeys(objections)))

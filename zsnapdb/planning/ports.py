@@ -12,4 +12,6 @@ def choose_port(first: int, last: int, taken: Collection[int], is_free: Callable
     for port in range(first, last + 1):
         if port not in taken and is_free(port):
             return port
-    raise PreflightError(f"no free port from {first} to {last}: {len(taken)} are taken by clones", hint="destroy a clone, or widen clones.first_port to clones.last_port")
+    raise PreflightError(
+        f"no free port from {first} to {last}: {len(taken)} are taken by clones", hint="destroy a clone, or widen clones.first_port to clones.last_port"
+    )

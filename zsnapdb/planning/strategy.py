@@ -28,9 +28,7 @@ def choose(flavour: Flavour, engines: Mapping[str, int], forced: str) -> Choice:
     available = {Flavour.MYSQL: ("instance", "ftwrl"), Flavour.MARIADB: ("stage", "ftwrl")}[flavour]
     if forced != "auto":
         if forced not in available:
-            raise PreflightError(
-                f"lock.strategy = {forced!r} does not exist on {flavour}", hint=f"use auto, {' or '.join(available)}"
-            )
+            raise PreflightError(f"lock.strategy = {forced!r} does not exist on {flavour}", hint=f"use auto, {' or '.join(available)}")
         return Choice(forced, "forced by lock.strategy")
     if flavour is Flavour.MARIADB:
         return Choice("stage", "MariaDB: BACKUP STAGE BLOCK_COMMIT freezes every engine and the position, and waits for no reader")

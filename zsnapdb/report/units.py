@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def size(count: int) -> str:
     """Return bytes as B, KiB, MiB, GiB or TiB with one decimal."""
@@ -13,7 +15,7 @@ def size(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
-def table(headings: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Return columns aligned to their widest cell, headings first."""
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]

@@ -135,6 +135,4 @@ def decode(body: bytes, name: str) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(whole)"
-        raise DamagedError(
-            f"manifest {name} cannot be read: {where}: {first['msg']}", hint="it was altered, or a newer zsnapdb wrote it"
-        ) from error
+        raise DamagedError(f"manifest {name} cannot be read: {where}: {first['msg']}", hint="it was altered, or a newer zsnapdb wrote it") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -70,11 +71,9 @@ class Repository:
         except NotThere:
             store.check()
         body = json.dumps({"format": FORMAT, "id": new_id}, indent=1).encode()
-        try:
+        # Another first backup may be quicker; its marker is as good.
+        with contextlib.suppress(ExistsError):
             store.put(prefix + layout.MARKER, body, only_if_absent=True)
-        except ExistsError:
-            # Another first backup was quicker; its marker is as good.
-            pass
         return cls.open(store, prefix)
 
     def chunks(self, instance: str, backup_id: str, role: str) -> VolumeChunks:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import ConnectionError as S3ConnectionError
 
 from zsnapdb.errors import ConfigError, ExistsError, NotThere, RepositoryError
 from zsnapdb.store.base import StoredObject
@@ -89,7 +90,7 @@ class S3Store:
             raise RepositoryError(message, hint="see the provider's status; the next run continues") from error
         except NoCredentialsError as error:
             raise RepositoryError(f"{doing} in {where}: no credentials", hint="set credentials_file, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
-        except (ConnectionError, HTTPClientError) as error:
+        except (S3ConnectionError, HTTPClientError) as error:
             raise RepositoryError(f"{doing} in {where}: {error}", hint="check the endpoint and the network; the next run continues") from error
         except BotoCoreError as error:
             raise RepositoryError(f"{doing} in {where}: {error}") from error

@@ -31,7 +31,9 @@ def download(
         try:
             body = store.get_chunk(index)
         except NotThere as error:
-            raise DamagedError(f"{name(index)} is missing", hint="the object was removed after it was written; restore another backup, see `zsnapdb list`") from error
+            raise DamagedError(
+                f"{name(index)} is missing", hint="the object was removed after it was written; restore another backup, see `zsnapdb list`"
+            ) from error
         return unseal(body, chunks[index - 1], codec, name(index))
 
     total = 0

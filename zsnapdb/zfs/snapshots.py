@@ -29,7 +29,7 @@ class PendingSnapshots:
     def start(cls, names: Sequence[str], properties: Mapping[str, str]) -> PendingSnapshots:
         """Start the command and return at once."""
         argv = [ZFS, "snapshot", *set_options(properties), *names]
-        stderr = tempfile.TemporaryFile()
+        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by finish()
         process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, env=command.environment())
         return cls(tuple(names), argv, process, stderr)
 

@@ -6,6 +6,7 @@ guest -> host  {"op": "ready"}   {"op": "out", "id", "fd": 1 | 2, "data": base64
 """
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
@@ -21,19 +22,22 @@ LINE = "/dev/ttyS0"
 PIECE = 16384
 
 
+def _take_terminal():
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Command:
     """A running command and the descriptors it talks through."""
 
     def __init__(self, message):
         self.id = message["id"]
         env = {**os.environ, **message.get("env", {})}
-        options = dict(env=env, cwd=message.get("cwd") or "/root", start_new_session=True)
+        options = {"env": env, "cwd": message.get("cwd") or "/root", "start_new_session": True}
         self.streams = {}
         if message.get("pty"):
             master, slave = pty.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *message["pty"], 0, 0))
-            attach = lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-            self.process = subprocess.Popen(message["argv"], stdin=slave, stdout=slave, stderr=slave, preexec_fn=attach, **options)
+            self.process = subprocess.Popen(message["argv"], stdin=slave, stdout=slave, stderr=slave, preexec_fn=_take_terminal, **options)
             os.close(slave)
             self.streams[master] = 1
             self.stdin = master
@@ -76,17 +80,13 @@ class Agent:
         elif command is None:
             return
         elif op == "stdin":
-            try:
+            with contextlib.suppress(BrokenPipeError):
                 os.write(command.stdin, base64.b64decode(message["data"]))
-            except BrokenPipeError:
-                pass
         elif op == "eof" and command.process.stdin:
             command.process.stdin.close()
         elif op == "signal":
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.process.pid, message["signal"])
-            except ProcessLookupError:
-                pass
 
     def read_line(self):
         self.pending += os.read(self.line, 65536)
@@ -155,10 +155,8 @@ class Agent:
                     os.read(read_end, 4096)
                 elif key.fd in key.data.streams:
                     self.read_stream(key.fd, key.data)
-            try:
+            with contextlib.suppress(ChildProcessError):
                 self.reap()
-            except ChildProcessError:
-                pass
 
 
 Agent().run()

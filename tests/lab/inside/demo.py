@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import ledger  # noqa: E402  (the folder of this script, for a guest without the package)
+import ledger
 
 SOURCE = "/run/mysqld/mysqld.sock"
 PARENT = Path("/var/lib/mysql")
@@ -133,7 +133,11 @@ class Demo:
         before = load.total()
         load.wait_for(20)
         load.stop()
-        self.checks.append(ledger.Check("the load ran throughout, without an error", not load.failures and load.total() > before, f"{load.total()} transfers {load.failures[:3]}"))
+        self.checks.append(
+            ledger.Check(
+                "the load ran throughout, without an error", not load.failures and load.total() > before, f"{load.total()} transfers {load.failures[:3]}"
+            )
+        )
         self.checks.append(ledger.Check("both clones run side by side", len(self.zsnapdb("clone", "list")["clones"]) == 2, "zsnapdb clone list"))
         began = time.monotonic()
         for name in ("one", "two"):

@@ -1,0 +1,6 @@
+-- What zsnapdb's account needs on MySQL 8.0 and newer.
+-- BACKUP_ADMIN: LOCK INSTANCE FOR BACKUP. RELOAD: the global read lock, where other engines need it.
+-- PROCESS: long statements and tablespace files. REPLICATION CLIENT: the binlog position.
+-- SELECT: information_schema shows only what an account may read.
+CREATE USER zsnapdb@localhost IDENTIFIED BY 'change me';
+GRANT BACKUP_ADMIN, RELOAD, PROCESS, REPLICATION CLIENT, SELECT ON *.* TO zsnapdb@localhost;

@@ -1,0 +1,128 @@
+"""`python3 tests/lab …`: build the lab, run the demo, the tests, a command or a shell in a guest."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+if __package__ in (None, ""):
+    # Started as a folder: make it the package it is for the tests.
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    __package__ = "tests.lab"
+
+from tests.lab import build, shell, suite
+from tests.lab.cache import Cache
+from tests.lab.guest import FLAVOURS, Guest, Lab
+from tests.lab.host import LabError
+
+
+def _to_terminal(descriptor: int, data: bytes) -> None:
+    stream = sys.stdout if descriptor == 1 else sys.stderr
+    stream.buffer.write(data)
+    stream.flush()
+
+
+def _build(cache: Cache, options: argparse.Namespace) -> int:
+    began = time.monotonic()
+    paths = build.build(cache)
+    print(f"the lab is ready in {cache.top} ({time.monotonic() - began:.0f} s)")
+    for name, path in paths.items():
+        print(f"  {name:<14} {path.name}")
+    return 0
+
+
+def _demo(cache: Cache, options: argparse.Namespace) -> int:
+    lab = Lab.ready(cache)
+    codes, documents = [], []
+    for flavour in [options.flavour] if options.flavour else ["mysql", "mariadb"]:
+        began = time.monotonic()
+        with Guest.boot(lab, flavour) as guest:
+            print(f"{flavour}: a guest with its server is up after {guest.boot_seconds:.1f} s", flush=True)
+            done = guest.run(["/opt/venv/bin/python", "/checkout/tests/lab/inside/demo.py"], timeout=600, sink=_to_terminal)
+            codes.append(done.code)
+            written = guest.out / "demo.json"
+            if written.exists():
+                documents.append({**json.loads(written.read_text()), "boot_seconds": round(guest.boot_seconds, 2)})
+        print(f"{flavour}: all in all {time.monotonic() - began:.0f} s", flush=True)
+    if options.json:
+        options.json.write_text(json.dumps(documents[0] if len(documents) == 1 else {"runs": documents}, indent=1) + "\n")
+    return max(codes)
+
+
+def _test(cache: Cache, options: argparse.Namespace) -> int:
+    return suite.run(Lab.ready(cache), options.arguments)
+
+
+def _exec(cache: Cache, options: argparse.Namespace) -> int:
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise LabError("no command given: python3 tests/lab exec [options] -- CMD…")
+    with Guest.boot(Lab.ready(cache), options.flavour) as guest:
+        code = guest.run(command, timeout=options.timeout, sink=_to_terminal).code
+        if options.out:
+            shutil.copytree(guest.out, options.out, dirs_exist_ok=True)
+    return code
+
+
+def _shell(cache: Cache, options: argparse.Namespace) -> int:
+    with Guest.boot(Lab.ready(cache), options.flavour) as guest:
+        return shell.attach(guest)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 tests/lab", description="Real OpenZFS, MySQL and MariaDB in User Mode Linux guests.")
+    parser.add_argument("--cache", type=Path, help="cache folder (default: $ZSNAPDB_LAB_CACHE, else zsnapdb-lab in the XDG cache folder)")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    made = commands.add_parser("build", help="build what is missing; instant if nothing is")
+    made.set_defaults(run=_build)
+    demo = commands.add_parser("demo", help="the main job: backups under load, restores, clones, compared with the truth")
+    demo.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both)")
+    demo.add_argument("--json", type=Path, metavar="FILE", help="write steps and checks there")
+    demo.set_defaults(run=_demo)
+    test = commands.add_parser("test", help="lint, types, unit, system and fault tests; or only what the arguments name")
+    test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST-ARGUMENTS")
+    test.set_defaults(run=_test)
+    run = commands.add_parser("exec", help="run a command as root in a fresh guest")
+    run.add_argument("--flavour", choices=FLAVOURS, default="mysql")
+    run.add_argument("--out", type=Path, metavar="DIR", help="what the command leaves in the guest's /out comes here")
+    run.add_argument("--timeout", type=float, default=600.0, metavar="SECONDS")
+    run.add_argument("command", nargs=argparse.REMAINDER, metavar="-- CMD…")
+    run.set_defaults(run=_exec)
+    inside = commands.add_parser("shell", help="an interactive shell in a fresh guest")
+    inside.add_argument("--flavour", choices=FLAVOURS, default="mysql")
+    inside.set_defaults(run=_shell)
+    return parser
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Run one command of the lab and return its exit status; nothing is left running."""
+    options = _parser().parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    cache = Cache(options.cache.resolve()) if options.cache else Cache.default()
+    os.environ["ZSNAPDB_LAB_CACHE"] = str(cache.top)
+    try:
+        return int(options.run(cache, options))
+    except LabError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"lab: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lab: interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

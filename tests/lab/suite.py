@@ -1,0 +1,142 @@
+"""Runs everything that is checked: lint, types, unit tests, system tests in guests of both flavours, fault tests."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .guest import CHECKOUT, Guest, Lab
+from .host import Bind, in_root
+
+PYTEST = ("/opt/venv/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", "-q")
+LINT = (
+    ("ruff", "check", "--no-cache", "."),
+    ("ruff", "format", "--no-cache", "--check", "."),
+    ("mypy", "--cache-dir=/tmp/mypy", "zsnapdb"),
+)
+KINDS = ("unit", "system", "faults")
+_SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
+
+
+@dataclass
+class Stage:
+    """One part of the run and what came of it."""
+
+    name: str
+    seconds: float = 0.0
+    code: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, output: str) -> None:
+        """Add the numbers of pytest's closing line."""
+        for line in output.splitlines()[-3:]:
+            for number, word in _SUMMARY.findall(line):
+                self.counts[word.rstrip("s") if word == "errors" else word] = int(number)
+
+
+def _inside(lab: Lab, argv: Sequence[str]) -> list[str]:
+    """Return an argv that runs in the guest root as a chroot, with checkout and cache at their own paths."""
+    binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(lab.cache.top, str(lab.cache.top))]
+    env = {"ZSNAPDB_LAB_CACHE": str(lab.cache.top), "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"}
+    return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env=env, own_processes=True)
+
+
+def _local(lab: Lab, stage: Stage, argv: Sequence[str]) -> None:
+    """Run a command of a stage in the chroot, showing its output."""
+    process = subprocess.Popen(_inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            lines.append(line)
+        code = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    stage.code = stage.code or code
+    stage.count("".join(lines))
+
+
+def _in_guest(lab: Lab, stage: Stage, flavour: str, arguments: Sequence[str]) -> None:
+    """Run the system tests in a guest of the flavour; its output is shown when it is done, not mixed with another's."""
+    began = time.monotonic()
+    output = bytearray()
+    try:
+        with Guest.boot(lab, flavour) as guest:
+            argv = [*PYTEST, *(arguments or ["tests/system"])]
+            env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1"}
+            stage.code = guest.run(argv, cwd="/checkout", env=env, timeout=2400, sink=lambda _, data: output.extend(data)).code
+    except Exception as error:
+        stage.code = 1
+        output += f"\n{error}\n".encode()
+    stage.seconds = time.monotonic() - began
+    text = output.decode(errors="replace")
+    stage.count(text)
+    print(f"--- system, {flavour} ({stage.seconds:.0f} s)\n{text}", flush=True)
+
+
+def _timed(stage: Stage, began: float) -> Stage:
+    stage.seconds = time.monotonic() - began
+    return stage
+
+
+def wanted(arguments: Sequence[str]) -> list[str]:
+    """Return which kinds of test the arguments name; all (and lint) if they name none."""
+    named = [kind for kind in KINDS if any(f"tests/{kind}" in word for word in arguments)]
+    return named or ["lint", *KINDS]
+
+
+def run(lab: Lab, arguments: Sequence[str]) -> int:
+    """Run what is wanted, print a table and a closing line, and return 0 only if nothing failed."""
+    stages: list[Stage] = []
+    kinds = wanted(arguments)
+    if "lint" in kinds:
+        began = time.monotonic()
+        stage = Stage("lint and types")
+        for argv in LINT:
+            print(f"--- {' '.join(argv)}", flush=True)
+            _local(lab, stage, argv)
+        stages.append(_timed(stage, began))
+    if "unit" in kinds:
+        began = time.monotonic()
+        stage = Stage("unit")
+        print("--- unit", flush=True)
+        _local(lab, stage, [*PYTEST, *(arguments if kinds == ["unit"] else ["tests/unit", *arguments])])
+        stages.append(_timed(stage, began))
+    if "system" in kinds:
+        pair = [Stage("system, mysql"), Stage("system, mariadb")]
+        own = arguments if kinds == ["system"] else ["tests/system", *arguments]
+        threads = [threading.Thread(target=_in_guest, args=(lab, s, s.name.split()[-1], own)) for s in pair]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stages += pair
+    if "faults" in kinds:
+        began = time.monotonic()
+        stage = Stage("faults")
+        print("--- faults", flush=True)
+        _local(lab, stage, [*PYTEST, *(arguments if kinds == ["faults"] else ["tests/faults", *arguments])])
+        stages.append(_timed(stage, began))
+    return _conclude(stages)
+
+
+def _conclude(stages: list[Stage]) -> int:
+    print(f"\n{'stage':<18} {'seconds':>8}  result")
+    for stage in stages:
+        words = ", ".join(f"{number} {word}" for word, number in stage.counts.items())
+        print(f"{stage.name:<18} {stage.seconds:8.0f}  {'ok' if stage.code == 0 else 'FAILED'} {words}")
+    passed = sum(s.counts.get("passed", 0) for s in stages)
+    failed = sum(s.counts.get("failed", 0) + s.counts.get("error", 0) for s in stages)
+    silent = sum(1 for s in stages if s.code != 0 and not (s.counts.get("failed") or s.counts.get("error")))
+    skipped = sum(s.counts.get("skipped", 0) for s in stages)
+    print(f"{passed} passed, {failed + silent} failed" + (f", {skipped} skipped" if skipped else ""))
+    sys.stdout.flush()
+    return 0 if all(s.code == 0 for s in stages) else 1

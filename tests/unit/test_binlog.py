@@ -1,0 +1,195 @@
+"""The position is the end of the last complete transaction, whatever follows it."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
+from zsnapdb.gtid import GtidPosition, GtidSet
+from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.mysql.binlog import MAGIC, position_in, read_tail, tail_of
+
+UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
+QUERY, ROTATE, FORMAT, XID, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, UNKNOWN = 2, 4, 15, 16, 30, 33, 34, 35, 40, 250
+M_GTID, M_LIST, M_ENCRYPTION = 162, 163, 164
+
+
+class File:
+    """A binlog made event by event, with checksums."""
+
+    def __init__(self, in_use: bool = True) -> None:
+        self.data = bytearray(MAGIC)
+        self.marks: dict[str, int] = {}
+        body = struct.pack("<H50sIB", 4, b"9.7.4", 0, 19) + bytes(42) + b"\x01"
+        self.add(FORMAT, body, flags=1 if in_use else 0)
+
+    def add(self, kind: int, body: bytes = b"", *, server: int = 1, flags: int = 0) -> File:
+        size = 19 + len(body) + 4
+        head = struct.pack("<IBIIIH", 0, kind, server, size, (len(self.data) + size) & 0xFFFFFFFF, flags)
+        clear = head[:17] + b"\0\0" if kind == FORMAT else head
+        self.data += head + body + struct.pack("<I", zlib.crc32(clear + body))
+        return self
+
+    def mark(self, name: str) -> File:
+        self.marks[name] = len(self.data)
+        return self
+
+    def query(self, text: bytes) -> File:
+        return self.add(QUERY, struct.pack("<IIBHH", 1, 0, 3, 0, 5) + b"\0" * 5 + b"app\0" + text)
+
+    def gtid(self, number: int) -> File:
+        return self.add(GTID, b"\x01" + UUID.bytes + struct.pack("<q", number) + bytes(17))
+
+    def mariadb(self, sequence: int, *, domain: int = 0, server: int = 1, standalone: bool = False) -> File:
+        return self.add(M_GTID, struct.pack("<QIB", sequence, domain, int(standalone)) + bytes(6), server=server)
+
+    def previous(self, last: int, tag: str = "") -> File:
+        if tag:
+            word = 1 << 56 | 1 << 8 | 1
+            name = bytes([len(tag) << 1]) + tag.encode()
+            return self.add(PREVIOUS, struct.pack("<Q", word) + UUID.bytes + name + struct.pack("<Qqq", 1, 1, last + 1))
+        return self.add(PREVIOUS, struct.pack("<Q", 1) + UUID.bytes + struct.pack("<Qqq", 1, 1, last + 1))
+
+    def transaction(self, number: int) -> File:
+        return self.gtid(number).query(b"BEGIN").add(ROWS, bytes(80)).add(XID, bytes(8))
+
+
+def mysql() -> File:
+    return File().previous(5).transaction(6).transaction(7).mark("two")
+
+
+def tail(file: File) -> tuple[int, str]:
+    found = tail_of(memoryview(bytes(file.data)), "binlog.000001")
+    return found.offset, str(found.gtids)
+
+
+def test_gtids_are_those_before_the_file_and_those_in_it() -> None:
+    file = mysql()
+    assert tail(file) == (file.marks["two"], f"{UUID}:1-7")
+
+
+def test_every_cut_ends_at_the_last_complete_transaction() -> None:
+    file = mysql().transaction(8).mark("three")
+    for cut in range(file.marks["two"], file.marks["three"]):
+        found = tail_of(memoryview(bytes(file.data[:cut])), "b")
+        assert (found.offset, str(found.gtids), found.unfinished) == (file.marks["two"], f"{UUID}:1-7", cut - file.marks["two"])
+
+
+def test_an_unfinished_transaction_does_not_count() -> None:
+    file = mysql()
+    file.gtid(8).query(b"BEGIN").add(ROWS, bytes(200))
+    assert tail(file) == (file.marks["two"], f"{UUID}:1-7")
+
+
+def test_a_statement_of_its_own_is_a_transaction() -> None:
+    file = mysql().gtid(8).query(b"CREATE TABLE t (id INT)").mark("ddl")
+    assert tail(file) == (file.marks["ddl"], f"{UUID}:1-8")
+
+
+def test_a_statement_inside_a_transaction_is_not_its_end() -> None:
+    file = mysql().gtid(8).query(b"BEGIN").query(b"INSERT INTO t VALUES (1)").query(b"SAVEPOINT a")
+    assert tail(file)[0] == file.marks["two"]
+    file.query(b"COMMIT").mark("end")
+    assert tail(file) == (file.marks["end"], f"{UUID}:1-8")
+
+
+def test_a_compressed_transaction_is_one_event() -> None:
+    file = mysql().gtid(8).add(PAYLOAD, bytes(300)).mark("payload")
+    assert tail(file) == (file.marks["payload"], f"{UUID}:1-8")
+
+
+def test_unknown_events_are_skipped_by_their_size() -> None:
+    file = mysql().gtid(8).query(b"BEGIN").add(UNKNOWN, bytes(77)).add(XID, bytes(8)).mark("end")
+    assert tail(file) == (file.marks["end"], f"{UUID}:1-8")
+
+
+def test_the_end_of_a_rotated_file_is_behind_its_rotation() -> None:
+    file = mysql().add(ROTATE, struct.pack("<Q", 4) + b"binlog.000002").mark("rotated")
+    assert tail(file)[0] == file.marks["rotated"]
+
+
+def test_anonymous_transactions_end_too() -> None:
+    file = File().add(PREVIOUS, struct.pack("<Q", 0)).add(ANONYMOUS, bytes(42)).query(b"BEGIN").add(XID, bytes(8)).mark("end")
+    assert tail(file)[0] == file.marks["end"]
+
+
+def test_previous_gtids_with_tags_are_read() -> None:
+    file = File().previous(5, tag="blue")
+    assert tail(file)[1] == f"{UUID}:blue:1-5"
+
+
+def test_a_mariadb_position_is_the_head_of_each_domain() -> None:
+    entries = [(0, 1, 40), (0, 2, 41), (5, 1, 3)]
+    file = File().add(M_LIST, struct.pack("<I", len(entries)) + b"".join(struct.pack("<IIQ", d, s, n) for d, s, n in entries))
+    assert tail(file)[1] == "0-2-41,5-1-3"
+    file.mariadb(42).add(ROWS, bytes(50)).add(XID, bytes(8)).mariadb(4, domain=5, standalone=True).query(b"CREATE TABLE t (id INT)").mark("end")
+    assert tail(file) == (file.marks["end"], "0-1-42,5-1-4")
+
+
+def test_a_mariadb_transaction_without_its_end_does_not_count() -> None:
+    file = File().add(M_LIST, struct.pack("<I", 0)).mariadb(1).add(ROWS, bytes(50)).add(XID, bytes(8)).mark("one")
+    file.mariadb(2).query(b"INSERT INTO t VALUES (1)")
+    assert tail(file) == (file.marks["one"], "0-1-1")
+
+
+def test_a_wrong_checksum_in_the_middle_is_damage_and_at_the_end_a_cut() -> None:
+    file = mysql()
+    middle = bytearray(file.data)
+    middle[file.marks["two"] - 200] ^= 1
+    with pytest.raises(DamagedError, match="checksum"):
+        tail_of(memoryview(bytes(middle)), "b")
+    last = bytearray(file.data)
+    last[-6] ^= 1
+    assert str(tail_of(memoryview(bytes(last)), "b").gtids) == f"{UUID}:1-6"
+
+
+def test_encrypted_binlogs_are_named_as_such() -> None:
+    with pytest.raises(PreflightError, match="encrypted"):
+        tail_of(memoryview(b"\xfdbin" + bytes(508)), "b")
+    with pytest.raises(PreflightError, match="encrypted"):
+        tail_of(memoryview(bytes(File().add(M_ENCRYPTION, bytes(17)).data)), "b")
+
+
+def test_something_else_is_not_a_binlog() -> None:
+    with pytest.raises(DamagedError, match="not a binlog"):
+        tail_of(memoryview(b"# comment"), "b")
+
+
+def write(folder: Path, **files: File | None) -> Path:
+    index = folder / "binlog.index"
+    index.write_text("".join(f"/var/lib/mysql/{name.replace('_', '.')}\n" for name in files))
+    for name, file in files.items():
+        (folder / name.replace("_", ".")).write_bytes(bytes(file.data) if file else b"")
+    return index
+
+
+def test_the_newest_file_of_the_index_counts(tmp_path: Path) -> None:
+    newest = File().previous(7).transaction(8).mark("end")
+    index = write(tmp_path, binlog_000001=mysql(), binlog_000002=newest)
+    position = position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
+    assert position.coordinates == BinlogCoordinates("binlog.000002", newest.marks["end"])
+    assert position.gtids == GtidSet.parse(f"{UUID}:1-8")
+
+
+def test_a_newest_file_still_empty_stands_for_the_end_of_the_one_before(tmp_path: Path) -> None:
+    before = mysql()
+    index = write(tmp_path, binlog_000001=before, binlog_000002=None)
+    assert position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True).coordinates == BinlogCoordinates("binlog.000001", before.marks["two"])
+
+
+def test_a_file_the_index_names_must_be_there(tmp_path: Path) -> None:
+    index = write(tmp_path, binlog_000001=mysql())
+    (tmp_path / "binlog.000001").unlink()
+    with pytest.raises(ConsistencyError, match=r"names binlog\.000001"):
+        position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
+
+
+def test_an_empty_mariadb_binlog_has_an_empty_position(tmp_path: Path) -> None:
+    index = write(tmp_path, binlog_000001=File().add(M_LIST, struct.pack("<I", 0)))
+    assert position_in(index, tmp_path, Flavour.MARIADB, has_gtids=True).gtids == GtidPosition()
+    assert read_tail(tmp_path / "binlog.000001").unfinished == 0

@@ -1,0 +1,95 @@
+"""The configuration is typed, and wrong input is named with a hint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.config import load, parse
+from zsnapdb.errors import ConfigError
+
+GOOD = """
+[instance.main]
+socket = "/run/mysqld/mysqld.sock"
+volumes = { parent = "tank/mysql", data = "tank/mysql/data" }
+repository = "s3"
+
+[repository.s3]
+url = "s3://bucket/prefix"
+"""
+
+
+def refused(text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, "zsnapdb.toml")
+    return caught.value
+
+
+def test_defaults_are_those_the_documentation_names() -> None:
+    settings = parse(GOOD, "x")
+    assert settings.repository["s3"].stream.chunk_size == 32 << 20
+    assert settings.instance["main"].lock.deadline == 5.0
+    assert settings.instance["main"].lock.strategy == "auto"
+
+
+def test_sizes_and_durations_have_units() -> None:
+    text = GOOD + 'stream = { chunk_size = "64 MiB" }\n[instance.main.lock]\ndeadline = "250ms"\n'
+    settings = parse(text, "x")
+    assert settings.repository["s3"].stream.chunk_size == 64 << 20
+    assert settings.instance["main"].lock.deadline == 0.25
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (GOOD.replace("volumes", "volume"), "unknown key instance.main.volume", "did you mean 'volumes'?"),
+        (GOOD + "[clone]\n", "unknown key clone", "did you mean 'clones'?"),
+        (GOOD + "stream = { levle = 3 }\n", "unknown key repository.s3.stream.levle", "did you mean 'level'?"),
+        (GOOD.replace('repository = "s3"', ""), "missing key instance.main.repository", "zsnapdb.example.toml"),
+        (GOOD.replace('repository = "s3"', 'repository = "s4"'), "names repository 's4', which is not configured", ""),
+        (GOOD.replace("socket =", "host = 'db'\nsocket ="), "exactly one of socket and host", ""),
+        (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
+        (GOOD.replace("tank/mysql/data", "tank/mysql"), "a dataset stands under two roles", ""),
+        (GOOD + 'stream = { chunk_size = "32 miles" }\n', "a size is a number with B, KiB, MiB or GiB", ""),
+        ("instance = [", "is not valid TOML", "example"),
+    ],
+)
+def test_wrong_input_is_named_with_a_hint(text: str, message: str, hint: str) -> None:
+    error = refused(text)
+    assert message in error.message
+    assert hint in error.hint
+
+
+def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml"):
+        load(tmp_path / "none.toml")
+
+
+def test_several_instances_must_be_named() -> None:
+    two = parse(GOOD + GOOD.replace("main", "other").split("[repository.s3]")[0], "x")
+    with pytest.raises(ConfigError, match="none was named"):
+        two.one_instance(None)
+    with pytest.raises(ConfigError, match="not configured"):
+        two.one_instance("third")
+    assert two.one_instance("other")[0] == "other"
+
+
+def test_a_password_never_shows_in_the_settings(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("hunter2\n")
+    settings = parse(GOOD.replace("repository =", f'password_file = "{secret}"\nrepository ='), "x")
+    password = settings.instance["main"].password()
+    assert password.get_secret_value() == "hunter2"
+    assert "hunter2" not in repr(settings) + repr(password) + str(password)
+
+
+def test_an_unreadable_password_file_is_a_configuration_error(tmp_path: Path) -> None:
+    settings = parse(GOOD.replace("repository =", f'password_file = "{tmp_path / "none"}"\nrepository ='), "x")
+    with pytest.raises(ConfigError, match="reading password_file"):
+        settings.instance["main"].password()
+
+
+def test_the_example_configuration_is_valid() -> None:
+    example = Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml"
+    assert parse(example.read_text(), str(example)).instance

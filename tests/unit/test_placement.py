@@ -1,0 +1,56 @@
+"""Every path the server writes must lie on the instance's volumes."""
+
+from __future__ import annotations
+
+from zsnapdb.planning.placement import Mount, NamedPath, mount_of, place
+
+MOUNTS = [
+    Mount("/", "ext4", "/dev/sda1"),
+    Mount("/var/lib/mysql", "zfs", "tank/mysql"),
+    Mount("/var/lib/mysql/data", "zfs", "tank/mysql/data"),
+]
+VOLUMES = {"parent": "tank/mysql", "data": "tank/mysql/data"}
+DATADIR = NamedPath("datadir", "/var/lib/mysql/data")
+REDO = NamedPath("innodb_log_group_home_dir", "/var/lib/mysql")
+
+
+def test_paths_on_the_volumes_are_placed_without_objection() -> None:
+    placement = place([DATADIR, REDO], MOUNTS, VOLUMES)
+    assert placement.objections == ()
+    assert placement.volume_of == {"/var/lib/mysql/data": "data", "/var/lib/mysql": "parent"}
+
+
+def test_a_path_elsewhere_is_named_with_what_it_lies_on() -> None:
+    placement = place([DATADIR, NamedPath("innodb_undo_directory", "/srv/undo")], MOUNTS, VOLUMES)
+    assert placement.objections == ("innodb_undo_directory = /srv/undo is on ext4 /dev/sda1 at /, which is none of the instance's volumes",)
+
+
+def test_a_dataset_left_out_of_the_volumes_is_a_stray() -> None:
+    placement = place([DATADIR, REDO], MOUNTS, {"parent": "tank/mysql"})
+    assert any("datadir = /var/lib/mysql/data is on zfs tank/mysql/data" in text for text in placement.objections)
+
+
+def test_a_mount_inside_a_written_directory_is_objected_to() -> None:
+    mounts = [*MOUNTS, Mount("/var/lib/mysql/data/big", "zfs", "tank/big")]
+    placement = place([DATADIR], mounts, VOLUMES)
+    assert any("zfs tank/big is mounted at /var/lib/mysql/data/big" in text for text in placement.objections)
+
+
+def test_volumes_in_two_pools_are_refused() -> None:
+    mounts = [*MOUNTS[:2], Mount("/var/lib/mysql/data", "zfs", "other/data")]
+    placement = place([DATADIR, REDO], mounts, {"parent": "tank/mysql", "data": "other/data"})
+    assert placement.objections == ("the volumes lie in 2 pools (other, tank); one snapshot command reaches only one",)
+
+
+def test_a_volume_that_is_not_mounted_is_objected_to() -> None:
+    placement = place([REDO], MOUNTS[:2], VOLUMES)
+    assert "dataset tank/mysql/data (data) is not mounted" in placement.objections
+
+
+def test_a_longer_name_is_not_a_path_below() -> None:
+    assert mount_of("/var/lib/mysql2/x", MOUNTS) == MOUNTS[0]
+
+
+def test_of_two_mounts_at_one_place_the_later_one_counts() -> None:
+    over = Mount("/var/lib/mysql", "tmpfs", "tmpfs")
+    assert mount_of("/var/lib/mysql/x", [*MOUNTS, over]) == over

@@ -1,0 +1,170 @@
+"""Every store keeps the same promises: the suite runs on the local folder and on S3 (moto)."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from zsnapdb.config import RepositorySettings
+from zsnapdb.errors import ConfigError, ExistsError, NotThere, RepositoryError
+from zsnapdb.store.base import Store
+from zsnapdb.store.local import LocalStore
+from zsnapdb.store.open import open_store
+from zsnapdb.store.s3 import S3Store
+
+
+def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
+    return S3Store(bucket, endpoint=None, region="us-east-1", credentials_file=credentials, addressing="auto", connections=2)
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    if request.param == "local":
+        yield LocalStore(tmp_path)
+        return
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups")
+        yield s3()
+
+
+def test_what_was_put_is_what_is_got(store: Store) -> None:
+    store.put("a/b/1", b"one")
+    store.put("a/b/2", memoryview(b"two"))
+    store.put("a/b/empty", b"")
+    assert (store.get("a/b/1"), store.get("a/b/2"), store.get("a/b/empty")) == (b"one", b"two", b"")
+
+
+def test_a_later_put_replaces_an_earlier_one(store: Store) -> None:
+    store.put("k", b"old")
+    store.put("k", b"new")
+    assert store.get("k") == b"new"
+
+
+def test_a_conditional_put_never_replaces(store: Store) -> None:
+    store.put("k", b"first", only_if_absent=True)
+    with pytest.raises(ExistsError):
+        store.put("k", b"second", only_if_absent=True)
+    assert store.get("k") == b"first"
+
+
+def test_of_many_conditional_puts_exactly_one_wins(tmp_path: Path) -> None:
+    store, won = LocalStore(tmp_path), []
+
+    def attempt(number: int) -> None:
+        try:
+            store.put("k", str(number).encode(), only_if_absent=True)
+            won.append(number)
+        except ExistsError:
+            pass
+
+    threads = [threading.Thread(target=attempt, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [str(n).encode() for n in won] == [store.get("k")]
+
+
+def test_what_is_not_there_is_said_to_be_so(store: Store) -> None:
+    with pytest.raises(NotThere):
+        store.get("none")
+
+
+def test_a_listing_is_sorted_and_exact_to_the_prefix(store: Store) -> None:
+    for key in ("a/2", "a/10", "ab/1", "a/1"):
+        store.put(key, key.encode())
+    assert [(o.key, o.size) for o in store.list("a/")] == [("a/1", 3), ("a/10", 4), ("a/2", 3)]
+    assert [o.key for o in store.list("nothing/")] == []
+
+
+def test_a_listing_has_more_than_one_page(store: Store) -> None:
+    for number in range(1005):
+        store.put(f"p/{number:04d}", b"")
+    assert len(list(store.list("p/"))) == 1005
+
+
+def test_removing_can_be_repeated(store: Store) -> None:
+    store.put("x/1", b"1")
+    store.delete("x/1")
+    store.delete("x/1")
+    assert list(store.list("x/")) == []
+
+
+def test_check_passes_on_a_store_that_is_there(store: Store) -> None:
+    store.check()
+
+
+def test_a_missing_folder_is_not_an_empty_repository(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "unmounted")
+    for ask in (store.check, lambda: store.get("k"), lambda: list(store.list("")), lambda: store.put("k", b"")):
+        with pytest.raises(NotThere, match="does not exist"):
+            ask()
+    assert not (tmp_path / "unmounted").exists()
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RepositoryError, match="No space left"):
+        LocalStore(tmp_path).put("a/k", b"data")
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        yield
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_missing_bucket_is_named_with_a_hint() -> None:
+    with pytest.raises(NotThere, match="NoSuchBucket") as caught:
+        s3("nowhere").check()
+    assert "create the bucket nowhere" in caught.value.hint
+
+
+def test_an_endpoint_nobody_listens_on_is_not_an_empty_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    store = S3Store("b", endpoint="http://127.0.0.1:9", region="us-east-1", credentials_file=None, addressing="path", connections=1)
+    with pytest.raises(RepositoryError) as caught:
+        store.check()
+    assert not isinstance(caught.value, NotThere)
+
+
+def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(RepositoryError, match="no credentials"):
+        s3().check()
+
+
+def test_a_credentials_file_of_another_form_is_refused_without_showing_it(tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("[default]\naws_access_key_id = AKIA\nsecret = hunter2\n")
+    with pytest.raises(ConfigError, match="cannot be used") as caught:
+        s3(credentials=file)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_addresses_choose_the_store_and_its_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(open_store(RepositorySettings(url=f"file://{tmp_path}"))[0], LocalStore)
+    store, prefix = open_store(RepositorySettings(url="s3://bucket/some/prefix/", region="us-east-1"))
+    assert isinstance(store, S3Store)
+    assert (store.bucket, prefix) == ("bucket", "some/prefix/")
+    assert open_store(RepositorySettings(url="s3://bucket", region="us-east-1"))[1] == ""
