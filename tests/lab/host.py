@@ -93,7 +93,8 @@ def in_root(
     With `own_processes` it is process 1 of a PID namespace: when it or the returned command dies, so does
     every process it left.
     """
-    lines = ["set -e", 'mount -t proc proc "$0/proc"', 'mount --rbind /dev "$0/dev"', 'mount -t tmpfs tmpfs "$0/tmp"']
+    # The tree is mounted on itself first: then its root is a mount point, and a guest can be started from inside it too.
+    lines = ["set -e", 'mount --bind "$0" "$0"', 'mount -t proc proc "$0/proc"', 'mount --rbind /dev "$0/dev"', 'mount -t tmpfs tmpfs "$0/tmp"']
     lines += [f'mkdir -p "$0{bind.target}" && mount --bind \'{bind.source}\' "$0{bind.target}"' for bind in binds]
     lines.append('exec chroot "$0" /usr/bin/env -i "$@"')
     environment = {

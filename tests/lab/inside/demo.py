@@ -74,22 +74,13 @@ class Demo:
         socket = f"{done['mount']}/.zsnapdb/server.sock"
         process = subprocess.Popen([self.server, f"--defaults-file={done['option_file']}"], stdin=subprocess.DEVNULL)
         try:
-            state = ledger.read_state(self.connected(socket, process))
+            with ledger.connect_when_up(socket, process) as connection:
+                state = ledger.read_state(connection)
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait()
         self.checks += ledger.compare(f"{name} restored", state, truth, self.ballast)
         self.step(f"boot and check {name} restore", began)
-
-    def connected(self, socket: str, process: subprocess.Popen) -> ledger.pymysql.Connection:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                return ledger.connect(socket)
-            except ledger.pymysql.OperationalError:
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise
-                time.sleep(0.1)
 
     def clone(self, name: str, made: dict, truth: frozenset[ledger.Key]) -> None:
         began = time.monotonic()

@@ -60,6 +60,20 @@ def connect(socket: str, user: str = "app", password: str = "lab-app", database:
     return pymysql.connect(unix_socket=socket, user=user, password=password, database=database, autocommit=True, read_timeout=120)
 
 
+def connect_when_up(socket: str, process: subprocess.Popen[bytes], seconds: float = 60.0) -> pymysql.Connection:
+    """Open a connection as soon as the server answers on its socket; fail if it ends or takes too long."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the server on {socket} did not come up: exit status {process.poll()}")
+        if Path(socket).exists():
+            try:
+                return connect(socket)
+            except pymysql.OperationalError:
+                pass
+        time.sleep(0.1)
+
+
 def set_up(socket: str, engine: str = "InnoDB") -> None:
     """Create the tables, the accounts and some ballast, so that a full backup has something to carry."""
     with connect(socket) as connection, connection.cursor() as cursor:

@@ -1,0 +1,28 @@
+"""Fault tests start guests of their own, so that a power cut can end one. They run on the lab's host side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.guest import Guest, Lab
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "ZSNAPDB_LAB_CACHE" not in os.environ:
+        for item in items:
+            if "tests/faults" in str(item.fspath):
+                item.add_marker(pytest.mark.skip(reason="needs the lab: python3 tests/lab test tests/faults"))
+
+
+@pytest.fixture(scope="session")
+def lab() -> Lab:
+    return Lab.ready()
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
+    with Guest.boot(lab, request.param) as found:
+        yield found

@@ -1,0 +1,152 @@
+"""System tests run inside a guest of the lab: real ZFS, a real server, a real S3 server. See docs/lab.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
+
+import ledger
+
+from zsnapdb.config import load
+from zsnapdb.jobs.common import Instance
+from zsnapdb.store.base import Store
+from zsnapdb.store.open import open_store
+
+CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
+SOCKET = "/run/mysqld/mysqld.sock"
+SERVER = "/checkout/tests/lab/inside/server"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if "LAB_FLAVOUR" not in os.environ:
+        for item in items:
+            if Path(item.fspath).is_relative_to(Path(__file__).parent):
+                item.add_marker(pytest.mark.skip(reason="runs in a guest of the lab: python3 tests/lab test tests/system"))
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished command: exit status and both outputs."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The document on stdout; fails the test with stderr if the command failed."""
+        assert self.code == 0, self.stderr
+        document: dict[str, Any] = json.loads(self.stdout)
+        return document
+
+
+def run(*argv: str, timeout: float = 180.0, env: Mapping[str, str] | None = None) -> Done:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def zfs(*words: str) -> list[str]:
+    done = run("zfs", *words)
+    assert done.code == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def everything() -> list[str]:
+    """Every dataset, snapshot and bookmark there is, with its GUID; the home of clones, which the first one makes, left out."""
+    home = ("tank/zsnapdb\t", "tank/zsnapdb/clones\t")
+    return [line for line in zfs("list", "-H", "-p", "-t", "all", "-o", "name,guid") if not line.startswith(home)]
+
+
+def holds() -> list[str]:
+    snapshots = zfs("list", "-H", "-t", "snapshot", "-o", "name")
+    return zfs("holds", "-H", *snapshots) if snapshots else []
+
+
+@dataclass
+class Lab:
+    """The guest: its flavour, its configuration, its store."""
+
+    flavour: str
+    folder: Path
+    numbers: list[int] = field(default_factory=list)
+
+    def zsnapdb(self, *words: str, config: Path = CONFIG, timeout: float = 180.0) -> Done:
+        return run("zsnapdb", *words, timeout=timeout, env={"ZSNAPDB_CONFIG": str(config)})
+
+    def changed(self, *replacements: tuple[str, str]) -> Path:
+        """A copy of the configuration with texts replaced; each must be there."""
+        text = CONFIG.read_text()
+        for old, new in replacements:
+            assert old in text
+            text = text.replace(old, new)
+        tomllib.loads(text)
+        self.numbers.append(0)
+        path = self.folder / f"{len(self.numbers)}.toml"
+        path.write_text(text)
+        return path
+
+    def store(self) -> tuple[Store, str]:
+        return open_store(Instance.of(load(CONFIG), "main").repository)
+
+    def objects(self) -> list[str]:
+        store, prefix = self.store()
+        return [item.key for item in store.list(prefix)]
+
+    def sql(self, statement: str, user: str = "root", password: str = "") -> list[tuple[Any, ...]]:
+        with ledger.connect(SOCKET, user, password, None) as connection, connection.cursor() as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall())
+
+    @property
+    def binlog_tool(self) -> str:
+        return "/opt/mysql/bin/mysqlbinlog" if self.flavour == "mysql" else "/usr/bin/mariadb-binlog"
+
+    def truth(self, backup: dict[str, Any]) -> frozenset[ledger.Key]:
+        """The journal rows up to a backup's position, from the source's own binlogs."""
+        position, parent = backup["position"], Path("/var/lib/mysql")
+        return ledger.journal_in_binlog(parent, parent / "binlog.index", self.binlog_tool, position["binlog_file"], position["binlog_offset"])
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    found = Lab(os.environ["LAB_FLAVOUR"], tmp_path_factory.mktemp("lab"))
+    ledger.set_up(SOCKET)
+    return found
+
+
+@pytest.fixture(scope="session")
+def first(lab: Lab) -> dict[str, Any]:
+    """A first, full backup."""
+    backup: dict[str, Any] = lab.zsnapdb("backup", "--json").json["backup"]
+    return backup
+
+
+@pytest.fixture
+def unchanged(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
+    """Whatever the test does, afterwards no dataset, snapshot, bookmark, hold or object has come or gone."""
+    before = everything(), holds(), lab.objects()
+    yield
+    assert (everything(), holds(), lab.objects()) == before
+
+
+@pytest.fixture
+def load_running(lab: Lab) -> Iterator[ledger.Load]:
+    """The ledger's load, running through the test."""
+    workers = {row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")}
+    load = ledger.Load(SOCKET, first_number=workers)
+    load.start()
+    load.wait_for(30)
+    yield load
+    load.stop()
+    assert load.failures == []

@@ -1,0 +1,150 @@
+"""A clone shares nothing with its source, and nothing of it is left after destroy or a failed create."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ledger
+import pymysql
+import pytest
+
+from .conftest import SOCKET, Lab, everything, run, zfs
+
+pytestmark = pytest.mark.usefixtures("first")
+
+
+@contextlib.contextmanager
+def clone(lab: Lab, name: str) -> Iterator[dict[str, Any]]:
+    made = lab.zsnapdb("clone", "create", "main", "--name", name, "--json").json
+    try:
+        yield made
+    finally:
+        assert lab.zsnapdb("clone", "destroy", name).code == 0
+
+
+def connect(made: dict[str, Any]) -> pymysql.Connection:
+    return pymysql.connect(host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], autocommit=True)
+
+
+def ask(connection: pymysql.Connection, statement: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def test_a_clone_has_its_own_identity_and_writes_nothing_of_its_source(lab: Lab) -> None:
+    lab.sql("CREATE TABLE ledger.ticks (at INT)")
+    lab.sql("CREATE EVENT ledger.tick ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.ticks VALUES (UNIX_TIMESTAMP())")
+    source_index = Path("/var/lib/mysql/binlog.index").read_text()
+    try:
+        assert lab.zsnapdb("backup").code == 0
+        before = everything()
+        with clone(lab, "identity") as made, connect(made) as here:
+            ours = {str(k).lower(): str(v) for k, v in ask(here, "SHOW GLOBAL VARIABLES")}
+            theirs = {str(k).lower(): str(v) for k, v in lab.sql("SHOW GLOBAL VARIABLES")}
+            for name in (
+                "server_id",
+                "port",
+                "socket",
+                "pid_file",
+                "datadir",
+                "log_bin_basename",
+                "log_bin_index",
+                "relay_log_basename",
+                "log_error",
+                "tmpdir",
+            ):
+                assert ours[name] != theirs[name], name
+            if lab.flavour == "mysql":
+                assert ours["server_uuid"] != theirs["server_uuid"]
+            assert ours["event_scheduler"] in ("OFF", "DISABLED")
+            assert ours["bind_address"] == "127.0.0.1"
+            ask(here, "CREATE TABLE ledger.only_here (id INT)")
+            ask(here, "FLUSH LOGS")
+            pid = made["clone"]["pid"]
+            opened = {os.readlink(f"/proc/{pid}/fd/{n}") for n in os.listdir(f"/proc/{pid}/fd")}
+            assert not [path for path in opened if path.startswith("/var/lib/mysql/")]
+            assert lab.sql("SHOW TABLES FROM ledger LIKE 'only_here'") == []
+            ticks = ask(here, "SELECT COUNT(*) FROM ledger.ticks")
+            assert ask(here, "SELECT SLEEP(3), (SELECT COUNT(*) FROM ledger.ticks)")[0][1] == ticks[0][0]
+        assert everything() == before
+        assert Path("/var/lib/mysql/binlog.index").read_text() == source_index
+    finally:
+        lab.sql("DROP EVENT ledger.tick")
+
+
+def test_a_clone_answers_to_its_credentials_file(lab: Lab) -> None:
+    client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "/usr/bin/mariadb"
+    with clone(lab, "client") as made:
+        file = Path(made["clone"]["mount"]) / ".zsnapdb" / "client.cnf"
+        assert file.stat().st_mode & 0o077 == 0
+        done = run(client, f"--defaults-file={file}", "-N", "-e", "SELECT COUNT(*) FROM ledger.accounts")
+        assert done.stdout.strip() == str(ledger.ACCOUNTS), done.stderr
+        assert made["password"] not in Path(f"/proc/{made['clone']['pid']}/cmdline").read_text()
+        assert not (file.parent / "init.sql").exists()
+
+
+def test_a_clone_of_a_replica_does_not_connect_to_the_source_of_its_source(lab: Lab) -> None:
+    if lab.flavour == "mysql":
+        lab.sql("CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=9, SOURCE_USER='nobody', SOURCE_PASSWORD='x'")
+    else:
+        lab.sql("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=9, MASTER_USER='nobody', MASTER_PASSWORD='x'")
+    try:
+        assert lab.zsnapdb("backup").code == 0
+        with clone(lab, "replica") as made, connect(made) as here:
+            with here.cursor(pymysql.cursors.DictCursor) as cursor:
+                cursor.execute("SHOW REPLICA STATUS")
+                (status,) = cursor.fetchall()
+            assert status["Replica_IO_Running" if lab.flavour == "mysql" else "Slave_IO_Running"] == "No"
+            assert status["Replica_SQL_Running" if lab.flavour == "mysql" else "Slave_SQL_Running"] == "No"
+    finally:
+        lab.sql("RESET REPLICA ALL" if lab.flavour == "mysql" else "RESET SLAVE ALL")
+
+
+def test_a_clone_that_cannot_start_leaves_nothing_and_says_why(lab: Lab) -> None:
+    before = everything()
+    config = lab.changed(('options = ["', 'options = ["no_such_option=1", "'))
+    done = lab.zsnapdb("clone", "create", "main", "--name", "broken", config=config)
+    assert done.code == 5, done.stderr
+    assert "no_such_option" in done.stderr
+    assert everything() == before
+    assert not Path("/var/lib/zsnapdb/clones/broken").exists()
+
+
+def test_destroy_refuses_what_is_not_marked_as_the_clone(lab: Lab) -> None:
+    made = lab.zsnapdb("clone", "create", "main", "--name", "marked", "--json").json
+    try:
+        zfs("create", f"{made['clone']['datasets'][0]}/foreign")
+        done = lab.zsnapdb("clone", "destroy", "marked")
+        assert done.code != 0
+        assert "children" in done.stderr
+        assert f"{made['clone']['datasets'][0]}/foreign" in zfs("list", "-H", "-o", "name")
+    finally:
+        zfs("destroy", f"{made['clone']['datasets'][0]}/foreign")
+        assert lab.zsnapdb("clone", "destroy", "marked").code == 0
+
+
+def test_a_clone_that_is_not_there_is_named(lab: Lab) -> None:
+    done = lab.zsnapdb("clone", "destroy", "nobody")
+    assert done.code == 6
+    assert "there is no clone 'nobody'" in done.stderr
+
+
+def test_a_name_taken_is_refused(lab: Lab) -> None:
+    with clone(lab, "twice"):
+        done = lab.zsnapdb("clone", "create", "main", "--name", "twice")
+        assert done.code == 8
+        assert "the clone twice exists" in done.stderr
+
+
+def test_a_source_goes_on_undisturbed_while_clones_come_and_go(lab: Lab, load_running: ledger.Load) -> None:
+    with clone(lab, "busy"):
+        before = load_running.total()
+        load_running.wait_for(20)
+        assert load_running.total() > before
+    with ledger.connect(SOCKET) as connection:
+        assert ledger.read_state(connection).journal

@@ -1,0 +1,94 @@
+"""Backup under load, restore, clone: each holds exactly the transactions up to its recorded position."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import ledger
+import pytest
+
+from .conftest import SOCKET, Lab, holds, zfs
+
+pytestmark = pytest.mark.usefixtures("first")
+
+
+def test_backups_under_load_restore_to_exactly_their_position(lab: Lab, load_running: ledger.Load) -> None:
+    with ledger.connect(SOCKET) as connection:
+        ballast = ledger.read_state(connection).ballast
+    load_running.wait_for(60)
+    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    assert not backup["full"]
+    load_running.wait_for(30)
+    truth = lab.truth(backup)
+    restored = lab.zsnapdb("restore", "main", "--to", backup["backup_id"], "--target", "tank/main-job", "--json").json
+    assert restored["gtids"] == backup["position"]["gtids"]
+    server = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
+    process = subprocess.Popen([server, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
+    try:
+        with ledger.connect_when_up(f"{restored['mount']}/.zsnapdb/server.sock", process) as connection:
+            checks = ledger.compare("restored", ledger.read_state(connection), truth, ballast)
+    finally:
+        process.terminate()
+        process.wait()
+    assert [check for check in checks if not check.ok] == []
+
+
+def test_after_a_backup_no_hold_and_no_lock_is_left(lab: Lab) -> None:
+    lab.zsnapdb("backup", "--json").json  # noqa: B018 - asserts success
+    assert holds() == []
+    lab.sql("CREATE TABLE ledger.after_backup (id INT)")
+    lab.sql("DROP TABLE ledger.after_backup")
+
+
+def test_a_snapshot_set_is_one_transaction_group_and_carries_its_facts(lab: Lab) -> None:
+    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    names = [f"{dataset}@zsnapdb-{backup['backup_id']}" for dataset in ("tank/mysql", "tank/mysql/data")]
+    rows = [line.split("\t") for line in zfs("list", "-H", "-p", "-t", "snapshot", "-o", "createtxg,zsnapdb:backup,zsnapdb:instance,zsnapdb:lock", *names)]
+    assert rows[0] == rows[1]
+    assert rows[0][1:] == [backup["backup_id"], "main", backup["lock"]["strategy"]]
+
+
+def test_an_increment_needs_only_the_bookmark_of_its_base(lab: Lab) -> None:
+    base = lab.zsnapdb("backup", "--json").json["backup"]
+    for dataset in ("tank/mysql", "tank/mysql/data"):
+        zfs("destroy", f"{dataset}@zsnapdb-{base['backup_id']}")
+    following = lab.zsnapdb("backup", "--json").json["backup"]
+    assert [v["from_guid"] for v in following["volumes"]] == [v["guid"] for v in base["volumes"]]
+    assert lab.zsnapdb("show", "main", following["backup_id"], "--json").json["chain"][-2:] == [base["backup_id"], following["backup_id"]]
+
+
+def test_a_restored_dataset_has_the_properties_that_matter(lab: Lab) -> None:
+    zfs("set", "primarycache=metadata", "tank/mysql/data")
+    try:
+        lab.zsnapdb("backup", "--json").json  # noqa: B018
+        lab.zsnapdb("restore", "main", "--target", "tank/properties", "--json").json  # noqa: B018
+    finally:
+        zfs("inherit", "primarycache", "tank/mysql/data")
+    found = {
+        dataset: zfs("get", "-H", "-p", "-o", "value", "recordsize,compression,primarycache,atime", dataset)
+        for dataset in ("tank/properties", "tank/properties/data")
+    }
+    assert found == {"tank/properties": ["131072", "zstd", "all", "off"], "tank/properties/data": ["16384", "lz4", "metadata", "off"]}
+
+
+def test_a_plan_changes_nothing(lab: Lab, unchanged: None) -> None:
+    plan = lab.zsnapdb("backup", "--plan", "--json").json
+    assert plan["lock"]["strategy"] == ("instance" if lab.flavour == "mysql" else "stage")
+    assert plan["base"] is not None
+    restore = lab.zsnapdb("restore", "main", "--target", "tank/planned", "--plan", "--json").json
+    assert restore["datasets"] == {"parent": "tank/planned", "data": "tank/planned/data"}
+
+
+def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
+    assert lab.zsnapdb("config", "check", "--json").json["fit"]
+
+
+def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
+    folder = Path("/srv/s3/folder-repository")
+    folder.mkdir()
+    config = lab.changed(('url = "s3://backups/lab"', f'url = "file://{folder}"'))
+    backup = lab.zsnapdb("backup", "--json", config=config).json["backup"]
+    assert backup["full"]
+    restored = lab.zsnapdb("restore", "main", "--target", "tank/from-folder", "--json", config=config).json
+    assert restored["gtids"] == backup["position"]["gtids"]

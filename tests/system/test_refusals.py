@@ -1,0 +1,163 @@
+"""Bad input is refused before anything is touched, with an exit code and a hint."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import ledger
+import pytest
+
+from .conftest import SERVER, SOCKET, Done, Lab, everything, run, zfs
+
+pytestmark = pytest.mark.usefixtures("unchanged")
+
+
+def refused(done: Done, code: int, *texts: str) -> None:
+    assert done.code == code, done.stdout + done.stderr
+    assert "hint:" in done.stderr
+    assert "Traceback" not in done.stderr
+    for text in texts:
+        assert text in done.stderr
+
+
+def test_an_unknown_configuration_key(lab: Lab) -> None:
+    refused(lab.zsnapdb("backup", config=lab.changed(("volumes", "volume"))), 3, "unknown key instance.main.volume", "did you mean 'volumes'?")
+
+
+def test_a_missing_dataset(lab: Lab) -> None:
+    config = lab.changed(("tank/mysql/data", "tank/mysql/nowhere"))
+    refused(lab.zsnapdb("backup", config=config), 4, "dataset tank/mysql/nowhere (volume data of instance main) does not exist")
+
+
+def test_a_server_that_is_down(lab: Lab) -> None:
+    assert run(SERVER, "stop").code == 0
+    try:
+        refused(lab.zsnapdb("backup"), 5, "connecting on zsnapdb@/run/mysqld/mysqld.sock")
+    finally:
+        assert run(SERVER, "start").code == 0
+
+
+def test_a_wrong_password_of_the_server(lab: Lab) -> None:
+    wrong = lab.folder / "wrong"
+    wrong.write_text("not-it\n")
+    done = lab.zsnapdb("backup", config=lab.changed(("/etc/zsnapdb/main.password", str(wrong))))
+    refused(done, 5, "Access denied", "password_file")
+    assert "not-it" not in done.stderr + done.stdout
+
+
+def test_wrong_credentials_of_the_repository(lab: Lab) -> None:
+    wrong = lab.folder / "credentials"
+    wrong.write_text("[default]\naws_access_key_id = lab-key\naws_secret_access_key = not-the-secret\n")
+    done = lab.zsnapdb("backup", config=lab.changed(("/etc/zsnapdb/credentials", str(wrong))))
+    refused(done, 6, "s3://backups", "credentials")
+    assert "not-the-secret" not in done.stderr + done.stdout
+
+
+def test_a_missing_bucket(lab: Lab) -> None:
+    refused(lab.zsnapdb("backup", config=lab.changed(("s3://backups/lab", "s3://nowhere/lab"))), 6, "NoSuchBucket", "create the bucket nowhere")
+
+
+def test_an_s3_server_that_is_down(lab: Lab) -> None:
+    refused(lab.zsnapdb("backup", config=lab.changed(("127.0.0.1:7070", "127.0.0.1:7071"))), 6, "127.0.0.1:7071")
+
+
+def test_a_missing_repository_folder(lab: Lab) -> None:
+    config = lab.changed(('url = "s3://backups/lab"', 'url = "file:///mnt/not-mounted"'))
+    refused(lab.zsnapdb("backup", config=config), 6, "/mnt/not-mounted does not exist")
+
+
+def test_a_target_dataset_that_exists(lab: Lab) -> None:
+    refused(lab.zsnapdb("restore", "main", "--target", "tank/mysql"), 8, "the target dataset tank/mysql exists")
+
+
+def test_a_target_pool_that_does_not_exist(lab: Lab) -> None:
+    refused(lab.zsnapdb("restore", "main", "--target", "nowhere/x"), 4, "pool nowhere does not exist")
+
+
+def test_a_target_that_is_a_whole_pool(lab: Lab) -> None:
+    refused(lab.zsnapdb("restore", "main", "--target", "tank"), 4, "is a whole pool")
+
+
+def test_a_mount_place_that_is_not_empty(lab: Lab) -> None:
+    place = Path("/var/lib/zsnapdb/restored/occupied")
+    place.mkdir(parents=True)
+    (place / "file").write_text("here")
+    refused(lab.zsnapdb("restore", "main", "--target", "tank/occupied"), 8, "is not empty")
+
+
+def test_a_backup_that_is_not_there(lab: Lab) -> None:
+    refused(lab.zsnapdb("restore", "main", "--to", "20200101T000000Z-0000", "--target", "tank/x"), 6, "has no backup 20200101T000000Z-0000")
+    refused(lab.zsnapdb("clone", "create", "main", "--from", "20200101T000000Z-0000"), 4, "no local snapshot set 20200101T000000Z-0000")
+
+
+def test_a_server_program_that_is_missing(lab: Lab) -> None:
+    binary = 'binary = "' + ("/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd")
+    config = lab.changed((binary, 'binary = "/usr/sbin/none'))
+    refused(lab.zsnapdb("restore", "main", "--target", "tank/x", config=config), 4, "/usr/sbin/none cannot be executed")
+
+
+def test_server_files_outside_the_datasets(lab: Lab) -> None:
+    config = lab.changed(('parent = "tank/mysql", ', ""))
+    refused(lab.zsnapdb("backup", config=config), 4, "innodb_log_group_home_dir = /var/lib/mysql is on zfs tank/mysql", "none of the instance's volumes")
+
+
+def test_a_database_directory_that_is_a_link_to_elsewhere(lab: Lab, tmp_path: Path) -> None:
+    link = Path("/var/lib/mysql/data/elsewhere")
+    link.symlink_to(tmp_path)
+    try:
+        refused(lab.zsnapdb("backup"), 4, f"symbolic link {link} = {tmp_path}")
+    finally:
+        link.unlink()
+
+
+def test_a_dataset_mounted_inside_the_data_directory(lab: Lab) -> None:
+    zfs("create", "-o", "mountpoint=/var/lib/mysql/data/big", "tank/big")
+    try:
+        refused(lab.zsnapdb("backup"), 4, "zfs tank/big is mounted at /var/lib/mysql/data/big")
+    finally:
+        zfs("destroy", "tank/big")
+        Path("/var/lib/mysql/data/big").rmdir()
+
+
+@contextlib.contextmanager
+def second_pool() -> Iterator[None]:
+    file = Path("/tmp/second.img")
+    with file.open("wb") as image:
+        image.truncate(128 << 20)
+    assert run("zpool", "create", "-O", "mountpoint=none", "second", str(file)).code == 0
+    try:
+        assert run("zfs", "create", "-o", "mountpoint=/mnt/second", "second/data").code == 0
+        yield
+    finally:
+        assert run("zpool", "destroy", "second").code == 0
+        file.unlink()
+
+
+def test_datasets_in_two_pools(lab: Lab) -> None:
+    with second_pool():
+        before = everything()
+        refused(lab.zsnapdb("backup", config=lab.changed(("tank/mysql/data", "second/data"))), 4, "the volumes lie in 2 pools (second, tank)")
+        assert everything() == before
+
+
+def test_a_lock_that_is_not_to_be_had_before_the_deadline(lab: Lab) -> None:
+    config = lab.changed(('repository = "s3"', 'repository = "s3"\nlock = { deadline = "2s", strategy = "ftwrl" }'))
+    with ledger.connect(SOCKET) as holder, holder.cursor() as cursor:
+        # A transaction that has written a table keeps FLUSH TABLES WITH READ LOCK from blocking its commit; an open
+        # table lock keeps it from being had at all.
+        cursor.execute("LOCK TABLES ledger.accounts WRITE")
+        refused(lab.zsnapdb("backup", config=config), 10, "hint:")
+        cursor.execute("UPDATE accounts SET balance = balance WHERE id = 1")
+        cursor.execute("UNLOCK TABLES")
+    lab.sql("UPDATE ledger.accounts SET balance = balance WHERE id = 1")
+
+
+def test_a_second_backup_of_the_same_instance_at_once(lab: Lab) -> None:
+    import fcntl
+
+    lock = Path("/run/zsnapdb/main.lock")
+    with lock.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        refused(lab.zsnapdb("backup"), 4, "another zsnapdb")
