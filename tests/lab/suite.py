@@ -48,20 +48,21 @@ def _inside(lab: Lab, argv: Sequence[str]) -> list[str]:
 
 def _local(lab: Lab, stage: Stage, argv: Sequence[str]) -> None:
     """Run a command of a stage in the chroot, showing its output."""
-    process = subprocess.Popen(_inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    lines = []
+    process = subprocess.Popen(_inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0)
+    output = bytearray()
     try:
         assert process.stdout is not None
-        for line in process.stdout:
-            print(line, end="", flush=True)
-            lines.append(line)
+        while data := process.stdout.read(4096):
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+            output += data
         code = process.wait()
     except BaseException:
         process.kill()
         process.wait()
         raise
     stage.code = stage.code or code
-    stage.count("".join(lines))
+    stage.count(output.decode(errors="replace"))
 
 
 def _in_guest(lab: Lab, stage: Stage, flavour: str, arguments: Sequence[str]) -> None:
