@@ -42,6 +42,11 @@ def _terminated(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
+def _print_notes(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        print(f"zsnapdb: {note}", file=sys.stderr)
+
+
 def main() -> None:
     """Run the command line and end with its exit code; errors that were foreseen come without a traceback."""
     # A stop by the service manager unwinds like Ctrl-C: locks are released, half-made things removed.
@@ -54,7 +59,9 @@ def main() -> None:
 
             print(json.error(error))
         print(f"zsnapdb: {error}", file=sys.stderr)
+        _print_notes(error)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         print("zsnapdb: interrupted", file=sys.stderr)
+        _print_notes(error)
         sys.exit(130)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb import __version__
 from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.jobs.common import Instance, Report, exclusive, fresh_backup_id, local_sets, now
+from zsnapdb.jobs.common import STATE_PROPERTY, STORED, Instance, Report, exclusive, fresh_backup_id, now, undone_on_error, unfinished
 from zsnapdb.jobs.observe import KEPT_PROPERTIES, Observed, observe
 from zsnapdb.jobs.snapshot import Taken, take
 from zsnapdb.model import Progress, Snapshot
@@ -78,39 +78,35 @@ def _backup(instance: Instance, report: Report) -> BackupResult:
     with instance.session(read_timeout=max(60.0, instance.settings.lock.deadline * 2)) as session:
         observed = observe(instance, session)
         repository = instance.open_or_create_repository()
-        sweep_abandoned(instance, repository)
+        settle_unfinished(instance, repository)
         chosen = plan(instance, observed, repository).base
         local = _local_guids(instance)
         started = time.monotonic()
         taken = take(instance, observed, session, fresh_backup_id())
         snapshotted = time.monotonic()
-    try:
+    with undone_on_error(lambda: snapshots.destroy_made([s.full_name for s in taken.set.snapshots.values()], taken.set.backup_id)):
         volumes = tuple(
             _send(instance, observed, repository, taken, role, snapshot, _base_name(chosen, role, local), report)
             for role, snapshot in sorted(taken.set.snapshots.items())
         )
         manifest = _manifest(instance, observed, repository, taken, volumes)
-    except BaseException:
-        snapshots.destroy_made([s.full_name for s in taken.set.snapshots.values()], taken.set.backup_id)
-        raise
+    # From here on the backup may exist whatever happens to us; the next run looks, and finishes or removes.
     repository.commit(manifest)
-    _move_base(taken.set.snapshots.values())
+    _make_base([s.full_name for s in taken.set.snapshots.values()])
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted)
 
 
-def sweep_abandoned(instance: Instance, repository: Repository) -> list[str]:
-    """Remove snapshot sets that an interrupted backup left: ours, held by us, and no backup in the repository.
+def settle_unfinished(instance: Instance, repository: Repository) -> None:
+    """Settle what interrupted backups left: a set whose manifest exists becomes a base, any other is removed.
 
-    Returns their ids. Only with the instance's lock held: a running backup's set looks the same.
+    Only with the instance's lock held: a running backup's set looks the same.
     """
     stored = set(repository.backup_ids(instance.name))
-    swept = []
-    for role_sets in local_sets(instance):
-        names = [s.full_name for s in role_sets.snapshots.values()]
-        if role_sets.backup_id not in stored and any(snapshots.held(name) for name in names):
-            snapshots.destroy_made(names, role_sets.backup_id)
-            swept.append(role_sets.backup_id)
-    return swept
+    for backup_id, names in unfinished(instance).items():
+        if backup_id in stored:
+            _make_base(names)
+        else:
+            snapshots.destroy_made(names, backup_id)
 
 
 def _base_name(chosen: BasePlan[Manifest], role: str, local: dict[str, dict[int, str]]) -> str | None:
@@ -183,8 +179,9 @@ def _manifest(instance: Instance, observed: Observed, repository: Repository, ta
     )
 
 
-def _move_base(made: Iterable[Snapshot]) -> None:
-    """After the manifest is read back: bookmark each snapshot as the next base, then let its hold go."""
-    for snapshot in made:
+def _make_base(names: Sequence[str]) -> None:
+    """After the manifest is read back: bookmark each snapshot as a next base, let its hold go, mark the set as stored."""
+    for snapshot in snapshots.describe(names):
         snapshots.bookmark(snapshot)
-        snapshots.release([snapshot.full_name])
+    snapshots.release(names)
+    snapshots.set_on(names, {STATE_PROPERTY: STORED})

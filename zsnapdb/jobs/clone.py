@@ -9,14 +9,13 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, ExistsError, NotThere, PreflightError, ServerError
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, find_set, now
+from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, find_set, now, undone_on_error
 from zsnapdb.jobs.copies import PRIVATE_FOLDER, Copy, Layout, check_inside, check_recovered, lay_out, refuse_absolute
 from zsnapdb.jobs.observe import KEPT_PROPERTIES
 from zsnapdb.model import PROPERTY, Flavour, Position, SnapshotSet
@@ -164,7 +163,7 @@ def create(settings: Settings, instance: Instance, wanted: str, name: str | None
         settings.clones.mount_root / name,
         instance.settings.server,
     )
-    with _removed_on_error(planned, name, copy):
+    with undone_on_error(lambda: _remove_failed(planned, name, copy)):
         _clone_datasets(instance, facts, chosen, planned, name, port)
         position = _recorded_position(copy, facts)
         datasets.set_properties(_marked_top(planned), {POSITION_PROPERTY: position.describe()[:4000]})
@@ -312,21 +311,11 @@ def _replication_runs(session: Session, flavour: Flavour) -> bool:
     return any(str(row.get(key, "No")) != "No" for row in rows for key in keys)
 
 
-@contextlib.contextmanager
-def _removed_on_error(planned: Layout, name: str, copy: Copy) -> Iterator[None]:
+def _remove_failed(planned: Layout, name: str, copy: Copy) -> None:
     """Leave nothing of a clone whose making failed: its server is ended, its datasets, each proved ours, are destroyed."""
-    try:
-        yield
-    except BaseException:
-        copy.process().kill()
-        for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
-            if datasets.exists(dataset) and datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY] == datasets.Property(name, "local"):
-                datasets.unmount(dataset)
-                datasets.destroy(dataset)
-        _remove_mount_folder(copy.root)
-        raise
-
-
-def age(created: str, at: datetime) -> float:
-    """Return the seconds since a clone's creation time as its property has it."""
-    return (at - datetime.strptime(created, "%Y-%m-%dT%H:%M:%S%z")).total_seconds()
+    copy.process().kill()
+    for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
+        if datasets.exists(dataset) and datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY] == datasets.Property(name, "local"):
+            datasets.unmount(dataset)
+            datasets.destroy(dataset)
+    _remove_mount_folder(copy.root)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.config import InstanceSettings, RepositorySettings, Settings
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import PreflightError, ZsnapdbError
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.repository.repository import Repository
@@ -24,6 +24,11 @@ from zsnapdb.zfs import snapshots
 BACKUP_PROPERTY = f"{PROPERTY}:backup"
 INSTANCE_PROPERTY = f"{PROPERTY}:instance"
 POSITION_PROPERTY = f"{PROPERTY}:position"
+STATE_PROPERTY = f"{PROPERTY}:state"
+TAKEN = "taken"
+"""State of a snapshot set from the command that makes it on: its backup is not in the repository yet."""
+STORED = "stored"
+"""State of a snapshot set whose backup is in the repository."""
 
 RUN_FOLDER = Path("/run/zsnapdb")
 
@@ -112,19 +117,42 @@ def snapshot_name(backup_id: str) -> str:
 def local_sets(instance: Instance) -> list[SnapshotSet]:
     """Return the instance's whole snapshot sets on this host, oldest first.
 
-    A set counts if every volume has its member, all carry our properties for this instance and one transaction group.
+    A set counts if its backup was stored, every volume has its member, and all are of one transaction group.
     """
-    by_id: dict[str, dict[str, Snapshot]] = {}
-    for role, dataset in instance.settings.volumes.items():
-        for owned in snapshots.owned(dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY]):
-            backup_id = owned.properties[BACKUP_PROPERTY]
-            if owned.properties[INSTANCE_PROPERTY] == instance.name and is_backup_id(backup_id):
-                by_id.setdefault(backup_id, {})[role] = owned.snapshot
     whole = []
-    for backup_id, members in sorted(by_id.items()):
+    for backup_id, members in sorted(_members(instance, STORED).items()):
         if set(members) == set(instance.settings.volumes) and len({s.createtxg for s in members.values()}) == 1:
             whole.append(SnapshotSet(backup_id, members))
     return whole
+
+
+def unfinished(instance: Instance) -> dict[str, list[str]]:
+    """Return the snapshots, by backup id, that an interrupted backup left behind (or a running one is working on)."""
+    return {backup_id: [s.full_name for s in members.values()] for backup_id, members in sorted(_members(instance, TAKEN).items())}
+
+
+def _members(instance: Instance, state: str) -> dict[str, dict[str, Snapshot]]:
+    """Return the instance's own snapshots in that state: by backup id and role."""
+    by_id: dict[str, dict[str, Snapshot]] = {}
+    for role, dataset in instance.settings.volumes.items():
+        for owned in snapshots.owned(dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY]):
+            found = owned.properties
+            if (found[INSTANCE_PROPERTY], found[STATE_PROPERTY]) == (instance.name, state) and is_backup_id(found[BACKUP_PROPERTY]):
+                by_id.setdefault(found[BACKUP_PROPERTY], {})[role] = owned.snapshot
+    return by_id
+
+
+@contextlib.contextmanager
+def undone_on_error(undo: Callable[[], None]) -> Iterator[None]:
+    """Call `undo` if the block fails. The block's own error is what is raised; a failure of `undo` is noted on it."""
+    try:
+        yield
+    except BaseException as error:
+        try:
+            undo()
+        except ZsnapdbError as second:
+            error.add_note(f"and while undoing what was begun: {second}")
+        raise
 
 
 def find_set(instance: Instance, wanted: str) -> SnapshotSet:

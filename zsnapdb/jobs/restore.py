@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, Report
+from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, Report, undone_on_error
 from zsnapdb.jobs.copies import Copy, Layout, check_inside, check_recovered, lay_out
 from zsnapdb.model import PROPERTY, Position, Progress
 from zsnapdb.mysql import server
@@ -112,12 +112,13 @@ def _outer_first(volumes: Sequence[VolumePart], planned: Layout) -> list[VolumeP
 
 @contextlib.contextmanager
 def _removed_on_error(planned: Layout) -> Iterator[None]:
-    try:
+    with undone_on_error(lambda: _remove_all_received(planned)):
         yield
-    except BaseException:
-        for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
-            _remove_received(dataset)
-        raise
+
+
+def _remove_all_received(planned: Layout) -> None:
+    for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
+        _remove_received(dataset)
 
 
 def _remove_received(dataset: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zsnapdb import __version__, gtid
 from zsnapdb.errors import ConsistencyError, LockError
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, snapshot_name
+from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, TAKEN, Instance, snapshot_name, undone_on_error
 from zsnapdb.jobs.observe import Observed, role_of
 from zsnapdb.model import PROPERTY, Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
@@ -42,19 +42,17 @@ def take(instance: Instance, observed: Observed, session: Session, backup_id: st
     properties = {
         BACKUP_PROPERTY: backup_id,
         INSTANCE_PROPERTY: instance.name,
+        STATE_PROPERTY: TAKEN,
         f"{PROPERTY}:lock": observed.choice.name,
         f"{PROPERTY}:version": __version__,
     }
-    try:
+    with undone_on_error(lambda: snapshots.destroy_made(list(names.values()), backup_id)):
         before = published_position(session, observed.facts)
         held_ms = _snapshot_under_lock(instance, observed, session, list(names.values()), properties)
         made = snapshots.describe(list(names.values()))
         snapshots.check_one_group(made)
         position = _prove_position(instance, observed, session, dict(zip(names, made, strict=True)), before)
         snapshots.hold(list(names.values()))
-    except BaseException:
-        snapshots.destroy_made(list(names.values()), backup_id)
-        raise
     return Taken(SnapshotSet(backup_id, dict(zip(names, made, strict=True))), position, held_ms)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -64,6 +65,21 @@ def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
     if done.returncode != 0:
         raise failure(argv, done.returncode, done.stderr.decode(errors="replace"))
     return done.stdout.decode()
+
+
+def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:
+    """Run a command that a user of the dataset may still be in the way of, again each half second while it is busy.
+
+    A killed `zfs send` or server lets go of its dataset a moment after its end; what stays busy for `patience` seconds is an error.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return run(argv)
+        except CommandError as error:
+            if "is busy" not in error.message or time.monotonic() > deadline:
+                raise
+        time.sleep(0.5)
 
 
 def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:

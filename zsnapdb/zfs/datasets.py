@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.errors import NotThere
-from zsnapdb.zfs.command import ZFS, rows, run, set_options
+from zsnapdb.zfs.command import ZFS, rows, run, run_when_free, set_options
 
 UNSET = "-"
 """What `zfs get` prints for a user property that is not set."""
@@ -78,17 +78,17 @@ def mount(dataset: str) -> None:
 def unmount(dataset: str) -> None:
     """Unmount a filesystem; an unmounted one is left as it is."""
     if properties(dataset, ["mounted"])["mounted"].value == "yes":
-        run([ZFS, "unmount", dataset])
+        run_when_free([ZFS, "unmount", dataset])
 
 
 def destroy(dataset: str) -> None:
     """Destroy exactly this filesystem. Never recursive, never forced: dependents make it fail."""
     if "@" in dataset or "#" in dataset:
         raise ValueError(f"not a filesystem name: {dataset}")
-    run([ZFS, "destroy", dataset])
+    run_when_free([ZFS, "destroy", dataset])
 
 
 def destroy_snapshots_of(dataset: str) -> None:
     """Destroy every snapshot of exactly this dataset; for datasets the caller has proved to have made."""
     for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset]):
-        run([ZFS, "destroy", name])
+        run_when_free([ZFS, "destroy", name])

@@ -11,7 +11,7 @@ from typing import IO
 from zsnapdb.errors import CommandError, ConsistencyError, NotThere
 from zsnapdb.model import PROPERTY, Snapshot
 from zsnapdb.zfs import command
-from zsnapdb.zfs.command import ZFS, rows, run, set_options
+from zsnapdb.zfs.command import ZFS, rows, run, run_when_free, set_options
 
 HOLD_TAG = f"{PROPERTY}:backup"
 
@@ -93,6 +93,11 @@ def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
     return found
 
 
+def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
+    """Set user properties on snapshots, in one command."""
+    run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
+
+
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """Hold the snapshots under our tag: `zfs destroy` of them fails until released (zfs-hold(8))."""
     run([ZFS, "hold", tag, *names])
@@ -145,4 +150,4 @@ def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
         if value != [backup_id, "local"]:
             raise CommandError(f"{name} does not carry backup id {backup_id}, found {value}", hint="it is not ours to destroy; look at it with `zfs get all`")
         release([name])
-        run([ZFS, "destroy", name])
+        run_when_free([ZFS, "destroy", name])

@@ -14,29 +14,28 @@ from zsnapdb.mysql.session import Session
 
 
 class Strategy(Protocol):
-    """A way to hold a server still. `name` is stored in the manifest."""
+    """A way to hold a server still. `name` is stored in the manifest; after the last of `acquire` the lock is had."""
 
     name: str
+    acquire: tuple[str, ...]
+    release: str
 
-    def acquire(self, session: Session) -> None:
-        """Take the lock; every wait is bounded by the session's lock_wait_timeout."""
-
-    def release(self, session: Session) -> None:
-        """Let go."""
+    def prepare(self, session: Session) -> None:
+        """Do what may be slow, before anything is held; LockError if the lock should not be tried now."""
 
 
 @dataclass
 class Hold:
-    """A lock that is held since `since` (monotonic seconds) and must be gone `deadline` seconds later."""
+    """A lock that is held since `since` and must be gone at `until` (both monotonic seconds)."""
 
     session: Session
     since: float
-    deadline: float
+    until: float
     held_ms: float = 0.0
 
     def remaining(self) -> float:
         """Return the seconds left."""
-        return self.since + self.deadline - time.monotonic()
+        return self.until - time.monotonic()
 
     def check(self) -> None:
         """Raise LockError unless the connection that took the lock is alive, so that the lock was held until now."""
@@ -51,19 +50,22 @@ class Hold:
 def held(strategy: Strategy, session: Session, deadline: float) -> Iterator[Hold]:
     """Hold the lock for the block, which must end within `deadline` seconds of the start of acquiring it.
 
-    However the block ends the lock is gone afterwards: released, or its connection closed. `held_ms` of the
-    yielded Hold is then the time in milliseconds from the moment the lock was had to the moment it was let go.
+    Each statement may wait only for what is left (lock_wait_timeout has whole seconds, at least one). However the block
+    ends the lock is gone afterwards: released, or its connection closed. `held_ms` of the yielded Hold is then the
+    milliseconds from the first statement that may hold something up to the release.
     """
-    session.query(f"SET SESSION lock_wait_timeout = {max(1, math.floor(deadline))}")
+    strategy.prepare(session)
     started = time.monotonic()
+    until = started + deadline
     try:
-        strategy.acquire(session)
-        hold = Hold(session, time.monotonic(), started + deadline - time.monotonic())
-        try:
-            yield hold
-        finally:
-            strategy.release(session)
-            hold.held_ms = (time.monotonic() - hold.since) * 1000
+        for statement in strategy.acquire:
+            session.query(f"SET SESSION lock_wait_timeout = {max(1, math.floor(until - time.monotonic()))}")
+            session.query(statement)
+        hold = Hold(session, started, until)
+        yield hold
+        session.query(strategy.release)
+        hold.held_ms = (time.monotonic() - started) * 1000
     except BaseException:
+        # The server drops the lock with the connection; a release that fails would hide the first error.
         session.close()
         raise

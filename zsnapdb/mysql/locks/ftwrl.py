@@ -14,11 +14,14 @@ class GlobalReadLock:
     """
 
     name = "ftwrl"
+    # A plain flush first makes the locked one short.
+    acquire: tuple[str, ...] = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
+    release = "UNLOCK TABLES"
 
     def __init__(self, longest: float) -> None:
         self.longest = longest
 
-    def acquire(self, session: Session) -> None:
+    def prepare(self, session: Session) -> None:
         rows = session.query(
             "SELECT id, time, LEFT(info, 80) FROM information_schema.processlist "
             "WHERE command = 'Query' AND info IS NOT NULL AND id <> CONNECTION_ID() AND time >= %s ORDER BY time DESC",
@@ -30,9 +33,3 @@ class GlobalReadLock:
                 f"not taking the global read lock: connection {number} has been running for {seconds} s: {text}",
                 hint="every writer would wait behind it; let it end or kill it, then run again",
             )
-        # A plain flush first makes the locked one short.
-        session.query("FLUSH NO_WRITE_TO_BINLOG TABLES")
-        session.query("FLUSH TABLES WITH READ LOCK")
-
-    def release(self, session: Session) -> None:
-        session.query("UNLOCK TABLES")

@@ -9,9 +9,8 @@ class InstanceLock:
     """Refman 8.4, "LOCK INSTANCE FOR BACKUP". Needs BACKUP_ADMIN. Freezes no position."""
 
     name = "instance"
+    acquire: tuple[str, ...] = ("LOCK INSTANCE FOR BACKUP",)
+    release = "UNLOCK INSTANCE"
 
-    def acquire(self, session: Session) -> None:
-        session.query("LOCK INSTANCE FOR BACKUP")
-
-    def release(self, session: Session) -> None:
-        session.query("UNLOCK INSTANCE")
+    def prepare(self, session: Session) -> None:
+        pass

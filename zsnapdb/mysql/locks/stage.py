@@ -9,10 +9,8 @@ class BackupStage:
     """MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands". Needs RELOAD. The binlog position is frozen."""
 
     name = "stage"
+    acquire: tuple[str, ...] = ("BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT")
+    release = "BACKUP STAGE END"
 
-    def acquire(self, session: Session) -> None:
-        session.query("BACKUP STAGE START")
-        session.query("BACKUP STAGE BLOCK_COMMIT")
-
-    def release(self, session: Session) -> None:
-        session.query("BACKUP STAGE END")
+    def prepare(self, session: Session) -> None:
+        pass
