@@ -103,6 +103,41 @@ def test_server_files_outside_the_datasets(lab: Lab) -> None:
     refused(lab.zsnapdb("backup", config=config), 4, "innodb_log_group_home_dir = /var/lib/mysql is on zfs tank/mysql", "none of the instance's volumes")
 
 
+def test_settings_under_which_a_snapshot_would_lie(lab: Lab) -> None:
+    lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+    try:
+        refused(lab.zsnapdb("backup"), 4, "innodb_flush_log_at_trx_commit = 0", "set it to 2")
+    finally:
+        lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+
+
+def test_a_table_file_that_is_a_link_to_elsewhere(lab: Lab, tmp_path: Path) -> None:
+    link = Path("/var/lib/mysql/data/ledger/t.MYD")
+    link.symlink_to(tmp_path / "t.MYD")
+    try:
+        refused(lab.zsnapdb("backup"), 4, f"symbolic link {link} = {tmp_path}/t.MYD")
+    finally:
+        link.unlink()
+
+
+def test_an_encrypted_dataset(lab: Lab) -> None:
+    key = lab.folder / "key"
+    key.write_bytes(bytes(32))
+    zfs("create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", f"keylocation=file://{key}", "-o", "mountpoint=none", "tank/secret")
+    try:
+        refused(lab.zsnapdb("backup", config=lab.changed(("tank/mysql/data", "tank/secret"))), 4, "tank/secret", "is encrypted")
+    finally:
+        zfs("destroy", "tank/secret")
+
+
+def test_an_account_that_cannot_see_all_tables(lab: Lab) -> None:
+    lab.sql("REVOKE SELECT ON *.* FROM zsnapdb@localhost")
+    try:
+        refused(lab.zsnapdb("backup"), 4, "may not read all tables", "grant SELECT")
+    finally:
+        lab.sql("GRANT SELECT ON *.* TO zsnapdb@localhost")
+
+
 def test_a_database_directory_that_is_a_link_to_elsewhere(lab: Lab, tmp_path: Path) -> None:
     link = Path("/var/lib/mysql/data/elsewhere")
     link.symlink_to(tmp_path)
@@ -157,7 +192,7 @@ def test_a_lock_that_is_not_to_be_had_before_the_deadline(lab: Lab) -> None:
 def test_a_second_backup_of_the_same_instance_at_once(lab: Lab) -> None:
     import fcntl
 
-    lock = Path("/run/zsnapdb/main.lock")
+    lock = Path("/run/zsnapdb/backup-main.lock")
     with lock.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         refused(lab.zsnapdb("backup"), 4, "another zsnapdb")

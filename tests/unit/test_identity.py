@@ -6,7 +6,7 @@ import pytest
 
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import Flavour
-from zsnapdb.planning.identity import Access, Identity, PathMap, index_files, option_file, rewrite_index
+from zsnapdb.planning.identity import Access, Identity, PathMap, log_files, option_file, rewrite_index
 
 PATHS = PathMap((("/var/lib/mysql", "/clones/c"), ("/var/lib/mysql/data", "/clones/c/data")))
 VARIABLES = {
@@ -85,11 +85,18 @@ def test_a_name_that_only_begins_like_a_volume_is_outside() -> None:
 
 
 def test_indices_are_rewritten_line_by_line_and_end_in_a_newline() -> None:
-    assert (
-        rewrite_index("/var/lib/mysql/binlog.000001\n./binlog.000002", PATHS, "/var/lib/mysql/data")
-        == "/clones/c/binlog.000001\n/clones/c/data/binlog.000002\n"
-    )
+    assert rewrite_index("/var/lib/mysql/binlog.000001\n./binlog.000002", "/clones/c") == "/clones/c/binlog.000001\n/clones/c/binlog.000002\n"
 
 
 def test_both_indices_are_found_also_where_the_server_only_implies_them() -> None:
-    assert index_files(VARIABLES) == ("/var/lib/mysql/binlog.index", "/var/lib/mysql/relay.index")
+    assert [index for _, index in log_files(VARIABLES)] == ["/var/lib/mysql/binlog.index", "/var/lib/mysql/relay.index"]
+
+
+def test_an_absolute_system_tablespace_is_translated() -> None:
+    lines = made(innodb_data_file_path="/var/lib/mysql/ibdata1:12M;ibdata2:12M:autoextend", innodb_data_home_dir="")
+    assert "innodb_data_file_path=/clones/c/ibdata1:12M;ibdata2:12M:autoextend" in lines
+
+
+def test_a_recorded_variable_cannot_smuggle_in_a_line() -> None:
+    with pytest.raises(PreflightError, match="line break"):
+        made(sql_mode="ANSI\nskip_grant_tables")

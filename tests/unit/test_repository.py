@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import DamagedError, ExistsError, NotThere
+from zsnapdb.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.model import Flavour
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
@@ -62,8 +62,24 @@ def test_a_committed_manifest_reads_back_the_same(repository: Repository) -> Non
 
 def test_a_manifest_is_never_written_over_another(repository: Repository) -> None:
     repository.commit(manifest())
-    with pytest.raises(ExistsError):
-        repository.commit(manifest())
+    other = manifest().model_copy(update={"createtxg": 3})
+    with pytest.raises(ConsistencyError, match="read back different"):
+        repository.commit(other)
+    assert repository.manifest("main", "20261120T101112Z-7f3a") == manifest()
+
+
+def test_a_commit_whose_answer_was_lost_can_be_repeated(repository: Repository) -> None:
+    repository.commit(manifest())
+    repository.commit(manifest())
+    assert repository.backup_ids("main") == ["20261120T101112Z-7f3a"]
+
+
+def test_one_damaged_manifest_does_not_hide_the_others(repository: Repository) -> None:
+    repository.commit(manifest())
+    repository.store.put(layout.manifest("main", "20261120T101113Z-0000"), b"{")
+    catalogue = repository.catalogue("main")
+    assert [m.backup_id for m in catalogue.manifests] == ["20261120T101112Z-7f3a"]
+    assert "20261120T101113Z-0000" in str(catalogue.damaged[0])
 
 
 def test_chunks_without_a_manifest_are_no_backup(repository: Repository) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -17,8 +18,12 @@ def list_backups(instance: InstanceName = None, config: ConfigFile = None, json:
     from zsnapdb.report import json as as_json
     from zsnapdb.report import text as as_text
 
-    found = inventory.entries(Instance.of(load(config), instance))
-    print(as_json.entries(found) if json else as_text.entries(found))
+    found = inventory.inventory(Instance.of(load(config), instance))
+    print(as_json.inventory(found) if json else as_text.inventory(found))
+    for error in found.damaged:
+        print(f"zsnapdb: {error}", file=sys.stderr)
+    if found.damaged:
+        raise typer.Exit(found.damaged[0].exit_code)
 
 
 def show(

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb import __version__
-from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
 from zsnapdb.jobs.common import STATE_PROPERTY, STORED, Instance, Report, exclusive, fresh_backup_id, now, undone_on_error, unfinished
 from zsnapdb.jobs.observe import KEPT_PROPERTIES, Observed, observe
 from zsnapdb.jobs.snapshot import Taken, take
 from zsnapdb.model import Progress, Snapshot
+from zsnapdb.mysql.paths import absolute_tablespaces
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.identity import RECORDED
 from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
-from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.repository import Catalogue, Repository
 from zsnapdb.store.open import open_store
 from zsnapdb.stream.upload import upload
 from zsnapdb.zfs import datasets, snapshots, version
@@ -37,12 +38,14 @@ class BackupResult:
     manifest: Manifest
     snapshot_seconds: float
     send_seconds: float
+    warnings: tuple[str, ...]
 
 
 def plan(instance: Instance, observed: Observed, repository: Repository | None) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
-    stored = repository.manifests(instance.name) if repository is not None else []
-    return BackupPlan(observed, choose_base(stored, _local_guids(instance), SEND_FLAGS))
+    catalogue = repository.catalogue(instance.name) if repository is not None else Catalogue((), ())
+    warnings = (*observed.warnings, *(f"{error.message}; its backup is passed over" for error in catalogue.damaged))
+    return BackupPlan(replace(observed, warnings=warnings), choose_base(catalogue.manifests, _local_guids(instance), SEND_FLAGS))
 
 
 def plan_now(instance: Instance) -> BackupPlan:
@@ -70,7 +73,7 @@ def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
 
 def backup(instance: Instance, report: Report) -> BackupResult:
     """Back the instance up. Afterwards the backup is in the repository, proved, and can be the base of the next one."""
-    with exclusive(instance):
+    with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}"):
         return _backup(instance, report)
 
 
@@ -78,8 +81,9 @@ def _backup(instance: Instance, report: Report) -> BackupResult:
     with instance.session(read_timeout=max(60.0, instance.settings.lock.deadline * 2)) as session:
         observed = observe(instance, session)
         repository = instance.open_or_create_repository()
-        settle_unfinished(instance, repository)
-        chosen = plan(instance, observed, repository).base
+        unsettled = settle_unfinished(instance, repository)
+        planned = plan(instance, observed, repository)
+        chosen = planned.base
         local = _local_guids(instance)
         started = time.monotonic()
         taken = take(instance, observed, session, fresh_backup_id())
@@ -93,20 +97,26 @@ def _backup(instance: Instance, report: Report) -> BackupResult:
     # From here on the backup may exist whatever happens to us; the next run looks, and finishes or removes.
     repository.commit(manifest)
     _make_base([s.full_name for s in taken.set.snapshots.values()])
-    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted)
+    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, (*planned.observed.warnings, *unsettled))
 
 
-def settle_unfinished(instance: Instance, repository: Repository) -> None:
+def settle_unfinished(instance: Instance, repository: Repository) -> list[str]:
     """Settle what interrupted backups left: a set whose manifest exists becomes a base, any other is removed.
 
-    Only with the instance's lock held: a running backup's set looks the same.
+    Only with the instance's lock held: a running backup's set looks the same. What cannot be removed (somebody else
+    holds or cloned it) does not stop a backup; it is returned as warnings.
     """
     stored = set(repository.backup_ids(instance.name))
+    warnings = []
     for backup_id, names in unfinished(instance).items():
-        if backup_id in stored:
-            _make_base(names)
-        else:
-            snapshots.destroy_made(names, backup_id)
+        try:
+            if backup_id in stored:
+                _make_base(names)
+            else:
+                snapshots.destroy_made(names, backup_id)
+        except ZsnapdbError as error:
+            warnings.append(f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}")
+    return warnings
 
 
 def _base_name(chosen: BasePlan[Manifest], role: str, local: dict[str, dict[int, str]]) -> str | None:
@@ -126,7 +136,7 @@ def _send(
             stored = upload(stream.pipe, chunks, settings, lambda done: report(Progress(f"send {role}", done, total)))
         except DamagedError:
             # What `zfs send` says of its own death is the better story.
-            stream.finish()
+            stream.raise_its_own_error()
             raise
         stream.finish()
     wanted_base = datasets.guid(base) if base else 0
@@ -174,6 +184,7 @@ def _manifest(instance: Instance, observed: Observed, repository: Repository, ta
             server_uuid=facts.server_uuid,
             server_id=facts.server_id,
             variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
+            absolute_tablespaces=absolute_tablespaces(facts),
         ),
         volumes=tuple(volumes),
     )

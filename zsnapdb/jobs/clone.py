@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import secrets
+import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -14,17 +16,16 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, ExistsError, NotThere, PreflightError, ServerError
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, find_set, now, undone_on_error
+from zsnapdb.errors import ConsistencyError, ExistsError, NotThere, PreflightError
+from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, exclusive, find_set, now, undone_on_error
 from zsnapdb.jobs.copies import PRIVATE_FOLDER, Copy, Layout, check_inside, check_recovered, lay_out, refuse_absolute
 from zsnapdb.jobs.observe import KEPT_PROPERTIES
 from zsnapdb.model import PROPERTY, Flavour, Position, SnapshotSet
 from zsnapdb.mysql import server
-from zsnapdb.mysql.binlog import position_in
-from zsnapdb.mysql.paths import absolute_tablespaces
-from zsnapdb.mysql.probe import ServerFacts, probe
+from zsnapdb.mysql.paths import absolute_tablespaces, with_real_paths
+from zsnapdb.mysql.probe import ServerFacts, probe, replication_status
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.identity import Access, PathMap, binlog_paths
+from zsnapdb.planning.identity import Access, PathMap
 from zsnapdb.planning.ports import choose_port
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.mounts import mounted
@@ -34,11 +35,25 @@ ROLE_PROPERTY = f"{PROPERTY}:role"
 PORT_PROPERTY = f"{PROPERTY}:port"
 CREATED_PROPERTY = f"{PROPERTY}:created"
 FLAVOUR_PROPERTY = f"{PROPERTY}:flavour"
+ROOT_PROPERTY = f"{PROPERTY}:root"
+
+CLONES_LOCK = "clones"
+LOCK_PATIENCE = 60.0
 
 ACCOUNT = "zsnapdb_clone"
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,31}$")
-_FACTS = (CLONE_PROPERTY, ROLE_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY, PORT_PROPERTY, CREATED_PROPERTY, FLAVOUR_PROPERTY, POSITION_PROPERTY)
-_LOOK = (*_FACTS, "mountpoint", "origin", "used", "guid")
+_FACTS = (
+    CLONE_PROPERTY,
+    ROLE_PROPERTY,
+    INSTANCE_PROPERTY,
+    BACKUP_PROPERTY,
+    PORT_PROPERTY,
+    CREATED_PROPERTY,
+    FLAVOUR_PROPERTY,
+    ROOT_PROPERTY,
+    POSITION_PROPERTY,
+)
+_LOOK = (*_FACTS, "used")
 
 
 @dataclass(frozen=True)
@@ -91,7 +106,11 @@ def listing(settings: Settings) -> list[CloneInfo]:
     """Return the clones of every configured instance, oldest first. Only datasets marked by us, locally, count."""
     found: dict[str, CloneInfo] = {}
     for name in settings.instance:
-        top = home(settings, Instance.of(settings, name))
+        try:
+            top = home(settings, Instance.of(settings, name))
+        except PreflightError:
+            # An instance in another pool than clones.dataset cannot have clones.
+            continue
         if datasets.exists(top):
             found.update({info.top: info for info in _below(top)})
     return sorted(found.values(), key=lambda info: info.created)
@@ -107,7 +126,7 @@ def _below(home_dataset: str) -> Iterator[CloneInfo]:
         facts = members[top]
         if not facts[PORT_PROPERTY].is_local:
             continue
-        mount = Path(facts["mountpoint"].value)
+        mount = Path(facts[ROOT_PROPERTY].value)
         flavour = Flavour(facts[FLAVOUR_PROPERTY].value)
         yield CloneInfo(
             name=name,
@@ -141,40 +160,69 @@ def create(settings: Settings, instance: Instance, wanted: str, name: str | None
     its source, and stands at exactly the recorded position; or it is gone again and the error says why.
     """
     with instance.session() as session:
-        facts = probe(session)
+        facts = with_real_paths(probe(session))
     refuse_absolute(absolute_tablespaces(facts))
     chosen = find_set(instance, wanted)
     name = name or f"{instance.name}-{secrets.token_hex(3)}"
     if not _NAME.match(name):
         raise PreflightError(f"clone name {name!r}", hint="small letters, digits, - and _, at most 32")
+    server.find_binary(instance.settings.server.binary, facts.flavour)
+    server.account(instance.settings.server.user)
+    with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
+        made = _make(settings, instance, facts, chosen, name)
+    started = time.monotonic()
+    with undone_on_error(lambda: _remove_failed(made, name)):
+        position = made.copy.recorded_position(has_gtids=_has_gtids(facts))
+        datasets.set_properties(made.layout.top, {POSITION_PROPERTY: position.describe()[:4000]})
+        password = _start(made.copy, facts, position, made.port)
+    return Created(find(settings, name), ACCOUNT, password, position, made.seconds, time.monotonic() - started)
+
+
+def _has_gtids(facts: ServerFacts) -> bool:
+    return facts.flavour is Flavour.MARIADB or facts.variables.get("gtid_mode", "OFF").startswith("ON")
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Datasets of a clone, made and marked but without a running server."""
+
+    layout: Layout
+    copy: Copy
+    port: int
+    seconds: float
+
+
+def _make(settings: Settings, instance: Instance, facts: ServerFacts, chosen: SnapshotSet, name: str) -> _Made:
+    """Choose the clone's port and make its datasets; under the lock, so that two runs never take the same name or port."""
     top = f"{home(settings, instance)}/{name}"
     if datasets.exists(top):
         raise ExistsError(f"the clone {name} exists: {top}", hint="name another, or `zsnapdb clone destroy` it")
-    server.find_binary(instance.settings.server.binary, facts.flavour)
-    server.account(instance.settings.server.user)
     port = choose_port(settings.clones.first_port, settings.clones.last_port, {info.port for info in listing(settings)}, _port_is_free)
     source = {role: (dataset, _mountpoint(dataset)) for role, dataset in instance.settings.volumes.items()}
     planned = lay_out(source, top, str(settings.clones.mount_root / name))
+    root = settings.clones.mount_root / name
+    if root.exists() and any(root.iterdir()):
+        raise ExistsError(f"{root}, where the clone would be mounted, is not empty", hint="name another, or empty the folder")
     started = time.monotonic()
     copy = Copy(
         facts.flavour,
         facts.variables,
         PathMap(tuple((point, planned.mountpoints[role]) for role, (_, point) in source.items())),
-        settings.clones.mount_root / name,
+        root,
         instance.settings.server,
     )
-    with undone_on_error(lambda: _remove_failed(planned, name, copy)):
-        _clone_datasets(instance, facts, chosen, planned, name, port)
-        position = _recorded_position(copy, facts)
-        datasets.set_properties(_marked_top(planned), {POSITION_PROPERTY: position.describe()[:4000]})
-        cloned = time.monotonic()
-        password = _start(copy, facts, position, port)
-    return Created(find(settings, name), ACCOUNT, password, position, cloned - started, time.monotonic() - cloned)
+    with undone_on_error(lambda: _destroy_marked(planned, name, root)):
+        _clone_datasets(instance, facts, chosen, planned, name, port, root)
+    return _Made(planned, copy, port, time.monotonic() - started)
 
 
 def destroy(settings: Settings, name: str) -> CloneInfo:
     """Stop the clone's server and destroy exactly its datasets. Each must carry its name, set locally, or nothing is destroyed."""
-    info = find(settings, name)
+    with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
+        return _destroy(find(settings, name), name)
+
+
+def _destroy(info: CloneInfo, name: str) -> CloneInfo:
     for dataset in info.datasets:
         found = datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY]
         if not (found.is_local and found.value == name):
@@ -183,13 +231,19 @@ def destroy(settings: Settings, name: str) -> CloneInfo:
     for dataset in reversed(info.datasets):
         datasets.unmount(dataset)
         datasets.destroy(dataset)
-    _remove_mount_folder(info.mount)
+    _remove_folders(info.mount)
     return info
 
 
-def _remove_mount_folder(mount: Path) -> None:
-    with contextlib.suppress(OSError):
-        mount.rmdir()
+def _remove_folders(root: Path) -> None:
+    """Remove the private folder, where it lies beside the datasets and not in one, and the folders they were mounted at."""
+    private = root / PRIVATE_FOLDER
+    if private.is_dir() and not os.path.ismount(root):
+        shutil.rmtree(private, ignore_errors=True)
+    for folder in (*(root.iterdir() if root.is_dir() else ()), root):
+        # Whatever is not an empty folder stays, and is nobody's loss.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
 
 
 def _mountpoint(dataset: str) -> str:
@@ -208,11 +262,7 @@ def _port_is_free(port: int) -> bool:
     return True
 
 
-def _marked_top(planned: Layout) -> str:
-    return min(planned.datasets.values(), key=len) if planned.top in planned.datasets.values() else planned.top
-
-
-def _clone_datasets(instance: Instance, facts: ServerFacts, chosen: SnapshotSet, planned: Layout, name: str, port: int) -> None:
+def _clone_datasets(instance: Instance, facts: ServerFacts, chosen: SnapshotSet, planned: Layout, name: str, port: int, root: Path) -> None:
     """Clone every volume, outermost first, each marked in the command that makes it."""
     facts_of_clone = {
         CLONE_PROPERTY: name,
@@ -221,6 +271,7 @@ def _clone_datasets(instance: Instance, facts: ServerFacts, chosen: SnapshotSet,
         PORT_PROPERTY: str(port),
         CREATED_PROPERTY: f"{now():%Y-%m-%dT%H:%M:%SZ}",
         FLAVOUR_PROPERTY: facts.flavour.value,
+        ROOT_PROPERTY: str(root),
     }
     parent = planned.top.rpartition("/")[0]
     if not datasets.exists(parent):
@@ -236,16 +287,6 @@ def _clone_datasets(instance: Instance, facts: ServerFacts, chosen: SnapshotSet,
         datasets.clone(snapshot.full_name, dataset, options)
 
 
-def _recorded_position(copy: Copy, facts: ServerFacts) -> Position:
-    """Return where the clone must recover to: the tail of the newest binlog in its own files."""
-    found = binlog_paths(facts.variables, "log_bin")
-    if not facts.has_binlog or found is None:
-        return Position(facts.flavour, None, None, "no binlog")
-    base, index = (Path(copy.paths.translate(path)) for path in found)
-    has_gtids = facts.flavour is Flavour.MARIADB or facts.variables.get("gtid_mode", "OFF").startswith("ON")
-    return position_in(index, base.parent, facts.flavour, has_gtids=has_gtids)
-
-
 def _start(copy: Copy, facts: ServerFacts, position: Position, port: int) -> SecretStr:
     """Start the clone's server under a new identity, check that it is one, and return the password of its account."""
     copy.make_private()
@@ -256,7 +297,7 @@ def _start(copy: Copy, facts: ServerFacts, position: Position, port: int) -> Sec
     server_id = secrets.randbelow(2**31) + 2**31 - 1
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
     with copy.start(identity, ACCOUNT, password) as session:
-        found, _ = check_recovered(session, position)
+        found, _ = check_recovered(session, position, facts.gtid_purged)
         _check_identity(session, found, facts, copy, server_id, port)
     init_file.unlink()
     copy.write_option_file(copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS))
@@ -298,24 +339,20 @@ def _check_identity(session: Session, found: ServerFacts, source: ServerFacts, c
 
 def _replication_runs(session: Session, flavour: Flavour) -> bool:
     """Whether any replication thread runs in the server."""
-    rows = []
-    for statement in ("SHOW ALL SLAVES STATUS",) if flavour is Flavour.MARIADB else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS"):
-        try:
-            rows = session.records(statement)
-        except ServerError as error:
-            if "(1064)" not in error.message:
-                raise
-            continue
-        break
     keys = ("Replica_IO_Running", "Replica_SQL_Running", "Slave_IO_Running", "Slave_SQL_Running")
-    return any(str(row.get(key, "No")) != "No" for row in rows for key in keys)
+    return any(str(row.get(key, "No")) != "No" for row in replication_status(session, flavour) for key in keys)
 
 
-def _remove_failed(planned: Layout, name: str, copy: Copy) -> None:
-    """Leave nothing of a clone whose making failed: its server is ended, its datasets, each proved ours, are destroyed."""
-    copy.process().kill()
+def _remove_failed(made: _Made, name: str) -> None:
+    """Leave nothing of a clone that did not come up: its server is ended, its datasets, each proved ours, are destroyed."""
+    with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
+        made.copy.process().kill()
+        _destroy_marked(made.layout, name, made.copy.root)
+
+
+def _destroy_marked(planned: Layout, name: str, root: Path) -> None:
     for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
         if datasets.exists(dataset) and datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY] == datasets.Property(name, "local"):
             datasets.unmount(dataset)
             datasets.destroy(dataset)
-    _remove_mount_folder(copy.root)
+    _remove_folders(root)

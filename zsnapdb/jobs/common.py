@@ -6,13 +6,14 @@ import contextlib
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.config import InstanceSettings, RepositorySettings, Settings
-from zsnapdb.errors import PreflightError, ZsnapdbError
+from zsnapdb.errors import PreflightError
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.repository.repository import Repository
@@ -33,10 +34,6 @@ STORED = "stored"
 RUN_FOLDER = Path("/run/zsnapdb")
 
 Report = Callable[[Progress], None]
-
-
-def silent(progress: Progress) -> None:
-    """Report to nobody."""
 
 
 @dataclass(frozen=True)
@@ -80,19 +77,26 @@ class Instance:
 
 
 @contextlib.contextmanager
-def exclusive(instance: Instance) -> Iterator[None]:
-    """Be the only one on this host that backs the instance up. PreflightError if another run is at it."""
-    RUN_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
-    path = RUN_FOLDER / f"{instance.name}.lock"
-    with path.open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            raise PreflightError(
-                f"another zsnapdb (process {file.read().strip() or 'unknown'}) is backing up instance {instance.name}",
-                hint="let it end, or look at it with `ps`",
-            ) from None
+def exclusive(name: str, *, doing: str, patience: float = 0.0) -> Iterator[None]:
+    """Be the only one on this host at what `name` stands for. PreflightError if another run is at it for `patience` seconds."""
+    try:
+        RUN_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+        opened = (RUN_FOLDER / f"{name.replace('/', '-')}.lock").open("a+")
+    except OSError as error:
+        raise PreflightError(f"making a lock file in {RUN_FOLDER}: {error.strerror}", hint="run zsnapdb as root, or make the folder for its account") from error
+    deadline = time.monotonic() + patience
+    with opened as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    file.seek(0)
+                    raise PreflightError(
+                        f"another zsnapdb (process {file.read().strip() or 'unknown'}) is {doing}", hint="let it end, or look at it with `ps`"
+                    ) from None
+                time.sleep(0.1)
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
@@ -150,7 +154,7 @@ def undone_on_error(undo: Callable[[], None]) -> Iterator[None]:
     except BaseException as error:
         try:
             undo()
-        except ZsnapdbError as second:
+        except Exception as second:
             error.add_note(f"and while undoing what was begun: {second}")
         raise
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,12 +13,14 @@ from pydantic import SecretStr
 
 from zsnapdb.config import ServerSettings
 from zsnapdb.errors import ConsistencyError, PreflightError
-from zsnapdb.gtid import contains
+from zsnapdb.gtid import GtidSet, contains
 from zsnapdb.model import Flavour, Position
 from zsnapdb.mysql import server
+from zsnapdb.mysql.binlog import position_in
+from zsnapdb.mysql.paths import links_in, written_paths
 from zsnapdb.mysql.probe import ServerFacts, probe, published_position
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.identity import Access, Identity, PathMap, index_files, option_file, rewrite_index
+from zsnapdb.planning.identity import Access, Identity, PathMap, binlog_paths, log_files, option_file, rewrite_index
 
 PRIVATE_FOLDER = ".zsnapdb"
 
@@ -73,19 +76,42 @@ class Copy:
 
     def make_private(self) -> None:
         """Make the private folder and turn every binlog and relay log index towards the copy. Afterwards no index names a source path."""
+        self._refuse_links()
         server.make_private_folder(self.folder, self.settings.user)
-        for source in index_files(self.variables):
-            index = Path(self.paths.translate(source))
-            if index.exists():
-                status = index.stat()
-                text = rewrite_index(index.read_text(), self.paths, self.variables["datadir"])
-                index.write_text(text)
-                os.chown(index, status.st_uid, status.st_gid)
+        for base, index in log_files(self.variables):
+            folder = os.path.dirname(self.paths.translate(base))
+            main = Path(self.paths.translate(index))
+            # Replication channels have indices of their own beside it: relay-CHANNEL.index.
+            for file in {main, *main.parent.glob(f"{glob.escape(os.path.basename(base))}*.index")}:
+                if file.is_file():
+                    status = file.stat()
+                    file.write_text(rewrite_index(file.read_text(), folder))
+                    os.chown(file, status.st_uid, status.st_gid)
+
+    def _refuse_links(self) -> None:
+        """Raise PreflightError if a symbolic link in the copy's data directory leads out of it: a server would write what it points to."""
+        top = os.path.realpath(self.root)
+        for link in links_in(str(self.datadir)):
+            if not link.path.startswith(top + "/"):
+                raise PreflightError(
+                    f"{link.what} leads to {link.path}, outside the copy", hint="a server on the copy would open the source's file; it was not started"
+                )
+
+    def render(self, identity: Identity) -> str:
+        """Return the option file for the identity. PreflightError if a path of the source lies outside the copy."""
+        return option_file(self.flavour, self.variables, self.paths, identity, self.settings.options)
 
     def write_option_file(self, identity: Identity) -> None:
         """Write the option file for the identity."""
-        text = option_file(self.flavour, self.variables, self.paths, identity, self.settings.options)
-        server.write_private(Path(identity.option_file), text, self.settings.user)
+        server.write_private(Path(identity.option_file), self.render(identity), self.settings.user)
+
+    def recorded_position(self, *, has_gtids: bool) -> Position:
+        """Return where the copy must recover to: the tail of the newest binlog in its own files."""
+        found = binlog_paths(self.variables, "log_bin")
+        if self.variables.get("log_bin") != "ON" or found is None:
+            return Position(self.flavour, None, None, "no binlog")
+        base, index = (Path(self.paths.translate(path)) for path in found)
+        return position_in(index, base.parent, self.flavour, has_gtids=has_gtids)
 
     def identity(self, *, server_id: int, port: int | None, access: Access, init_file: str | None = None) -> Identity:
         """Return an identity whose files lie in the private folder."""
@@ -99,11 +125,15 @@ class Copy:
         return self.process().start(binary, self.settings.user, login, password, timeout=self.settings.start_timeout)
 
 
-def check_recovered(session: Session, wanted: Position) -> tuple[ServerFacts, Position]:
-    """Return what the started copy is and where it stands. ConsistencyError unless its GTIDs are exactly the wanted ones."""
+def check_recovered(session: Session, wanted: Position, unlogged: GtidSet | None = None) -> tuple[ServerFacts, Position]:
+    """Return what the started copy is and where it stands. ConsistencyError unless its GTIDs are exactly the wanted ones.
+
+    `unlogged` are GTIDs the source has in no binlog: the copy may have them beyond the wanted ones.
+    """
     facts = probe(session)
     found = published_position(session, facts)
-    if wanted.gtids is not None and (found.gtids is None or not (contains(found.gtids, wanted.gtids) and contains(wanted.gtids, found.gtids))):
+    allowed = wanted.gtids.union(unlogged) if unlogged is not None and isinstance(wanted.gtids, GtidSet) else wanted.gtids
+    if wanted.gtids is not None and (found.gtids is None or allowed is None or not (contains(found.gtids, wanted.gtids) and contains(allowed, found.gtids))):
         raise ConsistencyError(
             f"the server came up with GTIDs {found.gtids}, the backup's are {wanted.gtids}",
             hint="the copy is not the recorded state and was not called good; keep its error log and report this",
@@ -113,8 +143,6 @@ def check_recovered(session: Session, wanted: Position) -> tuple[ServerFacts, Po
 
 def check_inside(facts: ServerFacts, root: Path) -> None:
     """Raise ConsistencyError if any path the started copy writes lies outside its own mount."""
-    from zsnapdb.mysql.paths import written_paths
-
     top = os.path.realpath(root)
     for path in written_paths(facts):
         if path.path != top and not path.path.startswith(top + "/"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.common import Instance, local_sets
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import Manifest
@@ -33,15 +34,24 @@ def _local_ids(instance: Instance) -> set[str]:
     return {found.backup_id for found in local_sets(instance)}
 
 
-def entries(instance: Instance) -> list[Entry]:
-    """Return the instance's backups, oldest first."""
+@dataclass(frozen=True)
+class Inventory:
+    """The backups of an instance, oldest first, and what is wrong with those that cannot be read."""
+
+    entries: tuple[Entry, ...]
+    damaged: tuple[DamagedError, ...]
+
+
+def inventory(instance: Instance) -> Inventory:
+    """Return what there is."""
     local = _local_ids(instance)
-    return [Entry(manifest, manifest.backup_id in local) for manifest in instance.open_repository().manifests(instance.name)]
+    catalogue = instance.open_repository().catalogue(instance.name)
+    return Inventory(tuple(Entry(manifest, manifest.backup_id in local) for manifest in catalogue.manifests), catalogue.damaged)
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:
     """Return one backup with its chain; NotThere if there is no such backup, DamagedError if its chain has a hole."""
     repository = instance.open_repository()
-    manifests = repository.manifests(instance.name)
+    manifests = repository.catalogue(instance.name).manifests
     wanted = manifests[-1] if backup_id == "latest" and manifests else repository.manifest(instance.name, backup_id)
     return Detail(Entry(wanted, wanted.backup_id in _local_ids(instance)), restore_chain(manifests, wanted))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs.common import Instance
-from zsnapdb.mysql.paths import absolute_tablespaces, written_paths
+from zsnapdb.model import Flavour
+from zsnapdb.mysql.paths import absolute_tablespaces, with_real_paths, written_paths
 from zsnapdb.mysql.probe import ServerFacts, probe
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.placement import Mount, NamedPath, mount_of, place
@@ -32,11 +33,17 @@ def check_datasets(instance: Instance) -> None:
     """Raise PreflightError unless every configured volume exists and is a filesystem."""
     for role, dataset in instance.settings.volumes.items():
         try:
-            kind = datasets.properties(dataset, ["type"])["type"].value
+            found = datasets.properties(dataset, ["type", "encryption"])
         except NotThere as error:
             raise PreflightError(
                 f"dataset {dataset} (volume {role} of instance {instance.name}) does not exist", hint="check volumes with `zfs list`"
             ) from error
+        kind, encryption = found["type"].value, found["encryption"].value
+        if encryption not in ("off", datasets.UNSET):
+            raise PreflightError(
+                f"dataset {dataset} (volume {role} of instance {instance.name}) is encrypted ({encryption}); this version would store it in the clear",
+                hint="natively encrypted datasets need raw streams, which are not supported yet",
+            )
         if kind != "filesystem":
             raise PreflightError(
                 f"dataset {dataset} (volume {role} of instance {instance.name}) is a {kind}, not a filesystem", hint="name the dataset the files lie on"
@@ -46,7 +53,13 @@ def check_datasets(instance: Instance) -> None:
 def observe(instance: Instance, session: Session) -> Observed:
     """Return what was found. PreflightError with every objection if the instance is not fit for a backup."""
     check_datasets(instance)
-    facts = probe(session)
+    facts = with_real_paths(probe(session))
+    _refuse_unrecoverable(facts)
+    if instance.settings.lock.strategy == "auto" and not facts.sees_all_tables:
+        raise PreflightError(
+            f"{instance.address} may not read all tables, so tables of other engines than InnoDB cannot be ruled out",
+            hint="grant SELECT ON *.* to the account (configs/grants-*.sql), or force lock.strategy",
+        )
     choice = choose(facts.flavour, facts.engines, instance.settings.lock.strategy)
     mounts = [Mount(entry.path, entry.fstype, entry.source) for entry in mounted()]
     paths = [NamedPath(path.what, path.path) for path in written_paths(facts)]
@@ -64,6 +77,22 @@ def observe(instance: Instance, session: Session) -> Observed:
     if not facts.has_binlog:
         warnings.append("the binlog is off: backups have no position and no point in time between them can be restored")
     return Observed(facts, mountpoints, choice, tuple(warnings))
+
+
+def _refuse_unrecoverable(facts: ServerFacts) -> None:
+    """Raise PreflightError where crash recovery of the files would not give the state the binlog claims."""
+    if facts.variables.get("innodb_flush_log_at_trx_commit") == "0":
+        raise PreflightError(
+            "innodb_flush_log_at_trx_commit = 0: the binlog can be ahead of the tables, so a snapshot may lack transactions it claims to hold",
+            hint="set it to 2: no sync per commit either, and a snapshot is then exact",
+        )
+    if facts.redo_disabled:
+        raise PreflightError("the redo log is disabled: files snapshotted now cannot be recovered", hint="ALTER INSTANCE ENABLE INNODB REDO_LOG")
+    if facts.is_replica and facts.flavour is Flavour.MYSQL and "OFF" in (facts.variables.get("log_replica_updates"), facts.variables.get("log_slave_updates")):
+        raise PreflightError(
+            "the server is a replica that does not write what it applies to its own binlog, so a snapshot's position cannot be proved",
+            hint="set log_replica_updates = ON, or back up another server",
+        )
 
 
 def _mountpoint(dataset: str, mounts: list[Mount]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,12 +12,13 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, Report, undone_on_error
-from zsnapdb.jobs.copies import Copy, Layout, check_inside, check_recovered, lay_out
+from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, Report, exclusive, undone_on_error
+from zsnapdb.jobs.copies import Copy, Layout, check_inside, check_recovered, lay_out, refuse_absolute
+from zsnapdb.jobs.observe import KEPT_PROPERTIES
 from zsnapdb.model import PROPERTY, Position, Progress
 from zsnapdb.mysql import server
 from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.identity import Access, PathMap
+from zsnapdb.planning.identity import Access, Identity, PathMap
 from zsnapdb.repository import layout as keys
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
@@ -65,14 +66,23 @@ def choose(repository: Repository, instance: str, wanted: str) -> Manifest:
 def plan(settings: Settings, instance: Instance, repository: Repository, wanted: str, top: str) -> RestorePlan:
     """Return the plan. Refuses, before anything is fetched: an existing target, a missing pool, a broken chain, no server program."""
     target = choose(repository, instance.name, wanted)
-    chain = restore_chain(repository.manifests(instance.name), target) if not target.is_full else (target,)
+    refuse_absolute(target.server.absolute_tablespaces)
+    chain = restore_chain(repository.catalogue(instance.name).manifests, target) if not target.is_full else (target,)
     source = {volume.role: (volume.dataset, volume.mountpoint) for volume in target.volumes}
     mount = settings.restore.mount_root / top.rpartition("/")[2]
     planned = lay_out(source, top, str(mount))
     _refuse_existing(top, mount)
     server.find_binary(instance.settings.server.binary, target.server.flavour)
     server.account(instance.settings.server.user)
-    return RestorePlan(chain, planned, mount)
+    found = RestorePlan(chain, planned, mount)
+    # Paths that cannot be translated are found now, not after the download.
+    copy_of(instance, found).render(_alone(copy_of(instance, found), found))
+    return found
+
+
+def _alone(copy: Copy, planned: RestorePlan) -> Identity:
+    """Return the identity of a first look: the server it was, reachable for nobody but us."""
+    return copy.identity(server_id=planned.target.server.server_id, port=None, access=Access.PRIVATE_SOCKET)
 
 
 def _refuse_existing(top: str, mount: Path) -> None:
@@ -81,6 +91,9 @@ def _refuse_existing(top: str, mount: Path) -> None:
         raise PreflightError(f"the target {top} is a whole pool", hint="name a new dataset in it, such as tank/restored")
     if not datasets.exists(pool):
         raise PreflightError(f"the target's pool {pool} does not exist", hint="see `zpool list`")
+    parent = top.rpartition("/")[0]
+    if not datasets.exists(parent):
+        raise PreflightError(f"{parent}, the parent of the target {top}, does not exist", hint="create it, or name a target directly in the pool")
     if datasets.exists(top):
         raise ExistsError(f"the target dataset {top} exists", hint="name a new one; a restore never writes into a dataset that is there")
     if mount.exists() and any(mount.iterdir()):
@@ -92,10 +105,15 @@ def restore(settings: Settings, instance: Instance, wanted: str, top: str, repor
 
     On an error before the first recovery the new datasets are removed again; after it they are left for a look.
     """
+    with exclusive(f"restore-{top}", doing=f"restoring to {top}"):
+        return _restore(settings, instance, wanted, top, report)
+
+
+def _restore(settings: Settings, instance: Instance, wanted: str, top: str, report: Report) -> RestoreResult:
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, wanted, top)
     started = time.monotonic()
-    with _removed_on_error(planned.layout):
+    with undone_on_error(lambda: _remove_all_received(planned.layout)):
         for manifest in planned.chain:
             for volume in _outer_first(manifest.volumes, planned.layout):
                 _receive(instance, repository, manifest, volume, planned, report)
@@ -108,12 +126,6 @@ def restore(settings: Settings, instance: Instance, wanted: str, top: str, repor
 
 def _outer_first(volumes: Sequence[VolumePart], planned: Layout) -> list[VolumePart]:
     return sorted(volumes, key=lambda volume: len(planned.datasets[volume.role]))
-
-
-@contextlib.contextmanager
-def _removed_on_error(planned: Layout) -> Iterator[None]:
-    with undone_on_error(lambda: _remove_all_received(planned)):
-        yield
 
 
 def _remove_all_received(planned: Layout) -> None:
@@ -166,7 +178,8 @@ def _check_guids(planned: RestorePlan) -> None:
 def _give_properties(instance: Instance, planned: RestorePlan) -> None:
     for volume in _outer_first(planned.target.volumes, planned.layout):
         dataset = planned.layout.datasets[volume.role]
-        datasets.set_properties(dataset, {**volume.properties, INSTANCE_PROPERTY: instance.name, BACKUP_PROPERTY: planned.target.backup_id})
+        kept = {name: value for name, value in volume.properties.items() if name in KEPT_PROPERTIES}
+        datasets.set_properties(dataset, {**kept, INSTANCE_PROPERTY: instance.name, BACKUP_PROPERTY: planned.target.backup_id})
         datasets.mount(dataset)
 
 
@@ -178,6 +191,19 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
     return Copy(facts.flavour, facts.variables, PathMap(pairs), root, instance.settings.server)
 
 
+def _check_binlog(copy: Copy, planned: RestorePlan) -> None:
+    """Raise ConsistencyError unless the received binlogs end where the manifest says: for servers without GTIDs the only proof."""
+    recorded = planned.target.position.position(planned.target.server.flavour)
+    if recorded.coordinates is None:
+        return
+    found = copy.recorded_position(has_gtids=False)
+    if found.coordinates != recorded.coordinates:
+        raise ConsistencyError(
+            f"the received binlogs end at {found.coordinates}, the manifest says {recorded.coordinates}",
+            hint="the copy was not started; restore another backup",
+        )
+
+
 def _first_recovery(instance: Instance, planned: RestorePlan) -> tuple[Position, Path]:
     """Start the server once on the restored files, with its own binlogs, unreachable for all but us; check; shut down.
 
@@ -185,15 +211,15 @@ def _first_recovery(instance: Instance, planned: RestorePlan) -> tuple[Position,
     """
     copy = copy_of(instance, planned)
     copy.make_private()
-    alone = copy.identity(server_id=planned.target.server.server_id, port=None, access=Access.PRIVATE_SOCKET)
+    _check_binlog(copy, planned)
+    alone = _alone(copy, planned)
     process = copy.process()
-    try:
+    with undone_on_error(process.kill):
         with copy.start(alone, "root", SecretStr("")) as session:
             facts, position = check_recovered(session, planned.target.position.position(planned.target.server.flavour))
             check_inside(facts, planned.mount)
-    finally:
         process.stop(timeout=instance.settings.server.start_timeout)
-    if process.pid() is not None:
-        raise ConsistencyError("the restored server is still running after its shutdown")
+    for dataset in planned.layout.datasets.values():
+        datasets.set_properties(dataset, {"canmount": "on"})
     copy.write_option_file(copy.identity(server_id=planned.target.server.server_id, port=None, access=Access.ACCOUNTS))
     return position, Path(alone.option_file)

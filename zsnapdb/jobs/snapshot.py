@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb import __version__, gtid
@@ -59,17 +59,18 @@ def take(instance: Instance, observed: Observed, session: Session, backup_id: st
 def _snapshot_under_lock(instance: Instance, observed: Observed, session: Session, names: list[str], properties: dict[str, str]) -> float:
     deadline = instance.settings.lock.deadline
     strategy = locks.strategy(observed.choice.name, deadline)
-    late: snapshots.PendingSnapshots | None = None
-    with locks.held(strategy, session, deadline) as hold:
-        pending = snapshots.PendingSnapshots.start(names, properties)
-        if pending.done_within(hold.remaining()):
+    pending: snapshots.PendingSnapshots | None = None
+    try:
+        with locks.held(strategy, session, deadline) as hold:
+            pending = snapshots.PendingSnapshots.start(names, properties)
+            in_time = pending.done_within(hold.remaining())
+            if in_time:
+                hold.check()
+    finally:
+        # The lock is gone. The kernel finishes the snapshots whatever became of us, and only then can they be removed.
+        if pending is not None:
             pending.finish()
-            hold.check()
-        else:
-            late = pending
-    if late is not None:
-        # The lock is gone; the kernel still finishes the snapshots, and the caller removes them.
-        late.finish()
+    if not in_time:
         raise LockError(
             f"the snapshot of {len(names)} volumes was not made within lock.deadline = {deadline:g} s; the lock was let go",
             hint="the pool is slow to sync, see `zpool iostat -l`; or raise lock.deadline",
@@ -90,6 +91,9 @@ def _prove_position(instance: Instance, observed: Observed, session: Session, ma
         facts.flavour,
         has_gtids=before.gtids is not None,
     )
+    if isinstance(position.gtids, gtid.GtidSet):
+        # Transactions that are in no binlog at all (gtid_purged) are part of the state too (refman 8.4, "gtid_purged").
+        position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
     if not _covers(position, before):
         raise ConsistencyError(
             f"the server had published {before.describe()} before the snapshot, whose binlog ends at {position.describe()}",

@@ -244,7 +244,16 @@ def tail_of(data: memoryview, name: str) -> Tail:
 
 
 def read_tail(path: Path) -> Tail:
-    """Return the tail of a binlog file."""
+    """Return the tail of a binlog file. DamagedError if it cannot be read as one."""
+    try:
+        return _read_tail(path)
+    except (struct.error, IndexError, ValueError) as error:
+        raise DamagedError(
+            f"binlog {path.name}: an event does not have the form it should: {error}", hint="see the server's error log and `zpool status`"
+        ) from error
+
+
+def _read_tail(path: Path) -> Tail:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return Tail(0, None, 0)
@@ -257,8 +266,13 @@ def read_tail(path: Path) -> Tail:
 
 
 def index_entries(index: Path) -> list[str]:
-    """Return the lines of a binlog index, oldest first, as the server wrote them."""
-    return [line for line in index.read_text().splitlines() if line]
+    """Return the lines of a binlog index, oldest first, as the server wrote them. ConsistencyError if it cannot be read."""
+    try:
+        return [line for line in index.read_text().splitlines() if line]
+    except OSError as error:
+        raise ConsistencyError(
+            f"reading the binlog index {index}: {error.strerror}", hint="is the snapshot visible under .zfs, and zsnapdb run as root?"
+        ) from error
 
 
 def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool) -> Position:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb.mysql.probe import ServerFacts
 
@@ -15,6 +15,8 @@ _DIRECTORIES = (
     "innodb_undo_directory",
     "innodb_doublewrite_dir",
     "aria_log_dir_path",
+    "rocksdb_datadir",
+    "rocksdb_wal_dir",
 )
 _BASENAMES = ("log_bin_basename", "relay_log_basename")
 _FILES = ("log_bin_index", "relay_log_index")
@@ -54,22 +56,38 @@ def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
             yield ServerPath("innodb_data_file_path", _real(os.path.join(home, part.split(":", 1)[0]), datadir))
 
 
-def _links(datadir: str) -> Iterator[ServerPath]:
-    """Symbolic links at the top of the data directory: databases or tablespaces placed elsewhere."""
+def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
+    """Yield symbolic links in the data directory and in its databases: tables placed elsewhere."""
     try:
         with os.scandir(datadir) as entries:
             for entry in entries:
                 if entry.is_symlink():
                     yield ServerPath(f"symbolic link {entry.path}", os.path.realpath(entry.path))
+                elif depth > 1 and entry.is_dir(follow_symlinks=False) and entry.name != ".zfs":
+                    yield from links_in(entry.path, depth - 1)
     except OSError:
         # Not readable here; that datadir itself is unreadable is reported where it is placed.
         return
 
 
+def with_real_paths(facts: ServerFacts) -> ServerFacts:
+    """Return the facts with every path variable absolute and free of symbolic links, as mount points are."""
+    variables = dict(facts.variables)
+    datadir = os.path.realpath(variables["datadir"])
+    for name in (*_DIRECTORIES, *_FILES):
+        if variables.get(name):
+            variables[name] = _real(variables[name], datadir)
+    for name in _BASENAMES:
+        if variables.get(name):
+            folder, base = os.path.split(os.path.join(datadir, variables[name]))
+            variables[name] = os.path.join(os.path.realpath(folder), base)
+    return replace(facts, variables=variables)
+
+
 def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
     """Return every path the server writes, without repetition, sorted."""
     datadir = os.path.realpath(facts.variables["datadir"])
-    found = {*_from_variables(facts, datadir), *_links(datadir)}
+    found = {*_from_variables(facts, datadir), *links_in(datadir)}
     for file in facts.tablespace_files:
         real = _real(file, datadir)
         if not real.startswith(datadir + "/"):

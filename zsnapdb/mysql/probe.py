@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from zsnapdb.errors import ServerError
+from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.session import Session
 
@@ -28,6 +30,10 @@ class ServerFacts:
     variables: Mapping[str, str]
     engines: Mapping[str, int]
     tablespace_files: tuple[str, ...]
+    sees_all_tables: bool = True
+    redo_disabled: bool = False
+    is_replica: bool = False
+    gtid_purged: GtidSet = field(default_factory=GtidSet)
 
     @property
     def has_binlog(self) -> bool:
@@ -69,7 +75,30 @@ def probe(session: Session) -> ServerFacts:
         variables=variables,
         engines={str(name): int(count) for name, count in engines},
         tablespace_files=tuple(sorted(str(row[0]) for row in files if row[0])),
+        sees_all_tables=_sees_all_tables(session),
+        redo_disabled=any(str(row[1]) == "OFF" for row in session.query("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'")),
+        is_replica=bool(replication_status(session, flavour)),
+        gtid_purged=GtidSet.parse(variables.get("gtid_purged", "")) if flavour is Flavour.MYSQL else GtidSet(),
     )
+
+
+def _sees_all_tables(session: Session) -> bool:
+    """Whether the account has SELECT on everything: information_schema shows only what it may read."""
+    return bool(
+        session.query("SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SELECT' AND REPLACE(grantee, CHAR(39), '') = CURRENT_USER()")
+    )
+
+
+def replication_status(session: Session, flavour: Flavour) -> list[dict[str, Any]]:
+    """Return a row per replication channel the server is configured for."""
+    statements = ("SHOW ALL SLAVES STATUS",) if flavour is Flavour.MARIADB else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+    for statement in statements:
+        try:
+            return session.records(statement)
+        except ServerError as error:
+            if _SYNTAX_ERROR not in error.message:
+                raise
+    return []
 
 
 def _has_table(session: Session, name: str) -> bool:

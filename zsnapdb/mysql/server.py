@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.errors import NotThere, PreflightError, ServerError
+from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Address, Session
 
@@ -124,6 +124,15 @@ class ServerProcess:
             if os.geteuid() == 0:
                 os.fchown(log.fileno(), uid, gid)
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
+        try:
+            return self._wait_until_it_answers(process, login, password, timeout)
+        except BaseException:
+            # Until it has its pid file nobody else could find it.
+            process.kill()
+            process.wait()
+            raise
+
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes], login: Address, password: SecretStr, timeout: float) -> Session:
         deadline = time.monotonic() + timeout
         while True:
             status = process.poll()
@@ -133,8 +142,6 @@ class ServerProcess:
                 with contextlib.suppress(ServerError):
                     return Session.open(login, password, timeout=5)
             if time.monotonic() > deadline:
-                process.kill()
-                process.wait()
                 raise ServerError(
                     f"the server did not answer within {timeout:.0f} s\n{self.log_tail()}", hint="raise server.start_timeout if it is still recovering"
                 )
@@ -145,7 +152,8 @@ class ServerProcess:
         number = self.pid()
         if number is None:
             return
-        os.kill(number, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(number, signal.SIGTERM)
         deadline = time.monotonic() + timeout
         while Path(f"/proc/{number}").exists() and not _is_zombie(number):
             if time.monotonic() > deadline:
@@ -157,7 +165,8 @@ class ServerProcess:
         """End it at once; for a copy that is thrown away."""
         number = self.pid()
         if number is not None:
-            os.kill(number, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
             while Path(f"/proc/{number}").exists() and not _is_zombie(number):
                 time.sleep(0.02)
             _reap(number)
@@ -183,11 +192,3 @@ def remove_identity(datadir: Path) -> None:
     """
     for name in ("auto.cnf", "mysqld-auto.cnf"):
         (datadir / name).unlink(missing_ok=True)
-
-
-def read_index(path: Path) -> str:
-    """Return the text of an index file; NotThere if it is missing."""
-    try:
-        return path.read_text()
-    except FileNotFoundError as error:
-        raise NotThere(f"{path} is missing in the copy") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from posixpath import dirname, join, normpath
+from posixpath import basename, join, normpath
 
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import Flavour
@@ -87,9 +87,11 @@ _QUIET = (
     "loose_rpl_semi_sync_master_enabled=OFF",
     "loose_rpl_semi_sync_slave_enabled=OFF",
     "read_only=OFF",
+    "loose_binlog_expire_logs_seconds=0",
+    "loose_expire_logs_days=0",
     "loose_super_read_only=OFF",
 )
-"""Nothing in the copy acts by itself. `loose_`: names differ between families and versions; unknown ones are passed over."""
+"""Nothing in the copy acts by itself, nor purges the binlogs it came with. `loose_`: names differ between servers; unknown ones are passed over."""
 
 
 class Access(Enum):
@@ -182,7 +184,7 @@ def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, 
         if value and (flavour is Flavour.MARIADB or name != "aria_log_dir_path"):
             lines.append(f"{name}={paths.translate(_absolute(value, datadir))}")
     if variables.get("innodb_data_file_path"):
-        lines.append(f"innodb_data_file_path={variables['innodb_data_file_path']}")
+        lines.append(f"innodb_data_file_path={';'.join(_data_file(part, paths) for part in variables['innodb_data_file_path'].split(';'))}")
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
         lines += [f"log_bin={paths.translate(binlog[0])}", f"log_bin_index={paths.translate(binlog[1])}"]
@@ -209,20 +211,25 @@ def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, 
         lines.append("skip_grant_tables")
     if identity.init_file is not None:
         lines.append(f"init_file={identity.init_file}")
+    if any("\n" in line or "\r" in line for line in lines):
+        raise PreflightError(
+            "a recorded variable or a configured option has a line break in it", hint="the manifest or server.options was altered; it is not used"
+        )
     section = "mariadbd" if flavour is Flavour.MARIADB else "mysqld"
     return f"# Written by zsnapdb. A server on a copy: its own paths and identity, nothing that acts by itself.\n[{section}]\n" + "\n".join(lines) + "\n"
 
 
-def rewrite_index(text: str, paths: PathMap, datadir: str) -> str:
-    """Return a binlog or relay log index with every line pointing into the copy; the last line ends in a newline too."""
-    return "".join(paths.translate(_absolute(line, datadir)) + "\n" for line in text.splitlines() if line)
+def _data_file(part: str, paths: PathMap) -> str:
+    """Return one file of innodb_data_file_path (name:size:…), an absolute name translated."""
+    name, colon, rest = part.partition(":")
+    return (paths.translate(name) if name.startswith("/") else name) + colon + rest
 
 
-def index_files(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the absolute source paths of the index files a copy has to rewrite."""
-    return tuple(found[1] for kind in ("log_bin", "relay_log") if (found := binlog_paths(variables, kind)) is not None)
+def rewrite_index(text: str, folder: str) -> str:
+    """Return a binlog or relay log index whose lines name the same files in `folder`; the last line ends in a newline too."""
+    return "".join(f"{join(folder, basename(line))}\n" for line in text.splitlines() if line)
 
 
-def folder_of(path: str) -> str:
-    """Return the folder a path lies in."""
-    return dirname(path)
+def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return base name and index, as the source had them, of each log whose indices a copy has to rewrite."""
+    return tuple(found for kind in ("log_bin", "relay_log") if (found := binlog_paths(variables, kind)) is not None)

@@ -9,7 +9,7 @@ from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
 from zsnapdb.jobs.check import Finding
 from zsnapdb.jobs.clone import CloneInfo, Created
-from zsnapdb.jobs.inventory import Detail, Entry
+from zsnapdb.jobs.inventory import Detail, Inventory
 from zsnapdb.jobs.restore import RestorePlan, RestoreResult
 from zsnapdb.repository.manifest import Manifest
 
@@ -48,7 +48,9 @@ def _manifest(m: Manifest) -> dict[str, Any]:
 
 def backup(result: BackupResult) -> str:
     """A finished backup."""
-    return _document("backup", backup=_manifest(result.manifest), snapshot_seconds=result.snapshot_seconds, send_seconds=result.send_seconds)
+    return _document(
+        "backup", backup=_manifest(result.manifest), snapshot_seconds=result.snapshot_seconds, send_seconds=result.send_seconds, warnings=list(result.warnings)
+    )
 
 
 def backup_plan(plan: BackupPlan) -> str:
@@ -64,9 +66,9 @@ def backup_plan(plan: BackupPlan) -> str:
     )
 
 
-def entries(found: list[Entry]) -> str:
+def inventory(found: Inventory) -> str:
     """The backups of an instance."""
-    return _document("backups", backups=[{**_manifest(e.manifest), "local": e.is_local} for e in found])
+    return _document("backups", backups=[{**_manifest(e.manifest), "local": e.is_local} for e in found.entries], damaged=[_error(e) for e in found.damaged])
 
 
 def detail(found: Detail) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
 from zsnapdb.jobs.check import Finding
 from zsnapdb.jobs.clone import CloneInfo, Created
-from zsnapdb.jobs.inventory import Detail, Entry
+from zsnapdb.jobs.inventory import Detail, Entry, Inventory
 from zsnapdb.jobs.restore import RestorePlan, RestoreResult
 from zsnapdb.report.units import size, table
 
@@ -25,6 +25,7 @@ def backup(result: BackupResult) -> str:
             f"  position  {position.describe()}",
             f"  lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms",
             f"  stream    {size(m.plain_size)}, stored {size(m.stored_size)} in {result.send_seconds:.1f} s",
+            *(f"  warning   {text}" for text in result.warnings),
         ]
     )
 
@@ -41,11 +42,11 @@ def backup_plan(plan: BackupPlan) -> str:
     return "\n".join(lines)
 
 
-def entries(found: list[Entry]) -> str:
+def inventory(found: Inventory) -> str:
     """The backups of an instance."""
     rows = [
         (e.manifest.backup_id, _kind(e.manifest.is_full), size(e.manifest.plain_size), size(e.manifest.stored_size), "yes" if e.is_local else "no", _short(e))
-        for e in found
+        for e in found.entries
     ]
     return table(("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION"), rows)
 
@@ -86,7 +87,8 @@ def restore(result: RestoreResult) -> str:
         [
             f"backup {target.backup_id} of {target.instance} is restored to {result.plan.layout.top}",
             f"  mounted   {result.plan.mount}",
-            f"  position  {result.position.describe()}, exactly the recorded one",
+            f"  position  {result.position.describe()}, "
+            + ("exactly the recorded GTIDs" if result.position.gtids is not None else "the server numbers no transactions"),
             f"  took      {result.receive_seconds:.1f} s to receive, {result.recovery_seconds:.1f} s to recover and check",
             f"  start it  with --defaults-file={result.option_file}",
         ]

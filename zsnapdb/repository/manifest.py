@@ -51,13 +51,14 @@ class LockPart(_Part):
 
 
 class ServerPart(_Part):
-    """Which server it was and what a server needs to start on its files."""
+    """Which server it was and what a server needs to start on its files; tablespaces outside the data directory by path."""
 
     flavour: Flavour
     version: str
     server_uuid: str | None
     server_id: int
     variables: dict[str, str]
+    absolute_tablespaces: tuple[str, ...] = ()
 
 
 class VolumePart(_Part):

@@ -39,6 +39,14 @@ class VolumeChunks:
 
 
 @dataclass(frozen=True)
+class Catalogue:
+    """The backups of an instance, oldest first, and what is wrong with those that cannot be read."""
+
+    manifests: tuple[Manifest, ...]
+    damaged: tuple[DamagedError, ...]
+
+
+@dataclass(frozen=True)
 class Repository:
     """An opened repository. `id` is what its marker object says."""
 
@@ -102,14 +110,26 @@ class Repository:
             )
         return manifest
 
-    def manifests(self, instance: str) -> list[Manifest]:
-        """Return all manifests of the instance, oldest first."""
+    def catalogue(self, instance: str) -> Catalogue:
+        """Return all backups of the instance. One damaged manifest does not hide the others; an unreachable store raises."""
+
+        def read(backup_id: str) -> Manifest | DamagedError:
+            try:
+                return self.manifest(instance, backup_id)
+            except DamagedError as error:
+                return error
+
         with ThreadPoolExecutor(8, thread_name_prefix="manifest") as pool:
-            return list(pool.map(lambda backup_id: self.manifest(instance, backup_id), self.backup_ids(instance)))
+            found = list(pool.map(read, self.backup_ids(instance)))
+        return Catalogue(tuple(item for item in found if isinstance(item, Manifest)), tuple(item for item in found if isinstance(item, DamagedError)))
 
     def commit(self, manifest: Manifest) -> None:
         """Make the backup exist: its manifest is written, never over another, and read back the same."""
         key = layout.manifest(manifest.instance, manifest.backup_id)
-        self.store.put(self.prefix + key, manifest.encode(), only_if_absent=True)
+        # A request that is repeated after its answer was lost finds its own object; the comparison tells.
+        with contextlib.suppress(ExistsError):
+            self.store.put(self.prefix + key, manifest.encode(), only_if_absent=True)
         if self.manifest(manifest.instance, manifest.backup_id) != manifest:
-            raise ConsistencyError(f"manifest {key} was read back different from what was written", hint="the store cannot be trusted; run `zsnapdb verify`")
+            raise ConsistencyError(
+                f"manifest {key} was read back different from what was written", hint="another run has the same id, or the store cannot be trusted"
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError, NoCredentialsError
 from botocore.exceptions import ConnectionError as S3ConnectionError
 
 from zsnapdb.errors import ConfigError, ExistsError, NotThere, RepositoryError
@@ -18,6 +19,9 @@ from zsnapdb.store.base import StoredObject
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before each further attempt at a body that broke off."""
 
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
@@ -110,8 +114,13 @@ class S3Store:
                 self._client.put_object(Bucket=self.bucket, Key=key, Body=data)
 
     def get(self, key: str) -> bytes:
-        """Return the object."""
+        """Return the object. A body that breaks off is asked for again: the client's own retries end with the headers."""
         with self._asking(f"reading {key}"):
+            for pause in _PAUSES:
+                try:
+                    return self._client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+                except (HTTPClientError, IncompleteReadError):
+                    time.sleep(pause)
             return self._client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
 
     def list(self, prefix: str) -> Iterator[StoredObject]:

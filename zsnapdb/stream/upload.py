@@ -98,7 +98,8 @@ def upload(pipe: BinaryIO, store: ChunkStore, settings: UploadSettings, on_bytes
 
     futures: list[Future[Chunk]] = []
     first, tail, total = b"", _Tail(), 0
-    with ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk") as pool:
+    pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk")
+    try:
         while not failed.is_set():
             buffer = buffers.get()
             size = _fill(pipe, buffer)
@@ -114,6 +115,9 @@ def upload(pipe: BinaryIO, store: ChunkStore, settings: UploadSettings, on_bytes
             futures.append(pool.submit(work, len(futures) + 1, buffer, size))
             on_bytes(total)
         chunks = tuple(future.result() for future in futures)
+    finally:
+        # After an error what has not begun is not begun any more.
+        pool.shutdown(cancel_futures=True)
     begin = parse_begin(first)
     check_end(tail.bytes, first)
     return Uploaded(begin, chunks)

@@ -93,6 +93,13 @@ class SendStream:
         assert self._child is not None
         self._child.finish()
 
+    def raise_its_own_error(self, seconds: float = 5.0) -> None:
+        """If the process has failed by itself, or does within `seconds`, raise its error; else return. It may still run."""
+        assert self._child is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._child.process.wait(seconds)
+            self._child.finish()
+
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         assert self._child is not None
         self._child.stop()

@@ -58,13 +58,19 @@ def held(strategy: Strategy, session: Session, deadline: float) -> Iterator[Hold
     started = time.monotonic()
     until = started + deadline
     try:
+        # A client that is stopped or frozen cannot keep the lock: the server ends its idle connection.
+        session.query(f"SET SESSION wait_timeout = {math.ceil(deadline) + 1}")
         for statement in strategy.acquire:
-            session.query(f"SET SESSION lock_wait_timeout = {max(1, math.floor(until - time.monotonic()))}")
+            left = until - time.monotonic()
+            if left <= 0:
+                raise LockError(f"`{statement}` was not reached within lock.deadline = {deadline:g} s", hint="the server is busy; or raise lock.deadline")
+            session.query(f"SET SESSION lock_wait_timeout = {max(1, math.floor(left))}")
             session.query(statement)
         hold = Hold(session, started, until)
         yield hold
         session.query(strategy.release)
         hold.held_ms = (time.monotonic() - started) * 1000
+        session.query("SET SESSION wait_timeout = DEFAULT")
     except BaseException:
         # The server drops the lock with the connection; a release that fails would hide the first error.
         session.close()

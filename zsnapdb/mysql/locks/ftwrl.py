@@ -24,7 +24,7 @@ class GlobalReadLock:
     def prepare(self, session: Session) -> None:
         rows = session.query(
             "SELECT id, time, LEFT(info, 80) FROM information_schema.processlist "
-            "WHERE command = 'Query' AND info IS NOT NULL AND id <> CONNECTION_ID() AND time >= %s ORDER BY time DESC",
+            "WHERE command IN ('Query', 'Execute') AND info IS NOT NULL AND id <> CONNECTION_ID() AND time >= %s ORDER BY time DESC",
             (self.longest,),
         )
         if rows:
