@@ -14,8 +14,6 @@ PROPERTY = "zsnapdb"
 """Namespace of every ZFS user property, hold tag and bookmark of ours."""
 
 SNAPSHOT_PREFIX = "zsnapdb-"
-DATA = "data"
-PARENT = "parent"
 
 _BACKUP_ID = re.compile(r"^\d{8}T\d{6}Z-[0-9a-f]{4}$")
 

@@ -97,7 +97,7 @@ def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
 def test_a_server_with_transactions_in_no_binlog_is_backed_up_restored_and_cloned(lab: Lab) -> None:
     """As after loading a dump: GTIDs that only gtid_purged knows belong to the state."""
     if lab.flavour != "mysql":
-        return
+        pytest.skip("MariaDB has no gtid_purged: its position has only the heads of its binlog")
     lab.sql("SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-7'")
     backup = lab.zsnapdb("backup", "--json").json["backup"]
     assert "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-7" in backup["position"]["gtids"]

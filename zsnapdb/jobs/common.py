@@ -141,7 +141,9 @@ def _members(instance: Instance, state: str) -> dict[str, dict[str, Snapshot]]:
     for role, dataset in instance.settings.volumes.items():
         for owned in snapshots.owned(dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY]):
             found = owned.properties
-            if (found[INSTANCE_PROPERTY], found[STATE_PROPERTY]) == (instance.name, state) and is_backup_id(found[BACKUP_PROPERTY]):
+            # The name must fit too: snapshots inherit the properties of their dataset, and a restored one carries some of these.
+            is_own = owned.snapshot.name == snapshot_name(found[BACKUP_PROPERTY]) and is_backup_id(found[BACKUP_PROPERTY])
+            if is_own and (found[INSTANCE_PROPERTY], found[STATE_PROPERTY]) == (instance.name, state):
                 by_id.setdefault(found[BACKUP_PROPERTY], {})[role] = owned.snapshot
     return by_id
 

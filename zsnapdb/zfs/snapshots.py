@@ -73,14 +73,14 @@ def check_one_group(snapshots: Sequence[Snapshot]) -> None:
 
 @dataclass(frozen=True)
 class OwnedSnapshot:
-    """A snapshot that carries our properties, set on it directly."""
+    """A snapshot and the values of user properties on it, its own or inherited from its dataset."""
 
     snapshot: Snapshot
     properties: Mapping[str, str]
 
 
 def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return the dataset's own snapshots that carry the first of the named user properties, oldest first."""
+    """Return the dataset's snapshots (not those of its children) that have the first of the named user properties, oldest first."""
     columns = ["name", "guid", "createtxg", *names]
     found = []
     for row in rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", dataset]):
