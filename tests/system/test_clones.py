@@ -128,6 +128,18 @@ def test_destroy_refuses_what_is_not_marked_as_the_clone(lab: Lab) -> None:
         assert lab.zsnapdb("clone", "destroy", "marked").code == 0
 
 
+def test_plans_of_clones_change_nothing(lab: Lab) -> None:
+    before = everything()
+    plan = lab.zsnapdb("clone", "create", "main", "--name", "planned", "--plan", "--json").json
+    assert plan["datasets"] == {"parent": "tank/zsnapdb/clones/planned", "data": "tank/zsnapdb/clones/planned/data"}
+    assert everything() == before
+    with clone(lab, "kept") as made:
+        plan = lab.zsnapdb("clone", "destroy", "kept", "--plan", "--json").json
+        assert plan["clone"]["pid"] == made["clone"]["pid"]
+        with connect(made) as here:
+            assert ask(here, "SELECT 1") == [(1,)]
+
+
 def test_a_clone_that_is_not_there_is_named(lab: Lab) -> None:
     done = lab.zsnapdb("clone", "destroy", "nobody")
     assert done.code == 6

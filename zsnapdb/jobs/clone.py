@@ -153,12 +153,20 @@ def find(settings: Settings, name: str) -> CloneInfo:
     raise NotThere(f"there is no clone {name!r}", hint=f"known: {', '.join(i.name for i in known) or 'none'}")
 
 
-def create(settings: Settings, instance: Instance, wanted: str, name: str | None) -> Created:
-    """Make a clone of the local snapshot set `wanted` (a backup id or latest) and start its server.
+@dataclass(frozen=True)
+class ClonePlan:
+    """What making a clone does: from which snapshot set, into which datasets, on which port."""
 
-    Afterwards it answers on a port of its own with a fresh account, shares neither identity, path nor replication with
-    its source, and stands at exactly the recorded position; or it is gone again and the error says why.
-    """
+    name: str
+    facts: ServerFacts
+    chosen: SnapshotSet
+    layout: Layout
+    copy: Copy
+    port: int
+
+
+def plan(settings: Settings, instance: Instance, wanted: str, name: str | None) -> ClonePlan:
+    """Return what `create` would do; changes nothing. Refuses what would fail: a name or folder taken, no port, no server program."""
     with instance.session() as session:
         facts = with_real_paths(probe(session))
     refuse_absolute(absolute_tablespaces(facts))
@@ -168,32 +176,6 @@ def create(settings: Settings, instance: Instance, wanted: str, name: str | None
         raise PreflightError(f"clone name {name!r}", hint="small letters, digits, - and _, at most 32")
     server.find_binary(instance.settings.server.binary, facts.flavour)
     server.account(instance.settings.server.user)
-    with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
-        made = _make(settings, instance, facts, chosen, name)
-    started = time.monotonic()
-    with undone_on_error(lambda: _remove_failed(made, name)):
-        position = made.copy.recorded_position(has_gtids=_has_gtids(facts))
-        datasets.set_properties(made.layout.top, {POSITION_PROPERTY: position.describe()[:4000]})
-        password = _start(made.copy, facts, position, made.port)
-    return Created(find(settings, name), ACCOUNT, password, position, made.seconds, time.monotonic() - started)
-
-
-def _has_gtids(facts: ServerFacts) -> bool:
-    return facts.flavour is Flavour.MARIADB or facts.variables.get("gtid_mode", "OFF").startswith("ON")
-
-
-@dataclass(frozen=True)
-class _Made:
-    """Datasets of a clone, made and marked but without a running server."""
-
-    layout: Layout
-    copy: Copy
-    port: int
-    seconds: float
-
-
-def _make(settings: Settings, instance: Instance, facts: ServerFacts, chosen: SnapshotSet, name: str) -> _Made:
-    """Choose the clone's port and make its datasets; under the lock, so that two runs never take the same name or port."""
     top = f"{home(settings, instance)}/{name}"
     if datasets.exists(top):
         raise ExistsError(f"the clone {name} exists: {top}", hint="name another, or `zsnapdb clone destroy` it")
@@ -203,7 +185,6 @@ def _make(settings: Settings, instance: Instance, facts: ServerFacts, chosen: Sn
     root = settings.clones.mount_root / name
     if root.exists() and any(root.iterdir()):
         raise ExistsError(f"{root}, where the clone would be mounted, is not empty", hint="name another, or empty the folder")
-    started = time.monotonic()
     copy = Copy(
         facts.flavour,
         facts.variables,
@@ -211,9 +192,33 @@ def _make(settings: Settings, instance: Instance, facts: ServerFacts, chosen: Sn
         root,
         instance.settings.server,
     )
-    with undone_on_error(lambda: _destroy_marked(planned, name, root)):
-        _clone_datasets(instance, facts, chosen, planned, name, port, root)
-    return _Made(planned, copy, port, time.monotonic() - started)
+    copy.render(copy.identity(server_id=1, port=port, access=Access.ACCOUNTS))
+    return ClonePlan(name, facts, chosen, planned, copy, port)
+
+
+def create(settings: Settings, instance: Instance, wanted: str, name: str | None) -> Created:
+    """Make a clone of the local snapshot set `wanted` (a backup id or latest) and start its server.
+
+    Afterwards it answers on a port of its own with a fresh account, shares neither identity, path nor replication with
+    its source, and stands at exactly the recorded position; or it is gone again and the error says why.
+    """
+    # Under the lock two runs never take the same name or port; the slow start is outside it.
+    with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
+        planned = plan(settings, instance, wanted, name)
+        began = time.monotonic()
+        with undone_on_error(lambda: _destroy_marked(planned)):
+            _clone_datasets(instance, planned)
+    cloned = time.monotonic()
+    facts, copy = planned.facts, planned.copy
+    with undone_on_error(lambda: _remove_failed(planned)):
+        position = copy.recorded_position(has_gtids=_has_gtids(facts))
+        datasets.set_properties(planned.layout.top, {POSITION_PROPERTY: position.describe()[:4000]})
+        password = _start(copy, facts, position, planned.port)
+    return Created(find(settings, planned.name), ACCOUNT, password, position, cloned - began, time.monotonic() - cloned)
+
+
+def _has_gtids(facts: ServerFacts) -> bool:
+    return facts.flavour is Flavour.MARIADB or facts.variables.get("gtid_mode", "OFF").startswith("ON")
 
 
 def destroy(settings: Settings, name: str) -> CloneInfo:
@@ -262,16 +267,17 @@ def _port_is_free(port: int) -> bool:
     return True
 
 
-def _clone_datasets(instance: Instance, facts: ServerFacts, chosen: SnapshotSet, planned: Layout, name: str, port: int, root: Path) -> None:
+def _clone_datasets(instance: Instance, plan: ClonePlan) -> None:
     """Clone every volume, outermost first, each marked in the command that makes it."""
+    planned, name = plan.layout, plan.name
     facts_of_clone = {
         CLONE_PROPERTY: name,
         INSTANCE_PROPERTY: instance.name,
-        BACKUP_PROPERTY: chosen.backup_id,
-        PORT_PROPERTY: str(port),
+        BACKUP_PROPERTY: plan.chosen.backup_id,
+        PORT_PROPERTY: str(plan.port),
         CREATED_PROPERTY: f"{now():%Y-%m-%dT%H:%M:%SZ}",
-        FLAVOUR_PROPERTY: facts.flavour.value,
-        ROOT_PROPERTY: str(root),
+        FLAVOUR_PROPERTY: plan.facts.flavour.value,
+        ROOT_PROPERTY: str(plan.copy.root),
     }
     parent = planned.top.rpartition("/")[0]
     if not datasets.exists(parent):
@@ -279,7 +285,7 @@ def _clone_datasets(instance: Instance, facts: ServerFacts, chosen: SnapshotSet,
     if planned.top not in planned.datasets.values():
         datasets.create(planned.top, {"mountpoint": "none", "canmount": "off", **facts_of_clone})
     for role, dataset in sorted(planned.datasets.items(), key=lambda item: len(item[1])):
-        snapshot = chosen.snapshots[role]
+        snapshot = plan.chosen.snapshots[role]
         tuned = datasets.properties(snapshot.dataset, KEPT_PROPERTIES)
         options = {key: found.value for key, found in tuned.items() if found.value != datasets.UNSET}
         options |= {"mountpoint": planned.mountpoints[role], "canmount": "on", ROLE_PROPERTY: role}
@@ -343,16 +349,16 @@ def _replication_runs(session: Session, flavour: Flavour) -> bool:
     return any(str(row.get(key, "No")) != "No" for row in replication_status(session, flavour) for key in keys)
 
 
-def _remove_failed(made: _Made, name: str) -> None:
+def _remove_failed(plan: ClonePlan) -> None:
     """Leave nothing of a clone that did not come up: its server is ended, its datasets, each proved ours, are destroyed."""
     with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
-        made.copy.process().kill()
-        _destroy_marked(made.layout, name, made.copy.root)
+        plan.copy.process().kill()
+        _destroy_marked(plan)
 
 
-def _destroy_marked(planned: Layout, name: str, root: Path) -> None:
-    for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
-        if datasets.exists(dataset) and datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY] == datasets.Property(name, "local"):
+def _destroy_marked(plan: ClonePlan) -> None:
+    for dataset in sorted({plan.layout.top, *plan.layout.datasets.values()}, key=len, reverse=True):
+        if datasets.exists(dataset) and datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY] == datasets.Property(plan.name, "local"):
             datasets.unmount(dataset)
             datasets.destroy(dataset)
-    _remove_folders(root)
+    _remove_folders(plan.copy.root)

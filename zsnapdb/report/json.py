@@ -8,7 +8,7 @@ from typing import Any
 from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
 from zsnapdb.jobs.check import Finding
-from zsnapdb.jobs.clone import CloneInfo, Created
+from zsnapdb.jobs.clone import CloneInfo, ClonePlan, Created
 from zsnapdb.jobs.inventory import Detail, Inventory
 from zsnapdb.jobs.restore import RestorePlan, RestoreResult
 from zsnapdb.repository.manifest import Manifest
@@ -122,6 +122,17 @@ def created(result: Created) -> str:
         clone_seconds=result.clone_seconds,
         start_seconds=result.start_seconds,
     )
+
+
+def clone_plan(plan: ClonePlan) -> str:
+    """What making a clone would do."""
+    sources = {role: snapshot.full_name for role, snapshot in plan.chosen.snapshots.items()}
+    return _document("clone-plan", name=plan.name, port=plan.port, snapshots=sources, datasets=dict(plan.layout.datasets), mount=str(plan.copy.root))
+
+
+def destroy_plan(info: CloneInfo) -> str:
+    """What destroying a clone would do."""
+    return _document("clone-destroy-plan", clone=_clone(info))
 
 
 def clones(found: list[CloneInfo]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
 from zsnapdb.jobs.check import Finding
-from zsnapdb.jobs.clone import CloneInfo, Created
+from zsnapdb.jobs.clone import CloneInfo, ClonePlan, Created
 from zsnapdb.jobs.inventory import Detail, Entry, Inventory
 from zsnapdb.jobs.restore import RestorePlan, RestoreResult
 from zsnapdb.report.units import size, table
@@ -107,6 +107,24 @@ def created(result: Created) -> str:
             f"  took      {result.clone_seconds:.1f} s to clone, {result.start_seconds:.1f} s to start",
         ]
     )
+
+
+def clone_plan(plan: ClonePlan) -> str:
+    """What making a clone would do."""
+    lines = [f"clone {plan.name} of the snapshot set {plan.chosen.backup_id}, on port {plan.port}"]
+    lines += [f"  zfs clone {plan.chosen.snapshots[role].full_name} to {dataset}" for role, dataset in sorted(plan.layout.datasets.items())]
+    return "\n".join([*lines, f"  start {plan.facts.describe()} with a new identity at {plan.copy.root}, and check it"])
+
+
+def destroy_plan(info: CloneInfo) -> str:
+    """What destroying a clone would do."""
+    lines = [f"end its server, process {info.pid}"] if info.pid else []
+    return "\n".join([*lines, *(f"zfs destroy {dataset}" for dataset in reversed(info.datasets))])
+
+
+def destroyed(info: CloneInfo) -> str:
+    """A clone that is gone."""
+    return f"clone {info.name} is gone: {', '.join(info.datasets)}"
 
 
 def clones(found: list[CloneInfo]) -> str:
