@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,32 @@ class Product:
     inputs: tuple[str, ...]
     needs: tuple[str, ...]
     make: Callable[[Builder, Path], None]
+
+
+class _Progress:
+    """Shows that a step goes on: on a terminal the seconds and the log's last line, rewritten; else only its end."""
+
+    def __init__(self, name: str, log: Path) -> None:
+        self._name, self._log, self._started = name, log, time.monotonic()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._show, daemon=True)
+        if sys.stderr.isatty():
+            self._thread.start()
+
+    def _show(self) -> None:
+        while not self._over.wait(1.0):
+            with self._log.open("rb") as file:
+                file.seek(max(0, self._log.stat().st_size - 400))
+                last = file.read().decode(errors="replace").rstrip().rpartition("\n")[2].strip()
+            print(f"\r\033[K  {self._name:<14} {time.monotonic() - self._started:6.0f} s  {last[:90]}", end="", flush=True, file=sys.stderr)
+
+    def end(self, words: str) -> None:
+        """Replace the line by the step's end."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            print("\r\033[K", end="", file=sys.stderr)
+        print(f"  {self._name:<14} {words}", flush=True, file=sys.stderr)
 
 
 @dataclass
@@ -66,19 +93,19 @@ class Builder:
         self.log = self.cache.log(product.name)
         self.log.write_text("")
         started = time.monotonic()
-        print(f"  {product.name:<14} …", end="", flush=True, file=sys.stderr)
+        progress = _Progress(product.name, self.log)
         part = path.with_name(path.name + ".part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         try:
             product.make(self, part)
         except Exception as error:
-            print(f" failed after {time.monotonic() - started:.0f} s", file=sys.stderr)
+            progress.end(f"failed after {time.monotonic() - started:.0f} s")
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
             raise host.LabError(f"step {product.name}: {error}\n{tail}\nlog: {self.log}") from error
         part.rename(path)
         self.cache.forget_older(product.name, key)
-        print(f"\r  {product.name:<14} {time.monotonic() - started:6.1f} s", file=sys.stderr)
+        progress.end(f"{time.monotonic() - started:6.1f} s")
         return path
 
 
