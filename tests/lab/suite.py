@@ -71,7 +71,7 @@ def _in_guest(lab: Lab, stage: Stage, flavour: str, arguments: Sequence[str]) ->
     output = bytearray()
     try:
         with Guest.boot(lab, flavour) as guest:
-            argv = [*PYTEST, *(arguments or ["tests/system"])]
+            argv = [*PYTEST, *arguments]
             env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1"}
             stage.code = guest.run(argv, cwd="/checkout", env=env, timeout=2400, sink=lambda _, data: output.extend(data)).code
     except Exception as error:
@@ -94,6 +94,13 @@ def wanted(arguments: Sequence[str]) -> list[str]:
     return named or ["lint", *KINDS]
 
 
+def arguments_for(kind: str, arguments: Sequence[str]) -> list[str]:
+    """Return pytest's arguments for one kind of test: what names another kind is left out; what names none goes to each."""
+    others = [f"tests/{other}" for other in KINDS if other != kind]
+    own = [word for word in arguments if not any(other in word for other in others)]
+    return own if any(f"tests/{kind}" in word for word in own) else [f"tests/{kind}", *own]
+
+
 def run(lab: Lab, arguments: Sequence[str]) -> int:
     """Run what is wanted, print a table and a closing line, and return 0 only if nothing failed."""
     stages: list[Stage] = []
@@ -109,11 +116,11 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
         began = time.monotonic()
         stage = Stage("unit")
         print("--- unit", flush=True)
-        _local(lab, stage, [*PYTEST, *(arguments if kinds == ["unit"] else ["tests/unit", *arguments])])
+        _local(lab, stage, [*PYTEST, *arguments_for("unit", arguments)])
         stages.append(_timed(stage, began))
     if "system" in kinds:
         pair = [Stage("system, mysql"), Stage("system, mariadb")]
-        own = arguments if kinds == ["system"] else ["tests/system", *arguments]
+        own = arguments_for("system", arguments)
         threads = [threading.Thread(target=_in_guest, args=(lab, s, s.name.split()[-1], own)) for s in pair]
         for thread in threads:
             thread.start()
@@ -124,7 +131,7 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
         began = time.monotonic()
         stage = Stage("faults")
         print("--- faults", flush=True)
-        _local(lab, stage, [*PYTEST, *(arguments if kinds == ["faults"] else ["tests/faults", *arguments])])
+        _local(lab, stage, [*PYTEST, *arguments_for("faults", arguments)])
         stages.append(_timed(stage, began))
     return _conclude(stages)
 

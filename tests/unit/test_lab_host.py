@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import host
+from tests.lab import host, suite
 from tests.lab.cache import Cache, digest
 
 DEB822 = """\
@@ -65,3 +65,10 @@ def test_another_recipe_has_another_key_and_the_old_product_goes(tmp_path: Path)
         (tmp_path / name).mkdir()
     cache.forget_older("image-mysql", "222222222222")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["image-mariadb-111111111111", "image-mysql-222222222222"]
+
+
+def test_the_suites_arguments_reach_the_stages_they_name() -> None:
+    assert suite.wanted([]) == ["lint", "unit", "system", "faults"]
+    assert suite.wanted(["tests/system/test_clones.py", "-k", "plan"]) == ["system"]
+    assert suite.arguments_for("unit", ["-x"]) == ["tests/unit", "-x"]
+    assert suite.arguments_for("system", ["tests/system/test_clones.py", "tests/unit", "-x"]) == ["tests/system/test_clones.py", "-x"]
