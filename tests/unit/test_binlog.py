@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import struct
 import uuid
 import zlib
@@ -64,7 +66,7 @@ def mysql() -> File:
 
 
 def tail(file: File) -> tuple[int, str]:
-    found = tail_of(memoryview(bytes(file.data)), "binlog.000001")
+    found = tail_of(io.BytesIO(bytes(file.data)), "binlog.000001")
     return found.offset, str(found.gtids)
 
 
@@ -76,7 +78,7 @@ def test_gtids_are_those_before_the_file_and_those_in_it() -> None:
 def test_every_cut_ends_at_the_last_complete_transaction() -> None:
     file = mysql().transaction(8).mark("three")
     for cut in range(file.marks["two"], file.marks["three"]):
-        found = tail_of(memoryview(bytes(file.data[:cut])), "b")
+        found = tail_of(io.BytesIO(bytes(file.data[:cut])), "b")
         assert (found.offset, str(found.gtids), found.unfinished) == (file.marks["two"], f"{UUID}:1-7", cut - file.marks["two"])
 
 
@@ -142,22 +144,22 @@ def test_a_wrong_checksum_in_the_middle_is_damage_and_at_the_end_a_cut() -> None
     middle = bytearray(file.data)
     middle[file.marks["two"] - 200] ^= 1
     with pytest.raises(DamagedError, match="checksum"):
-        tail_of(memoryview(bytes(middle)), "b")
+        tail_of(io.BytesIO(bytes(middle)), "b")
     last = bytearray(file.data)
     last[-6] ^= 1
-    assert str(tail_of(memoryview(bytes(last)), "b").gtids) == f"{UUID}:1-6"
+    assert str(tail_of(io.BytesIO(bytes(last)), "b").gtids) == f"{UUID}:1-6"
 
 
 def test_encrypted_binlogs_are_named_as_such() -> None:
     with pytest.raises(PreflightError, match="encrypted"):
-        tail_of(memoryview(b"\xfdbin" + bytes(508)), "b")
+        tail_of(io.BytesIO(b"\xfdbin" + bytes(508)), "b")
     with pytest.raises(PreflightError, match="encrypted"):
-        tail_of(memoryview(bytes(File().add(M_ENCRYPTION, bytes(17)).data)), "b")
+        tail_of(io.BytesIO(bytes(File().add(M_ENCRYPTION, bytes(17)).data)), "b")
 
 
 def test_something_else_is_not_a_binlog() -> None:
     with pytest.raises(DamagedError, match="not a binlog"):
-        tail_of(memoryview(b"# comment"), "b")
+        tail_of(io.BytesIO(b"# comment"), "b")
 
 
 def write(folder: Path, **files: File | None) -> Path:
@@ -193,3 +195,22 @@ def test_an_empty_mariadb_binlog_has_an_empty_position(tmp_path: Path) -> None:
     index = write(tmp_path, binlog_000001=File().add(M_LIST, struct.pack("<I", 0)))
     assert position_in(index, tmp_path, Flavour.MARIADB, has_gtids=True).gtids == GtidPosition()
     assert read_tail(tmp_path / "binlog.000001").unfinished == 0
+
+
+def test_an_error_while_reading_is_the_error_that_is_raised_and_the_file_is_closed(tmp_path: Path) -> None:
+    """With a mapped file the open views turned every such error into a BufferError and kept the snapshot busy."""
+    file = mysql()
+    damaged = bytearray(file.data)
+    damaged[file.marks["two"] - 200] ^= 1
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(bytes(damaged))
+    with pytest.raises(DamagedError, match="checksum"):
+        read_tail(path)
+    assert not [n for n in os.listdir("/proc/self/fd") if os.path.realpath(f"/proc/self/fd/{n}") == str(path)]
+
+
+def test_an_event_of_another_form_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "binlog.000001"
+    path.write_bytes(bytes(File().add(PREVIOUS, b"short").add(XID, bytes(8)).data))
+    with pytest.raises(DamagedError, match="form"):
+        read_tail(path)

@@ -7,7 +7,6 @@ position (u32, wraps at 4 GiB, so it is not used), flags (u16); all little-endia
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
 import uuid
@@ -15,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet
@@ -31,6 +31,7 @@ _MARIADB_QUERY_COMPRESSED = 165
 _IN_USE = 1
 _STANDALONE = 1
 _CRC_BYTES = 4
+_READ_AHEAD = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -56,31 +57,37 @@ class Tail:
     unfinished: int
 
 
-def _events(data: memoryview, name: str) -> Iterator[Event]:
+def _events(file: BinaryIO, name: str) -> Iterator[Event]:
     """Yield the events of a file; a last one that is cut or has a wrong checksum ends the walk.
 
     DamagedError if an event in the middle is wrong, PreflightError if the file is encrypted.
     """
-    if bytes(data[:4]) == ENCRYPTED_MAGIC:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    magic = file.read(len(MAGIC))
+    if magic == ENCRYPTED_MAGIC:
         raise PreflightError(f"binlog {name} is encrypted", hint="set binlog_encryption=OFF; encrypted binlogs cannot be read from their files")
-    if bytes(data[:4]) != MAGIC:
-        raise DamagedError(f"{name} is not a binlog: it starts with {bytes(data[:4])!r}")
-    at, size, has_checksum = 4, len(data), False
+    if magic != MAGIC:
+        raise DamagedError(f"{name} is not a binlog: it starts with {magic!r}")
+    at, has_checksum = len(MAGIC), False
     while at + HEADER.size <= size:
-        _, kind, server_id, length, _, flags = HEADER.unpack_from(data, at)
+        head = file.read(HEADER.size)
+        _, kind, server_id, length, _, flags = HEADER.unpack(head)
         if length < HEADER.size or at + length > size:
             return
+        body = memoryview(file.read(length - HEADER.size))
         if kind == _FORMAT:
-            has_checksum = data[at + length - 5] == 1
-        if has_checksum and not (kind == _FORMAT and flags & _IN_USE):
+            has_checksum = body[-5] == 1
+        if has_checksum:
+            stored = int.from_bytes(body[-_CRC_BYTES:], "little")
+            body = body[:-_CRC_BYTES]
             # The in-use flag is set after the checksum was made (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
-            stored = struct.unpack_from("<I", data, at + length - _CRC_BYTES)[0]
-            if zlib.crc32(data[at : at + length - _CRC_BYTES]) != stored:
+            is_open = kind == _FORMAT and flags & _IN_USE
+            if not is_open and zlib.crc32(body, zlib.crc32(head)) != stored:
                 if at + length == size:
                     return
                 raise DamagedError(f"binlog {name}: the event at {at} does not have its checksum", hint="see the server's error log and `zpool status`")
-        body_end = at + length - (_CRC_BYTES if has_checksum else 0)
-        yield Event(kind, server_id, at, at + length, data[at + HEADER.size : body_end])
+        yield Event(kind, server_id, at, at + length, body)
         at += length
 
 
@@ -233,36 +240,27 @@ class _Walk:
         return GtidSet() if self.family is Flavour.MYSQL else None
 
 
-def tail_of(data: memoryview, name: str) -> Tail:
-    """Return the tail of a binlog file's bytes. DamagedError or PreflightError as the file deserves."""
-    walk = _Walk(4)
-    for event in _events(data, name):
-        if event.kind == _MARIADB_ENCRYPTION:
-            raise PreflightError(f"binlog {name} is encrypted", hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files")
-        walk.see(event)
-    return Tail(walk.offset, walk.gtids(), len(data) - walk.offset)
+def tail_of(file: BinaryIO, name: str) -> Tail:
+    """Return the tail of an open binlog. DamagedError or PreflightError as the file deserves."""
+    walk = _Walk(len(MAGIC))
+    try:
+        for event in _events(file, name):
+            if event.kind == _MARIADB_ENCRYPTION:
+                raise PreflightError(f"binlog {name} is encrypted", hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files")
+            walk.see(event)
+    except (struct.error, IndexError, ValueError) as error:
+        raise DamagedError(
+            f"binlog {name}: an event does not have the form it should: {error}", hint="see the server's error log and `zpool status`"
+        ) from error
+    return Tail(walk.offset, walk.gtids(), file.seek(0, os.SEEK_END) - walk.offset)
 
 
 def read_tail(path: Path) -> Tail:
-    """Return the tail of a binlog file. DamagedError if it cannot be read as one."""
-    try:
-        return _read_tail(path)
-    except (struct.error, IndexError, ValueError) as error:
-        raise DamagedError(
-            f"binlog {path.name}: an event does not have the form it should: {error}", hint="see the server's error log and `zpool status`"
-        ) from error
-
-
-def _read_tail(path: Path) -> Tail:
-    with path.open("rb") as file:
+    """Return the tail of a binlog file. Plain reads: a mapping would outlive an interrupt and keep its snapshot busy."""
+    with path.open("rb", buffering=_READ_AHEAD) as file:
         if os.fstat(file.fileno()).st_size == 0:
             return Tail(0, None, 0)
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            view = memoryview(mapped)
-            try:
-                return tail_of(view, path.name)
-            finally:
-                view.release()
+        return tail_of(file, path.name)
 
 
 def index_entries(index: Path) -> list[str]:
