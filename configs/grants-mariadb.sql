@@ -3,3 +3,5 @@
 -- REPLICA MONITOR: whether it is a replica. SELECT: information_schema shows only what an account may read.
 CREATE USER zsnapdb@localhost IDENTIFIED BY 'change me';
 GRANT RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR, SELECT ON *.* TO zsnapdb@localhost;
+-- Only with lock.kill: GRANT CONNECTION ADMIN ON *.* TO zsnapdb@localhost;
+-- Only with lock.stop_applier on a replica: GRANT REPLICATION SLAVE ADMIN ON *.* TO zsnapdb@localhost;

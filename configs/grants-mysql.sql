@@ -1,6 +1,9 @@
 -- What zsnapdb's account needs on MySQL 8.0 and newer.
 -- BACKUP_ADMIN: LOCK INSTANCE FOR BACKUP. RELOAD: the global read lock, where other engines need it.
 -- PROCESS: long statements and tablespace files. REPLICATION CLIENT: the binlog position.
+-- XA_RECOVER_ADMIN: whether prepared XA transactions would come back with a restore.
 -- SELECT: information_schema shows only what an account may read.
 CREATE USER zsnapdb@localhost IDENTIFIED BY 'change me';
-GRANT BACKUP_ADMIN, RELOAD, PROCESS, REPLICATION CLIENT, SELECT ON *.* TO zsnapdb@localhost;
+GRANT BACKUP_ADMIN, RELOAD, PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN, SELECT ON *.* TO zsnapdb@localhost;
+-- Only with lock.kill: GRANT CONNECTION_ADMIN ON *.* TO zsnapdb@localhost;
+-- Only with lock.stop_applier on a replica: GRANT REPLICATION_SLAVE_ADMIN ON *.* TO zsnapdb@localhost;

@@ -39,6 +39,8 @@ def _duration(value: object) -> object:
 
 Size = Annotated[int, BeforeValidator(_size)]
 Seconds = Annotated[float, BeforeValidator(_duration)]
+Role = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+Volumes = dict[Role, str]
 
 
 class _Section(BaseModel):
@@ -48,8 +50,21 @@ class _Section(BaseModel):
 class LockSettings(_Section):
     """How the server is held still for the snapshot."""
 
-    strategy: Literal["auto", "instance", "stage", "ftwrl"] = "auto"
+    strategy: Literal["auto", "none", "instance", "percona", "stage", "ftwrl"] = "auto"
     deadline: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
+    budget: Annotated[Seconds, Field(ge=0, le=86400)] = 60.0
+    longest_statement: Annotated[Seconds, Field(gt=0, le=86400)] = 1.0
+    kill: Literal["never", "select", "all"] = "never"
+    stop_applier: bool = False
+
+
+class HookSettings(_Section):
+    """A script of the site: when it runs, what it is, how long it may take, what its failure means."""
+
+    when: Literal["before", "locked", "after"]
+    run: Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)]
+    timeout: Annotated[Seconds, Field(gt=0, le=86400)] = 30.0
+    on_failure: Literal["abort", "warn"] = "abort"
 
 
 class ServerSettings(_Section):
@@ -70,9 +85,10 @@ class InstanceSettings(_Section):
     user: str = "zsnapdb"
     password_file: Path | None = None
     password_env: str | None = None
-    volumes: dict[str, str]
+    volumes: Volumes | None = None
     repository: str
     lock: LockSettings = LockSettings()
+    hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
 
     @model_validator(mode="after")
@@ -81,8 +97,10 @@ class InstanceSettings(_Section):
             raise ValueError("give exactly one of socket and host")
         if self.password_file is not None and self.password_env is not None:
             raise ValueError("give at most one of password_file and password_env")
+        if self.volumes is None:
+            return self
         if not self.volumes:
-            raise ValueError("volumes is empty; name at least the dataset of the data directory")
+            raise ValueError("volumes is empty; name at least the dataset of the data directory, or leave it out to have them found")
         if len(set(self.volumes.values())) != len(self.volumes):
             raise ValueError("a dataset stands under two roles in volumes")
         return self
@@ -190,6 +208,8 @@ def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
     annotation, rest = known.annotation, path[1:]
     if get_origin(annotation) is dict:
         annotation, rest = get_args(annotation)[1], rest[1:]
+    elif get_origin(annotation) is tuple:
+        annotation, rest = get_args(annotation)[0], rest[1:]
     return _section_at(annotation, rest) if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 

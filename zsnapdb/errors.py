@@ -5,11 +5,13 @@
     ├── PreflightError      4   the server, its files or the pool are not fit for what was asked; nothing was touched
     ├── ServerError         5   the database server cannot be reached, or refused
     │   └── LockError       10  the lock was not to be had in time, or was lost
+    │       └── LockNotGranted  nothing was held; another attempt may succeed
     ├── RepositoryError     6   the repository cannot be reached, or refused
     │   └── NotThere        6   an object, bucket or backup does not exist
     ├── DamagedError        7   what is stored is not what was written
     ├── ExistsError         8   the target is already there
     ├── CommandError        9   an external command failed
+    │   └── HookError       12  a hook of the site failed, or took too long
     └── ConsistencyError    11  what came out is not what was promised; it was not called good
 
 Exit code 2 is the command line's own (usage); 130 an interrupt.
@@ -61,6 +63,12 @@ class LockError(ServerError):
     exit_code = 10
 
 
+class LockNotGranted(LockError):
+    """The lock was not granted; nothing is held, and another attempt may succeed."""
+
+    code = "lock-not-granted"
+
+
 class RepositoryError(ZsnapdbError):
     """The repository cannot be reached, or refused."""
 
@@ -93,6 +101,13 @@ class CommandError(ZsnapdbError):
 
     code = "command"
     exit_code = 9
+
+
+class HookError(CommandError):
+    """A hook of the site failed, or took too long."""
+
+    code = "hook"
+    exit_code = 12
 
 
 class ConsistencyError(ZsnapdbError):

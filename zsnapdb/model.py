@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -102,6 +103,17 @@ class Position:
         if self.gtids is not None:
             words.append(str(self.gtids) or "(no transactions)")
         return " ".join(words) or "(no binlog)"
+
+    def short(self, limit: int) -> str:
+        """Return the position in at most `limit` bytes: whole if it fits, else the coordinates and a digest of the GTIDs.
+
+        For a ZFS user property, whose value may have 8191 bytes (zfsprops(7)); a GTID set of many sources is longer.
+        """
+        whole = self.describe()
+        if len(whole.encode()) <= limit:
+            return whole
+        digest = hashlib.sha256(str(self.gtids).encode()).hexdigest()
+        return replace(self, gtids=None).describe() + f" gtids-sha256:{digest}"
 
 
 def parse_gtids(flavour: Flavour, text: str) -> Gtids:

@@ -81,7 +81,10 @@ def test_a_plan_changes_nothing(lab: Lab, unchanged: None) -> None:
 
 
 def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
-    assert lab.zsnapdb("config", "check", "--json").json["fit"]
+    assert lab.zsnapdb("config", "check", "--json").json["instances"] == ["main"]
+    done = lab.zsnapdb("doctor", "--instance", "main", "--json")
+    (found,) = done.json["instances"]
+    assert (found["worst"], [f for f in found["findings"] if f["severity"] != "ok"]) == ("ok", [])
 
 
 def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:

@@ -19,10 +19,11 @@ ALLOWED = {
     "planning": BASE | {"planning"},
     "zfs": BASE | {"planning", "zfs"},
     "mysql": BASE | {"planning", "mysql"},
+    "hooks": BASE,
     "store": BASE | {"planning", "store"},
     "stream": BASE | {"planning", "stream"},
     "repository": BASE | {"planning", "stream", "store", "repository"},
-    "jobs": BASE | {"planning", "zfs", "mysql", "store", "stream", "repository", "jobs"},
+    "jobs": BASE | {"planning", "zfs", "mysql", "store", "stream", "repository", "hooks", "jobs"},
     "report": BASE | {"planning", "repository", "jobs", "report"},
     "cli": BASE | {"jobs", "report", "cli"},
     "__main__": {"cli"},
@@ -35,9 +36,10 @@ HOMES = {
     "boto3": {"store/s3.py"},
     "botocore": {"store/s3.py"},
     "typer": None,
+    "ctypes": {"zfs/core.py"},
     "zstandard": {"stream/chunks.py"},
 }
-PROCESSES = {"zfs/command.py", "zfs/snapshots.py", "zfs/streams.py", "mysql/server.py"}
+PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/server.py", "hooks.py"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

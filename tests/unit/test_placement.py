@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.planning.placement import Mount, NamedPath, mount_of, place
+from zsnapdb.planning.placement import Mount, NamedPath, discover, mount_of, place
 
 MOUNTS = [
     Mount("/", "ext4", "/dev/sda1"),
@@ -54,3 +54,25 @@ def test_a_longer_name_is_not_a_path_below() -> None:
 def test_of_two_mounts_at_one_place_the_later_one_counts() -> None:
     over = Mount("/var/lib/mysql", "tmpfs", "tmpfs")
     assert mount_of("/var/lib/mysql/x", [*MOUNTS, over]) == over
+
+
+SERVER_MOUNTS = [*MOUNTS, Mount("/srv/Undo.1", "zfs", "tank/other/Undo.1")]
+
+
+def test_volumes_that_are_not_configured_are_found_with_lasting_roles() -> None:
+    paths = [NamedPath("datadir", "/var/lib/mysql/data"), NamedPath("log_bin_basename", "/var/lib/mysql"), NamedPath("innodb_undo_directory", "/srv/Undo.1")]
+    for order in (paths, paths[::-1]):
+        found = discover(order, SERVER_MOUNTS, "/var/lib/mysql/data")
+        assert found.volumes == {"parent": "tank/mysql", "data": "tank/mysql/data", "undo-1": "tank/other/Undo.1"}
+        assert found.objections == ()
+
+
+def test_two_datasets_of_one_name_get_different_roles() -> None:
+    mounts = [*SERVER_MOUNTS, Mount("/a", "zfs", "tank/a/logs"), Mount("/b", "zfs", "tank/b/logs")]
+    paths = [NamedPath("datadir", "/var/lib/mysql/data"), NamedPath("x", "/a"), NamedPath("y", "/b")]
+    assert discover(paths, mounts, "/var/lib/mysql/data").volumes == {"data": "tank/mysql/data", "logs": "tank/a/logs", "tank-b-logs": "tank/b/logs"}
+
+
+def test_a_path_on_no_dataset_cannot_be_found_a_volume_for() -> None:
+    found = discover([NamedPath("innodb_undo_directory", "/srv/undo")], SERVER_MOUNTS, "/var/lib/mysql/data")
+    assert "innodb_undo_directory = /srv/undo is on ext4 /dev/sda1 at /" in found.objections[0]

@@ -20,6 +20,6 @@ def backup(instance: InstanceName = None, config: ConfigFile = None, plan: PlanO
         print(as_json.backup_plan(planned) if json else as_text.backup_plan(planned))
         return
     progress = ProgressLine()
-    result = job.backup(chosen, progress)
+    result = job.backup(chosen, progress, progress.tell)
     progress.end()
     print(as_json.backup(result) if json else as_text.backup(result))

@@ -37,6 +37,11 @@ class ProgressLine:
         text += f", {rate / 2**20:.0f} MiB/s"
         print(f"\r\033[K{text}" if self._terminal else text, end="" if self._terminal else "\n", file=sys.stderr, flush=True)
 
+    def tell(self, text: str) -> None:
+        """Show one line that stays."""
+        self.end()
+        print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+
     def end(self) -> None:
         """Clear the line of a terminal."""
         if self._terminal and self._step:

@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 
 from zsnapdb import __version__
 from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
-from zsnapdb.jobs.common import STATE_PROPERTY, STORED, Instance, Report, exclusive, fresh_backup_id, now, undone_on_error, unfinished
+from zsnapdb.jobs.applier import start_forgotten
+from zsnapdb.jobs.common import STATE_PROPERTY, STORED, Instance, Report, Tell, exclusive, fresh_backup_id, now, undone_on_error, unfinished
 from zsnapdb.jobs.observe import KEPT_PROPERTIES, Observed, observe
 from zsnapdb.jobs.snapshot import Taken, take
 from zsnapdb.model import Progress, Snapshot
 from zsnapdb.mysql.paths import absolute_tablespaces
+from zsnapdb.planning import fitness
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.identity import RECORDED
-from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
+from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart, VolumePart
 from zsnapdb.repository.repository import Catalogue, Repository
 from zsnapdb.store.open import open_store
 from zsnapdb.stream.upload import upload
@@ -25,9 +27,11 @@ from zsnapdb.zfs.streams import SEND_FLAGS, SendStream, estimate
 
 @dataclass(frozen=True)
 class BackupPlan:
-    """What a backup would do: its base and lock, with reasons."""
+    """What a backup would do: what was found, the lock and its deadline in seconds, the hooks, the base, with reasons."""
 
     observed: Observed
+    hooks: tuple[str, ...]
+    deadline: float
     base: BasePlan[Manifest]
 
 
@@ -44,14 +48,17 @@ class BackupResult:
 def plan(instance: Instance, observed: Observed, repository: Repository | None) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
     catalogue = repository.catalogue(instance.name) if repository is not None else Catalogue((), ())
-    warnings = (*observed.warnings, *(f"{error.message}; its backup is passed over" for error in catalogue.damaged))
-    return BackupPlan(replace(observed, warnings=warnings), choose_base(catalogue.manifests, _local_guids(instance), SEND_FLAGS))
+    damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in catalogue.damaged)
+    hooks = tuple(hook.describe() for hook in instance.hooks())
+    base = choose_base(catalogue.manifests, _local_guids(instance), SEND_FLAGS)
+    return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base)
 
 
 def plan_now(instance: Instance) -> BackupPlan:
     """Look at server and repository and return what a backup would do now; changes nothing."""
     with instance.session() as session:
         observed = observe(instance, session)
+    instance = instance.with_volumes(observed.volumes)
     try:
         repository = instance.open_repository()
     except NotThere:
@@ -64,29 +71,39 @@ def plan_now(instance: Instance) -> BackupPlan:
 def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
     """Return, per role, what an increment could start from: snapshot or bookmark by GUID, snapshots preferred."""
     found: dict[str, dict[int, str]] = {}
-    for role, dataset in instance.settings.volumes.items():
+    for role, dataset in instance.volumes.items():
         known = snapshots.bookmarks(dataset)
         known.update(snapshots.by_guid(dataset))
         found[role] = known
     return found
 
 
-def backup(instance: Instance, report: Report) -> BackupResult:
+def backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
     """Back the instance up. Afterwards the backup is in the repository, proved, and can be the base of the next one."""
     with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}"):
-        return _backup(instance, report)
+        return _backup(instance, report, tell)
 
 
-def _backup(instance: Instance, report: Report) -> BackupResult:
-    with instance.session(read_timeout=max(60.0, instance.settings.lock.deadline * 2)) as session:
+def _backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
+    told: list[str] = []
+
+    def note(text: str) -> None:
+        told.append(text)
+        tell(text)
+
+    with instance.session(read_timeout=60.0) as session:
         observed = observe(instance, session)
+        instance = instance.with_volumes(observed.volumes)
+        started_again = start_forgotten(instance, session, observed.facts)
+        if started_again is not None:
+            note(started_again)
         repository = instance.open_or_create_repository()
         unsettled = settle_unfinished(instance, repository)
         planned = plan(instance, observed, repository)
         chosen = planned.base
         local = _local_guids(instance)
         started = time.monotonic()
-        taken = take(instance, observed, session, fresh_backup_id())
+        taken = take(instance, observed, session, fresh_backup_id(), note)
         snapshotted = time.monotonic()
     with undone_on_error(lambda: snapshots.destroy_made([s.full_name for s in taken.set.snapshots.values()], taken.set.backup_id)):
         volumes = tuple(
@@ -97,7 +114,7 @@ def _backup(instance: Instance, report: Report) -> BackupResult:
     # From here on the backup may exist whatever happens to us; the next run looks, and finishes or removes.
     repository.commit(manifest)
     _make_base([s.full_name for s in taken.set.snapshots.values()])
-    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, (*planned.observed.warnings, *unsettled))
+    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, (*planned.observed.warnings, *unsettled, *told))
 
 
 def settle_unfinished(instance: Instance, repository: Repository) -> list[str]:
@@ -166,7 +183,7 @@ def _send(
 
 def _manifest(instance: Instance, observed: Observed, repository: Repository, taken: Taken, volumes: Sequence[VolumePart]) -> Manifest:
     facts = observed.facts
-    pool = next(iter(instance.settings.volumes.values())).split("/", 1)[0]
+    pool = next(iter(observed.volumes.values())).split("/", 1)[0]
     return Manifest(
         backup_id=taken.set.backup_id,
         instance=instance.name,
@@ -177,7 +194,8 @@ def _manifest(instance: Instance, observed: Observed, repository: Repository, ta
         pool_guid=version.pool_guid(pool),
         createtxg=taken.set.createtxg,
         position=PositionPart.of(taken.position),
-        lock=LockPart(strategy=observed.choice.name, reason=observed.choice.reason, held_ms=round(taken.held_ms, 3)),
+        lock=LockPart(strategy=taken.choice.name, reason=taken.choice.reason, held_ms=round(taken.held_ms, 3)),
+        channels=tuple(ChannelPart.of(channel, exact=instance.settings.lock.stop_applier) for channel in taken.channels),
         server=ServerPart(
             flavour=facts.flavour,
             version=facts.version,

@@ -19,12 +19,12 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, ExistsError, NotThere, PreflightError
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, exclusive, find_set, now, undone_on_error
 from zsnapdb.jobs.copies import PRIVATE_FOLDER, Copy, Layout, check_inside, check_recovered, lay_out, refuse_absolute
-from zsnapdb.jobs.observe import KEPT_PROPERTIES
+from zsnapdb.jobs.observe import KEPT_PROPERTIES, with_found_volumes
 from zsnapdb.model import PROPERTY, Flavour, Position, SnapshotSet
 from zsnapdb.mysql import server
 from zsnapdb.mysql.paths import absolute_tablespaces, with_real_paths
-from zsnapdb.mysql.probe import ServerFacts, probe, replication_status
-from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.probe import probe
+from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.identity import Access, PathMap
 from zsnapdb.planning.ports import choose_port
 from zsnapdb.zfs import datasets
@@ -91,28 +91,18 @@ class Created:
         return f"mysql://{self.user}:{self.password.get_secret_value()}@127.0.0.1:{self.info.port}/"
 
 
-def home(settings: Settings, instance: Instance) -> str:
-    """Return the dataset all clones live under: configured, or zsnapdb/clones in the instance's pool."""
-    pool = next(iter(instance.settings.volumes.values())).split("/", 1)[0]
+def home(settings: Settings, pool: str) -> str:
+    """Return the dataset all clones in the pool live under: configured, or zsnapdb/clones. PreflightError if it is configured elsewhere."""
     chosen = settings.clones.dataset or f"{pool}/zsnapdb/clones"
     if chosen.split("/", 1)[0] != pool:
-        raise PreflightError(
-            f"clones.dataset {chosen} is not in the pool {pool} of instance {instance.name}", hint="a ZFS clone lives in the pool of its snapshot"
-        )
+        raise PreflightError(f"clones.dataset {chosen} is not in the pool {pool} of the instance", hint="a ZFS clone lives in the pool of its snapshot")
     return chosen
 
 
 def listing(settings: Settings) -> list[CloneInfo]:
-    """Return the clones of every configured instance, oldest first. Only datasets marked by us, locally, count."""
-    found: dict[str, CloneInfo] = {}
-    for name in settings.instance:
-        try:
-            top = home(settings, Instance.of(settings, name))
-        except PreflightError:
-            # An instance in another pool than clones.dataset cannot have clones.
-            continue
-        if datasets.exists(top):
-            found.update({info.top: info for info in _below(top)})
+    """Return the clones on this host, oldest first, whether their instance is still configured or not. Only datasets marked by us, locally, count."""
+    homes = [settings.clones.dataset] if settings.clones.dataset else [f"{pool}/zsnapdb/clones" for pool in datasets.pools()]
+    found = {info.top: info for top in homes if datasets.exists(top) for info in _below(top)}
     return sorted(found.values(), key=lambda info: info.created)
 
 
@@ -169,6 +159,7 @@ def plan(settings: Settings, instance: Instance, wanted: str, name: str | None) 
     """Return what `create` would do; changes nothing. Refuses what would fail: a name or folder taken, no port, no server program."""
     with instance.session() as session:
         facts = with_real_paths(probe(session))
+    instance = with_found_volumes(instance, facts)
     refuse_absolute(absolute_tablespaces(facts))
     chosen = find_set(instance, wanted)
     name = name or f"{instance.name}-{secrets.token_hex(3)}"
@@ -176,11 +167,12 @@ def plan(settings: Settings, instance: Instance, wanted: str, name: str | None) 
         raise PreflightError(f"clone name {name!r}", hint="small letters, digits, - and _, at most 32")
     server.find_binary(instance.settings.server.binary, facts.flavour)
     server.account(instance.settings.server.user)
-    top = f"{home(settings, instance)}/{name}"
+    pool = next(iter(instance.volumes.values())).split("/", 1)[0]
+    top = f"{home(settings, pool)}/{name}"
     if datasets.exists(top):
         raise ExistsError(f"the clone {name} exists: {top}", hint="name another, or `zsnapdb clone destroy` it")
     port = choose_port(settings.clones.first_port, settings.clones.last_port, {info.port for info in listing(settings)}, _port_is_free)
-    source = {role: (dataset, _mountpoint(dataset)) for role, dataset in instance.settings.volumes.items()}
+    source = {role: (dataset, _mountpoint(dataset)) for role, dataset in instance.volumes.items()}
     planned = lay_out(source, top, str(settings.clones.mount_root / name))
     root = settings.clones.mount_root / name
     if root.exists() and any(root.iterdir()):
@@ -211,14 +203,10 @@ def create(settings: Settings, instance: Instance, wanted: str, name: str | None
     cloned = time.monotonic()
     facts, copy = planned.facts, planned.copy
     with undone_on_error(lambda: _remove_failed(planned)):
-        position = copy.recorded_position(has_gtids=_has_gtids(facts))
+        position = copy.recorded_position(has_gtids=facts.has_gtids)
         datasets.set_properties(planned.layout.top, {POSITION_PROPERTY: position.describe()[:4000]})
         password = _start(copy, facts, position, planned.port)
     return Created(find(settings, planned.name), ACCOUNT, password, position, cloned - began, time.monotonic() - cloned)
-
-
-def _has_gtids(facts: ServerFacts) -> bool:
-    return facts.flavour is Flavour.MARIADB or facts.variables.get("gtid_mode", "OFF").startswith("ON")
 
 
 def destroy(settings: Settings, name: str) -> CloneInfo:
@@ -304,7 +292,7 @@ def _start(copy: Copy, facts: ServerFacts, position: Position, port: int) -> Sec
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
     with copy.start(identity, ACCOUNT, password) as session:
         found, _ = check_recovered(session, position, facts.gtid_purged)
-        _check_identity(session, found, facts, copy, server_id, port)
+        _check_identity(found, facts, copy, server_id, port)
     init_file.unlink()
     copy.write_option_file(copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS))
     credentials = f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost=127.0.0.1\nport={port}\n"
@@ -325,7 +313,7 @@ def _account_sql(password: SecretStr) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _check_identity(session: Session, found: ServerFacts, source: ServerFacts, copy: Copy, server_id: int, port: int) -> None:
+def _check_identity(found: ServerFacts, source: ServerFacts, copy: Copy, server_id: int, port: int) -> None:
     """Raise ConsistencyError unless the started server shares nothing with its source and nothing in it acts by itself."""
     wrong = []
     if found.server_uuid is not None and found.server_uuid == source.server_uuid:
@@ -336,17 +324,11 @@ def _check_identity(session: Session, found: ServerFacts, source: ServerFacts, c
         wrong.append(f"port is {found.variables['port']}, not {port}")
     if found.variables["event_scheduler"].upper() not in ("OFF", "DISABLED"):
         wrong.append(f"event_scheduler is {found.variables['event_scheduler']}")
-    if _replication_runs(session, found.flavour):
+    if any(channel.receiving or channel.applying for channel in found.channels):
         wrong.append("replication is running")
     if wrong:
         raise ConsistencyError("the clone's server is not separate from its source: " + "; ".join(wrong), hint="it was stopped and removed; report this")
     check_inside(found, copy.root)
-
-
-def _replication_runs(session: Session, flavour: Flavour) -> bool:
-    """Whether any replication thread runs in the server."""
-    keys = ("Replica_IO_Running", "Replica_SQL_Running", "Slave_IO_Running", "Slave_SQL_Running")
-    return any(str(row.get(key, "No")) != "No" for row in replication_status(session, flavour) for key in keys)
 
 
 def _remove_failed(plan: ClonePlan) -> None:

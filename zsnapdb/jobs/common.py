@@ -7,13 +7,14 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.config import InstanceSettings, RepositorySettings, Settings
 from zsnapdb.errors import PreflightError
+from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.repository.repository import Repository
@@ -26,6 +27,8 @@ BACKUP_PROPERTY = f"{PROPERTY}:backup"
 INSTANCE_PROPERTY = f"{PROPERTY}:instance"
 POSITION_PROPERTY = f"{PROPERTY}:position"
 STATE_PROPERTY = f"{PROPERTY}:state"
+LOCK_PROPERTY = f"{PROPERTY}:lock"
+VERSION_PROPERTY = f"{PROPERTY}:version"
 TAKEN = "taken"
 """State of a snapshot set from the command that makes it on: its backup is not in the repository yet."""
 STORED = "stored"
@@ -34,6 +37,9 @@ STORED = "stored"
 RUN_FOLDER = Path("/run/zsnapdb")
 
 Report = Callable[[Progress], None]
+
+Tell = Callable[[str], None]
+"""Takes one line for the person who waits: what is going on and why it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,23 @@ class Instance:
         """Return the named (or only) instance. ConfigError if it is not configured."""
         found, instance = settings.one_instance(name)
         return cls(found, instance, settings.repository[instance.repository])
+
+    @property
+    def volumes(self) -> Mapping[str, str]:
+        """Its volumes, role to dataset. PreflightError where they are not configured and nobody has looked yet."""
+        if self.settings.volumes is None:
+            raise PreflightError(
+                f"the volumes of instance {self.name} are not configured, and its server was not asked for them", hint="name them under volumes"
+            )
+        return self.settings.volumes
+
+    def with_volumes(self, volumes: Mapping[str, str]) -> Instance:
+        """Return the instance with these volumes, as found on its server or in a backup."""
+        return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Return its hooks in the order of the configuration."""
+        return tuple(Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure)) for h in self.settings.hooks)
 
     @property
     def address(self) -> Address:
@@ -125,7 +148,7 @@ def local_sets(instance: Instance) -> list[SnapshotSet]:
     """
     whole = []
     for backup_id, members in sorted(_members(instance, STORED).items()):
-        if set(members) == set(instance.settings.volumes) and len({s.createtxg for s in members.values()}) == 1:
+        if set(members) == set(instance.volumes) and len({s.createtxg for s in members.values()}) == 1:
             whole.append(SnapshotSet(backup_id, members))
     return whole
 
@@ -138,7 +161,7 @@ def unfinished(instance: Instance) -> dict[str, list[str]]:
 def _members(instance: Instance, state: str) -> dict[str, dict[str, Snapshot]]:
     """Return the instance's own snapshots in that state: by backup id and role."""
     by_id: dict[str, dict[str, Snapshot]] = {}
-    for role, dataset in instance.settings.volumes.items():
+    for role, dataset in instance.volumes.items():
         for owned in snapshots.owned(dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY]):
             found = owned.properties
             # The name must fit too: snapshots inherit the properties of their dataset, and a restored one carries some of these.

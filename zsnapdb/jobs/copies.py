@@ -18,8 +18,9 @@ from zsnapdb.model import Flavour, Position
 from zsnapdb.mysql import server
 from zsnapdb.mysql.binlog import position_in
 from zsnapdb.mysql.paths import links_in, written_paths
-from zsnapdb.mysql.probe import ServerFacts, probe, published_position
+from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.identity import Access, Identity, PathMap, binlog_paths, log_files, option_file, rewrite_index
 
 PRIVATE_FOLDER = ".zsnapdb"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb.errors import DamagedError
@@ -27,8 +28,11 @@ class Detail:
     chain: tuple[Manifest, ...]
 
 
-def _local_ids(instance: Instance) -> set[str]:
-    if not all(datasets.exists(dataset) for dataset in instance.settings.volumes.values()):
+def _local_ids(instance: Instance, manifests: Sequence[Manifest]) -> set[str]:
+    """Return the backups whose snapshots are on this host. Volumes that are not configured are those of the newest backup."""
+    if instance.settings.volumes is None and manifests:
+        instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
+    if not manifests or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
         # On a host that never had the instance there is nothing local; the repository alone speaks.
         return set()
     return {found.backup_id for found in local_sets(instance)}
@@ -44,8 +48,8 @@ class Inventory:
 
 def inventory(instance: Instance) -> Inventory:
     """Return what there is."""
-    local = _local_ids(instance)
     catalogue = instance.open_repository().catalogue(instance.name)
+    local = _local_ids(instance, catalogue.manifests)
     return Inventory(tuple(Entry(manifest, manifest.backup_id in local) for manifest in catalogue.manifests), catalogue.damaged)
 
 
@@ -54,4 +58,4 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     repository = instance.open_repository()
     manifests = repository.catalogue(instance.name).manifests
     wanted = manifests[-1] if backup_id == "latest" and manifests else repository.manifest(instance.name, backup_id)
-    return Detail(Entry(wanted, wanted.backup_id in _local_ids(instance)), restore_chain(manifests, wanted))
+    return Detail(Entry(wanted, wanted.backup_id in _local_ids(instance, manifests)), restore_chain(manifests, wanted))

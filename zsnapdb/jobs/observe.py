@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb import hooks
+from zsnapdb.errors import HookError, NotThere, PreflightError
 from zsnapdb.jobs.common import Instance
-from zsnapdb.model import Flavour
-from zsnapdb.mysql.paths import absolute_tablespaces, with_real_paths, written_paths
-from zsnapdb.mysql.probe import ServerFacts, probe
+from zsnapdb.model import Position
+from zsnapdb.mysql.paths import absolute_tablespaces, data_file_blocks, keyring_paths, needed_by_appliers, with_real_paths, written_paths
+from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.placement import Mount, NamedPath, mount_of, place
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.fitness import (
+    Blocks,
+    Finding,
+    judge_blocks,
+    judge_lock,
+    judge_placement,
+    judge_server,
+    objection,
+    ok,
+    unfit,
+    warning,
+    warnings,
+)
+from zsnapdb.planning.placement import Mount, NamedPath, Placement, discover, mount_of, place
 from zsnapdb.planning.strategy import Choice, choose
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.mounts import mounted
 
 KEPT_PROPERTIES = ("recordsize", "compression", "atime", "xattr", "primarycache", "logbias", "sync", "redundant_metadata", "checksum", "dnodesize")
@@ -21,78 +36,136 @@ KEPT_PROPERTIES = ("recordsize", "compression", "atime", "xattr", "primarycache"
 
 @dataclass(frozen=True)
 class Observed:
-    """What was found: the server, where each volume is mounted, the lock it needs, warnings."""
+    """What was found of an instance that is fit: the server, its volumes and where they are mounted, the lock it needs, every check."""
 
     facts: ServerFacts
+    volumes: dict[str, str]
     mountpoints: dict[str, str]
+    paths: tuple[NamedPath, ...]
+    placement: Placement
+    blocks: Blocks
     choice: Choice
-    warnings: tuple[str, ...]
+    position: Position
+    findings: tuple[Finding, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return warnings(self.findings)
 
 
-def check_datasets(instance: Instance) -> None:
-    """Raise PreflightError unless every configured volume exists and is a filesystem."""
-    for role, dataset in instance.settings.volumes.items():
-        try:
-            found = datasets.properties(dataset, ["type", "encryption"])
-        except NotThere as error:
-            raise PreflightError(
-                f"dataset {dataset} (volume {role} of instance {instance.name}) does not exist", hint="check volumes with `zfs list`"
-            ) from error
-        kind, encryption = found["type"].value, found["encryption"].value
-        if encryption not in ("off", datasets.UNSET):
-            raise PreflightError(
-                f"dataset {dataset} (volume {role} of instance {instance.name}) is encrypted ({encryption}); this version would store it in the clear",
-                hint="natively encrypted datasets need raw streams, which are not supported yet",
-            )
-        if kind != "filesystem":
-            raise PreflightError(
-                f"dataset {dataset} (volume {role} of instance {instance.name}) is a {kind}, not a filesystem", hint="name the dataset the files lie on"
-            )
+@dataclass(frozen=True)
+class Examined:
+    """Every check of an instance, and what was observed if nothing stands against a backup."""
+
+    findings: tuple[Finding, ...]
+    observed: Observed | None
 
 
 def observe(instance: Instance, session: Session) -> Observed:
     """Return what was found. PreflightError with every objection if the instance is not fit for a backup."""
-    check_datasets(instance)
+    examined = examine(instance, session)
+    error = objection(examined.findings)
+    if error is not None or examined.observed is None:
+        raise error or PreflightError(f"instance {instance.name} could not be examined")
+    return examined.observed
+
+
+def examine(instance: Instance, session: Session) -> Examined:
+    """Look at everything a backup depends on; changes nothing. ServerError if the server cannot be asked."""
+    findings = [] if instance.settings.volumes is None else _judge_datasets(instance, instance.settings.volumes)
+    if objection(findings) is not None:
+        return Examined(tuple(findings), None)
     facts = with_real_paths(probe(session))
-    _refuse_unrecoverable(facts)
-    if instance.settings.lock.strategy == "auto" and not facts.sees_all_tables:
-        raise PreflightError(
-            f"{instance.address} may not read all tables, so tables of other engines than InnoDB cannot be ruled out",
-            hint="grant SELECT ON *.* to the account (configs/grants-*.sql), or force lock.strategy",
-        )
-    choice = choose(facts.flavour, facts.engines, instance.settings.lock.strategy)
+    forced = instance.settings.lock.strategy
+    findings += judge_server(facts, str(instance.address), forced=forced != "auto")
+    try:
+        choice = choose(facts, forced)
+        findings.append(judge_lock(choice))
+    except PreflightError as error:
+        findings.append(unfit("lock", error.message, error.hint))
+        choice = Choice("none", error.message)
+    mounts = [Mount(entry.path, entry.fstype, entry.source) for entry in mounted()]
+    paths = tuple(NamedPath(path.what, path.path) for path in written_paths(facts))
+    volumes = dict(instance.settings.volumes or {})
+    if instance.settings.volumes is None:
+        discovered = discover(paths, mounts, facts.variables["datadir"])
+        volumes = dict(discovered.volumes)
+        findings += _judge_datasets(instance, volumes)
+    placement = place(paths, mounts, volumes)
+    strays = absolute_tablespaces(facts)
+    findings += judge_placement(instance.name, placement, volumes, len(strays))
+    findings += _judge_surroundings(facts, mounts, volumes)
+    blocks = data_file_blocks(facts)
+    findings += judge_blocks(blocks, doublewrite=facts.variables.get("innodb_doublewrite", "ON") not in ("OFF", "0"), zfs_release=version.kernel_release())
+    findings += _judge_hooks(instance)
+    if placement.objections or objection(findings) is not None:
+        return Examined(tuple(findings), None)
+    mountpoints = {role: _mountpoint(dataset, mounts) for role, dataset in volumes.items()}
+    position = published_position(session, facts)
+    return Examined(tuple(findings), Observed(facts, volumes, mountpoints, paths, placement, blocks, choice, position, tuple(findings)))
+
+
+def with_found_volumes(instance: Instance, facts: ServerFacts) -> Instance:
+    """Return the instance with its volumes: the configured ones, else those the server's paths lie on. PreflightError if a path is on no dataset."""
+    if instance.settings.volumes is not None:
+        return instance
     mounts = [Mount(entry.path, entry.fstype, entry.source) for entry in mounted()]
     paths = [NamedPath(path.what, path.path) for path in written_paths(facts)]
-    placement = place(paths, mounts, instance.settings.volumes)
-    if placement.objections:
-        raise PreflightError(
-            f"instance {instance.name} cannot be snapshotted as one: " + "; ".join(placement.objections),
-            hint="name every dataset the server writes to under volumes, in one pool, or move the files",
-        )
-    mountpoints = {role: _mountpoint(dataset, mounts) for role, dataset in instance.settings.volumes.items()}
-    warnings = []
-    strays = absolute_tablespaces(facts)
-    if strays:
-        warnings.append(f"{len(strays)} tablespace(s) have absolute paths ({strays[0]}): a clone beside the source will be refused")
-    if not facts.has_binlog:
-        warnings.append("the binlog is off: backups have no position and no point in time between them can be restored")
-    return Observed(facts, mountpoints, choice, tuple(warnings))
+    discovered = discover(paths, mounts, facts.variables["datadir"])
+    if discovered.objections:
+        raise PreflightError(f"the volumes of instance {instance.name} cannot be found: " + "; ".join(discovered.objections), hint="move the files to ZFS")
+    return instance.with_volumes(discovered.volumes)
 
 
-def _refuse_unrecoverable(facts: ServerFacts) -> None:
-    """Raise PreflightError where crash recovery of the files would not give the state the binlog claims."""
-    if facts.variables.get("innodb_flush_log_at_trx_commit") == "0":
-        raise PreflightError(
-            "innodb_flush_log_at_trx_commit = 0: the binlog can be ahead of the tables, so a snapshot may lack transactions it claims to hold",
-            hint="set it to 2: no sync per commit either, and a snapshot is then exact",
-        )
-    if facts.redo_disabled:
-        raise PreflightError("the redo log is disabled: files snapshotted now cannot be recovered", hint="ALTER INSTANCE ENABLE INNODB REDO_LOG")
-    if facts.is_replica and facts.flavour is Flavour.MYSQL and "OFF" in (facts.variables.get("log_replica_updates"), facts.variables.get("log_slave_updates")):
-        raise PreflightError(
-            "the server is a replica that does not write what it applies to its own binlog, so a snapshot's position cannot be proved",
-            hint="set log_replica_updates = ON, or back up another server",
-        )
+def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> list[Finding]:
+    """Return a finding per volume: it must exist, be a filesystem, and not be encrypted."""
+    findings = []
+    for role, dataset in sorted(volumes.items()):
+        name = f"dataset {dataset} (volume {role} of instance {instance.name})"
+        try:
+            found = datasets.properties(dataset, ["type", "encryption"])
+        except NotThere:
+            findings.append(unfit("datasets", f"{name} does not exist", "check volumes with `zfs list`"))
+            continue
+        kind, encryption = found["type"].value, found["encryption"].value
+        if kind != "filesystem":
+            findings.append(unfit("datasets", f"{name} is a {kind}, not a filesystem", "name the dataset the files lie on"))
+        elif encryption not in ("off", datasets.UNSET):
+            hint = "natively encrypted datasets need raw streams, which are not supported yet"
+            findings.append(unfit("datasets", f"{name} is encrypted ({encryption}); this version would store it in the clear", hint))
+        else:
+            findings.append(ok("datasets", f"{role} = {dataset}"))
+    return findings
+
+
+def _judge_surroundings(facts: ServerFacts, mounts: list[Mount], volumes: dict[str, str]) -> list[Finding]:
+    """Return what is to be said of files that a restore needs but a snapshot need not hold."""
+    findings = []
+    for path in keyring_paths(facts):
+        mount = mount_of(path.path, mounts)
+        if mount is not None and mount.source in volumes.values():
+            findings.append(warning("keyring", f"{path.what} = {path.path} is on a volume: backups hold the key beside what it protects", "move it elsewhere"))
+        else:
+            findings.append(
+                warning("keyring", f"{path.what} = {path.path} is not in the backup, and restored files cannot be read without it", "keep a copy of it")
+            )
+    for path in needed_by_appliers(facts):
+        mount = mount_of(path.path, mounts)
+        if facts.variables.get("binlog_format", "ROW").upper() != "ROW" and (mount is None or mount.source not in volumes.values()):
+            detail = f"{path.what} = {path.path} is on no volume: a replicated LOAD DATA under way cannot be continued by a restored replica"
+            findings.append(warning("replica", detail, "point it to a folder on a volume"))
+    return findings
+
+
+def _judge_hooks(instance: Instance) -> list[Finding]:
+    findings = []
+    for hook in instance.hooks():
+        try:
+            hooks.check(hook)
+            findings.append(ok("hook", hook.describe()))
+        except HookError as error:
+            findings.append(unfit("hook", error.message, error.hint))
+    return findings
 
 
 def _mountpoint(dataset: str, mounts: list[Mount]) -> str:

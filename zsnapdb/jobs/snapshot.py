@@ -1,4 +1,4 @@
-"""One consistent snapshot set: lock, one command over all volumes, unlock, proof. Nothing unproved is kept."""
+"""One consistent snapshot set: hooks, lock, one request over all volumes, unlock, proof. Nothing unproved is kept."""
 
 from __future__ import annotations
 
@@ -8,74 +8,144 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb import __version__, gtid
-from zsnapdb.errors import ConsistencyError, LockError
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, TAKEN, Instance, snapshot_name, undone_on_error
+from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted
+from zsnapdb.jobs import applier
+from zsnapdb.jobs.common import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    LOCK_PROPERTY,
+    POSITION_PROPERTY,
+    STATE_PROPERTY,
+    TAKEN,
+    VERSION_PROPERTY,
+    Instance,
+    Tell,
+    snapshot_name,
+    undone_on_error,
+)
+from zsnapdb.jobs.hooked import Hooked
 from zsnapdb.jobs.observe import Observed, role_of
-from zsnapdb.model import PROPERTY, Position, Snapshot, SnapshotSet
+from zsnapdb.model import Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog import position_in
 from zsnapdb.mysql.probe import published_position
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.identity import binlog_paths
+from zsnapdb.planning.strategy import Choice
+from zsnapdb.planning.waiting import delays
 from zsnapdb.zfs import snapshots
 
 _CATCH_UP_SECONDS = 30.0
+_AT_ONCE_SECONDS = 1.0
+"""How long a lock that can be done without is waited for: the least lock_wait_timeout there is."""
+_POSITION_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Taken:
-    """A proved snapshot set: its position and how long the lock was held, in milliseconds."""
+    """A proved snapshot set: its position, the lock it was made under and for how many milliseconds, the replication channels' positions."""
 
     set: SnapshotSet
     position: Position
+    choice: Choice
     held_ms: float
+    channels: tuple[Channel, ...]
 
 
-def take(instance: Instance, observed: Observed, session: Session, backup_id: str) -> Taken:
+@dataclass(frozen=True)
+class _Made:
+    """What came of the lock: which one, for how many milliseconds, what the server published just before the snapshot."""
+
+    choice: Choice
+    held_ms: float
+    before: Position
+    channels: tuple[Channel, ...]
+
+
+def take(instance: Instance, observed: Observed, session: Session, backup_id: str, tell: Tell) -> Taken:
     """Make the instance's snapshot set `backup_id` and prove it. On any error its snapshots are gone again.
 
-    LockError if the lock was not to be had, was lost, or the snapshot took longer than the deadline;
-    ConsistencyError if the snapshots are not one, or the position does not contain what was published before.
+    `session` asks the server; the lock is held by a connection of its own. LockError if the lock was not to be had within its budget, was lost, or
+    the snapshot took longer than the deadline; HookError if a hook aborts; ConsistencyError if the snapshots are not one, or
+    the position does not contain what was published before.
     """
     short = snapshot_name(backup_id)
-    names = {role: f"{dataset}@{short}" for role, dataset in sorted(instance.settings.volumes.items())}
-    properties = {
-        BACKUP_PROPERTY: backup_id,
-        INSTANCE_PROPERTY: instance.name,
-        STATE_PROPERTY: TAKEN,
-        f"{PROPERTY}:lock": observed.choice.name,
-        f"{PROPERTY}:version": __version__,
-    }
+    names = {role: f"{dataset}@{short}" for role, dataset in sorted(observed.volumes.items())}
+    hooked = Hooked(instance.name, instance.hooks(), backup_id, tuple(names.values()), tell)
     with undone_on_error(lambda: snapshots.destroy_made(list(names.values()), backup_id)):
-        before = published_position(session, observed.facts)
-        held_ms = _snapshot_under_lock(instance, observed, session, list(names.values()), properties)
+        with hooked.around():
+            done = _under_least_lock(instance, observed, session, hooked, backup_id)
         made = snapshots.describe(list(names.values()))
         snapshots.check_one_group(made)
-        position = _prove_position(instance, observed, session, dict(zip(names, made, strict=True)), before)
+        position = _prove_position(instance, observed, session, dict(zip(names, made, strict=True)), done.before)
         snapshots.hold(list(names.values()))
-    return Taken(SnapshotSet(backup_id, dict(zip(names, made, strict=True))), position, held_ms)
+        snapshots.set_on(list(names.values()), {POSITION_PROPERTY: position.short(_POSITION_BYTES)})
+    return Taken(SnapshotSet(backup_id, dict(zip(names, made, strict=True))), position, done.choice, done.held_ms, done.channels)
 
 
-def _snapshot_under_lock(instance: Instance, observed: Observed, session: Session, names: list[str], properties: dict[str, str]) -> float:
-    deadline = instance.settings.lock.deadline
-    strategy = locks.strategy(observed.choice.name, deadline)
+def _under_least_lock(instance: Instance, observed: Observed, session: Session, hooked: Hooked, backup_id: str) -> _Made:
+    """Make the snapshots under the chosen lock. One that is not granted is done without where that is right, else tried again within lock.budget."""
+    give_up = time.monotonic() + instance.settings.lock.budget
+    choice = observed.choice
+    pauses = delays()
+    while True:
+        try:
+            with applier.stopped(instance, session, observed.facts) as channels:
+                return _attempt(instance, observed, session, hooked, choice, channels, backup_id)
+        except LockNotGranted as error:
+            if choice.fallback is not None:
+                hooked.tell(f"{choice.name}: {error.message}; going on with {choice.fallback.name}")
+                choice = replace(choice.fallback, reason=f"{choice.fallback.reason}; {choice.name} was not granted at once")
+                continue
+            pause = next(pauses)
+            if time.monotonic() + pause > give_up:
+                raise
+            hooked.tell(f"{choice.name}: {error.message}; trying again in {pause:g} s")
+            time.sleep(pause)
+
+
+def _attempt(instance: Instance, observed: Observed, session: Session, hooked: Hooked, choice: Choice, channels: tuple[Channel, ...], backup_id: str) -> _Made:
+    """Take the lock once and make the snapshots under it. Everything slow is done before the first statement that holds anything."""
+    settings = instance.settings.lock
+    deadline = settings.deadline
+    strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
+    terms = locks.Terms(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
     pending: snapshots.PendingSnapshots | None = None
-    try:
-        with locks.held(strategy, session, deadline) as hold:
-            pending = snapshots.PendingSnapshots.start(names, properties)
-            in_time = pending.done_within(hold.remaining())
-            if in_time:
-                hold.check()
-    finally:
-        # The lock is gone. The kernel finishes the snapshots whatever became of us, and only then can they be removed.
-        if pending is not None:
-            pending.finish()
+    in_time = False
+    snapshots.ready()
+    with instance.session(read_timeout=deadline + 30) as owner, instance.session() as second:
+        before = published_position(session, observed.facts)
+        properties = {
+            BACKUP_PROPERTY: backup_id,
+            INSTANCE_PROPERTY: instance.name,
+            STATE_PROPERTY: TAKEN,
+            LOCK_PROPERTY: choice.name,
+            VERSION_PROPERTY: __version__,
+            # A lower bound, so that even a set whose taker died says where it stands; the exact one is set once it is proved.
+            POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
+        }
+        try:
+            with locks.held(strategy, owner, locks.Watchdog(second), terms) as hold:
+                hooked.locked(choice.name, hold.remaining())
+                pending = snapshots.PendingSnapshots.start(hooked.snapshots, properties)
+                in_time = pending.done_within(hold.remaining())
+        except LockNotGranted:
+            raise
+        except LockError:
+            if in_time or pending is None:
+                raise
+            # The watchdog was first to see that the deadline has passed; that is told below.
+        finally:
+            # The lock is gone. The kernel finishes the snapshots whatever became of us, and only then can they be removed.
+            if pending is not None:
+                pending.finish()
     if not in_time:
         raise LockError(
-            f"the snapshot of {len(names)} volumes was not made within lock.deadline = {deadline:g} s; the lock was let go",
+            f"the snapshot of {len(hooked.snapshots)} volumes was not made within lock.deadline = {deadline:g} s; the lock was let go",
             hint="the pool is slow to sync, see `zpool iostat -l`; or raise lock.deadline",
         )
-    return hold.held_ms
+    return _Made(choice, hold.held_ms, before, channels)
 
 
 def _prove_position(instance: Instance, observed: Observed, session: Session, made: dict[str, Snapshot], before: Position) -> Position:

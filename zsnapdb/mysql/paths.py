@@ -1,12 +1,16 @@
-"""Every path a server writes, from its variables and its tablespaces. Reading symbolic links is the only I/O."""
+"""Every path a server writes, from its variables and its tablespaces, and the real block sizes of its files. Looks at files, changes none."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from zsnapdb.mysql.probe import ServerFacts
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.fitness import Blocks
 
 _DIRECTORIES = (
     "datadir",
@@ -17,6 +21,7 @@ _DIRECTORIES = (
     "aria_log_dir_path",
     "rocksdb_datadir",
     "rocksdb_wal_dir",
+    "wsrep_data_home_dir",
 )
 _BASENAMES = ("log_bin_basename", "relay_log_basename")
 _FILES = ("log_bin_index", "relay_log_index")
@@ -102,3 +107,47 @@ def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
     undo = os.path.realpath(facts.variables.get("innodb_undo_directory") or datadir)
     inside = (datadir + "/", home.rstrip("/") + "/", undo.rstrip("/") + "/")
     return tuple(file for file in facts.tablespace_files if not (_real(file, datadir)).startswith(inside))
+
+
+_KEYRING_FILES = ("keyring_file_data", "keyring_encrypted_file_data", "file_key_management_filename", "file_key_management_filekey")
+_KEYRING_COMPONENTS = ("component_keyring_file.cnf", "component_keyring_encrypted_file.cnf")
+
+
+def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
+    """Return the files that hold keys of encrypted tablespaces and logs: plugins by variable, components by their own configuration.
+
+    A component reads <plugin_dir>/NAME.cnf, which may point to one in the data directory (refman 8.4, "The component_keyring_file").
+    """
+    datadir = os.path.realpath(facts.variables["datadir"])
+    found = {ServerPath(name, _real(facts.variables[name], datadir)) for name in _KEYRING_FILES if facts.variables.get(name)}
+    for folder in (facts.variables.get("plugin_dir", ""), datadir):
+        for name in _KEYRING_COMPONENTS:
+            with contextlib.suppress(OSError, ValueError, AttributeError), open(os.path.join(folder, name)) as file:
+                path = json.load(file).get("path")
+                if path:
+                    found.add(ServerPath(name, _real(path, datadir)))
+    return tuple(sorted(found))
+
+
+def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
+    """Return where a replica keeps the files of a replicated LOAD DATA until it is applied (refman 8.4, "replica_load_tmpdir")."""
+    if not facts.channels:
+        return ()
+    names = ("replica_load_tmpdir", "slave_load_tmpdir")
+    return tuple(ServerPath(name, os.path.realpath(facts.variables[name])) for name in names if facts.variables.get(name))[:1]
+
+
+def data_file_blocks(facts: ServerFacts) -> Blocks:
+    """Return the real block sizes of the InnoDB data files. On ZFS st_blksize is the file's own record size (zfs_getattr), whatever the property says now."""
+    datadir = os.path.realpath(facts.variables["datadir"])
+    counts: Counter[int] = Counter()
+    examples: dict[int, str] = {}
+    for file in facts.tablespace_files:
+        path = _real(file, datadir)
+        with contextlib.suppress(OSError):
+            status = os.stat(path)
+            if os.path.basename(path).startswith("ibtmp") or status.st_size == 0:
+                continue
+            counts[status.st_blksize] += 1
+            examples.setdefault(status.st_blksize, os.path.relpath(path, datadir))
+    return Blocks(int(facts.variables.get("innodb_page_size", "16384")), dict(counts), examples)

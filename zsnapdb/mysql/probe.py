@@ -3,45 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from zsnapdb.errors import ServerError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.mysql.capability import capabilities, dialect
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.facts import Channel, Dialect, ServerFacts
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
-
-_STATUS_STATEMENTS = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS")
-"""MySQL 8.2+, MariaDB 10.5+, everything older: the first the server understands is used (refman 8.4, "SHOW MASTER STATUS")."""
-
-_SYNTAX_ERROR = "(1064)"
-
-
-@dataclass(frozen=True)
-class ServerFacts:
-    """What the server said of itself. `variables` are its global variables; `engines` those of user tables, with counts."""
-
-    flavour: Flavour
-    version: str
-    server_uuid: str | None
-    server_id: int
-    variables: Mapping[str, str]
-    engines: Mapping[str, int]
-    tablespace_files: tuple[str, ...]
-    sees_all_tables: bool = True
-    redo_disabled: bool = False
-    is_replica: bool = False
-    gtid_purged: GtidSet = field(default_factory=GtidSet)
-
-    @property
-    def has_binlog(self) -> bool:
-        return self.variables.get("log_bin", "OFF") == "ON"
-
-    def describe(self) -> str:
-        """Return the server in a few words."""
-        return f"{self.flavour} {self.version}, server_id {self.server_id}" + (f", server_uuid {self.server_uuid}" if self.server_uuid else "")
 
 
 def flavour_of(variables: Mapping[str, str]) -> Flavour:
@@ -51,35 +22,49 @@ def flavour_of(variables: Mapping[str, str]) -> Flavour:
 
 
 def probe(session: Session) -> ServerFacts:
-    """Ask the server everything a backup needs to know of it."""
+    """Ask the server everything a backup needs to know of it. Changes nothing."""
     variables = {str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")}
     flavour = flavour_of(variables)
-    marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
-    engines = session.query(
-        "SELECT engine, COUNT(*) FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL "
-        f"AND table_schema NOT IN ({marks}) GROUP BY engine",
-        SYSTEM_SCHEMAS,
-    )
-    files = session.query(
-        "SELECT path FROM information_schema.innodb_sys_datafiles"
-        if _has_table(session, "INNODB_SYS_DATAFILES")
-        else "SELECT file_name FROM information_schema.files WHERE engine = 'InnoDB'"
-        if flavour is Flavour.MYSQL
-        else "SELECT filename FROM information_schema.innodb_sys_tablespaces"
-    )
+    forms = dialect(session)
     return ServerFacts(
         flavour=flavour,
         version=variables["version"],
         server_uuid=variables.get("server_uuid"),
         server_id=int(variables.get("server_id", "0")),
         variables=variables,
-        engines={str(name): int(count) for name, count in engines},
-        tablespace_files=tuple(sorted(str(row[0]) for row in files if row[0])),
+        engines=_engines(session),
+        tablespace_files=_tablespace_files(session, flavour),
+        capabilities=capabilities(session),
+        dialect=forms,
         sees_all_tables=_sees_all_tables(session),
         redo_disabled=any(str(row[1]) == "OFF" for row in session.query("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'")),
-        is_replica=bool(replication_status(session, flavour)),
+        channels=channels(session, forms),
+        prepared_xa=_prepared_xa(session),
+        row_versions=_row_versions(session),
         gtid_purged=GtidSet.parse(variables.get("gtid_purged", "")) if flavour is Flavour.MYSQL else GtidSet(),
     )
+
+
+def _engines(session: Session) -> dict[str, int]:
+    """Return how many user tables there are of each storage engine."""
+    marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
+    rows = session.query(
+        "SELECT engine, COUNT(*) FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL "
+        f"AND table_schema NOT IN ({marks}) GROUP BY engine",
+        SYSTEM_SCHEMAS,
+    )
+    return {str(name): int(count) for name, count in rows}
+
+
+def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
+    rows = session.query(
+        "SELECT path FROM information_schema.innodb_sys_datafiles"
+        if _has_column(session, "INNODB_SYS_DATAFILES", "PATH")
+        else "SELECT file_name FROM information_schema.files WHERE engine = 'InnoDB'"
+        if flavour is Flavour.MYSQL
+        else "SELECT filename FROM information_schema.innodb_sys_tablespaces"
+    )
+    return tuple(sorted(str(row[0]) for row in rows if row[0]))
 
 
 def _sees_all_tables(session: Session) -> bool:
@@ -89,41 +74,56 @@ def _sees_all_tables(session: Session) -> bool:
     )
 
 
-def replication_status(session: Session, flavour: Flavour) -> list[dict[str, Any]]:
-    """Return a row per replication channel the server is configured for."""
-    statements = ("SHOW ALL SLAVES STATUS",) if flavour is Flavour.MARIADB else ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
-    for statement in statements:
-        try:
-            return session.records(statement)
-        except ServerError as error:
-            if _SYNTAX_ERROR not in error.message:
-                raise
-    return []
+def _prepared_xa(session: Session) -> int | None:
+    """Return how many external XA transactions wait in prepared state; None if the account may not ask (MySQL: XA_RECOVER_ADMIN)."""
+    try:
+        return len(session.query("XA RECOVER"))
+    except ServerError:
+        return None
 
 
-def _has_table(session: Session, name: str) -> bool:
-    return bool(session.query("SELECT 1 FROM information_schema.tables WHERE table_schema = 'information_schema' AND table_name = %s", (name,)))
+def _row_versions(session: Session) -> int:
+    """Return how many tables INSTANT ADD or DROP COLUMN has left with row versions (MySQL 8.0.29+, INNODB_TABLES.TOTAL_ROW_VERSIONS)."""
+    if not _has_column(session, "INNODB_TABLES", "TOTAL_ROW_VERSIONS"):
+        return 0
+    return int(session.value("SELECT COUNT(*) FROM information_schema.innodb_tables WHERE total_row_versions > 0"))
+
+
+def _has_column(session: Session, table: str, column: str) -> bool:
+    sql = "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND column_name = %s"
+    return bool(session.query(sql, (table, column)))
+
+
+def channels(session: Session, forms: Dialect) -> tuple[Channel, ...]:
+    """Return the replication channels the server is configured for."""
+    return tuple(channel_of(row) for row in session.records(forms.channels))
+
+
+def channel_of(row: Mapping[str, Any]) -> Channel:
+    """Return a channel from a row of SHOW REPLICA STATUS or one of its older or other forms, whose columns differ in name only."""
+
+    def first(*names: str) -> str:
+        return next((str(row[name]) for name in names if row.get(name) is not None), "")
+
+    file = first("Relay_Source_Log_File", "Relay_Master_Log_File")
+    return Channel(
+        name=first("Channel_Name", "Connection_name"),
+        host=first("Source_Host", "Master_Host"),
+        port=int(first("Source_Port", "Master_Port") or 0),
+        receiving=first("Replica_IO_Running", "Slave_IO_Running") not in ("No", ""),
+        applying=first("Replica_SQL_Running", "Slave_SQL_Running") not in ("No", ""),
+        coordinates=BinlogCoordinates(file, int(first("Exec_Source_Log_Pos", "Exec_Master_Log_Pos") or 0)) if file else None,
+        gtids=first("Gtid_Slave_Pos", "Executed_Gtid_Set").replace("\n", ""),
+    )
 
 
 def published_position(session: Session, facts: ServerFacts) -> Position:
     """Return what the server publishes as its position now: binlog file and offset, executed GTIDs."""
     if not facts.has_binlog:
         return Position(facts.flavour, None, None, "server")
-    row = None
-    for statement in _STATUS_STATEMENTS:
-        try:
-            rows = session.records(statement)
-        except ServerError as error:
-            if _SYNTAX_ERROR not in error.message:
-                raise
-            continue
-        row = rows[0] if rows else None
-        break
-    coordinates = BinlogCoordinates(str(row["File"]), int(row["Position"])) if row else None
-    if facts.flavour is Flavour.MARIADB:
-        text = str(session.value("SELECT @@GLOBAL.gtid_binlog_pos"))
-    elif facts.variables.get("gtid_mode", "OFF").startswith("ON"):
-        text = str(session.value("SELECT @@GLOBAL.gtid_executed"))
-    else:
+    rows = session.records(facts.dialect.position)
+    coordinates = BinlogCoordinates(str(rows[0]["File"]), int(rows[0]["Position"])) if rows else None
+    if not facts.has_gtids:
         return Position(facts.flavour, coordinates, None, "server")
-    return Position(facts.flavour, coordinates, parse_gtids(facts.flavour, text), "server")
+    variable = "gtid_binlog_pos" if facts.flavour is Flavour.MARIADB else "gtid_executed"
+    return Position(facts.flavour, coordinates, parse_gtids(facts.flavour, str(session.value(f"SELECT @@GLOBAL.{variable}"))), "server")

@@ -11,7 +11,7 @@ from typing import Any
 import pymysql
 from pydantic import SecretStr
 
-from zsnapdb.errors import LockError, ServerError
+from zsnapdb.errors import LockNotGranted, ServerError
 
 Row = tuple[Any, ...]
 
@@ -19,7 +19,8 @@ _DENIED = {1044, 1045, 1698}
 _UNREACHABLE = {2002, 2003, 2005}
 _LOST = {0, 2006, 2013, 2055, 1927, 4031}
 _LOCK_WAIT = {1205, 3572}
-_PRIVILEGE = {1227, 1142, 1370}
+_PRIVILEGE = {1095, 1227, 1142, 1370}
+_SYNTAX = 1064
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
     if number in _UNREACHABLE:
         return ServerError(message, hint="is the server running, and are socket, host and port of the instance right?")
     if number in _LOCK_WAIT:
-        return LockError(message, hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`; or raise lock.deadline")
+        return LockNotGranted(message, hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`; or raise lock.deadline")
     if number in _PRIVILEGE:
         return ServerError(message, hint="grant the privilege to zsnapdb's account: configs/grants-*.sql")
     if number in _LOST:
@@ -102,6 +103,26 @@ class Session:
                 return list(cursor.fetchall())
         except pymysql.MySQLError as error:
             raise _classified(error, f"`{sql}`", self.address) from error
+        except OSError as error:
+            raise ServerError(f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+
+    def understands(self, statement: str) -> bool:
+        """Whether the server's parser knows the statement, which is not run.
+
+        PREPARE parses first: only what is not in the grammar ends with ER_PARSE_ERROR; a statement that exists but cannot be
+        prepared ends with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
+        """
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("PREPARE zsnapdb FROM %s", (statement,))
+                cursor.execute("DEALLOCATE PREPARE zsnapdb")
+        except pymysql.MySQLError as error:
+            number = error.args[0] if error.args else 0
+            if number == _SYNTAX:
+                return False
+            if number in _LOST:
+                raise _classified(error, f"offering `{statement}`", self.address) from error
+        return True
 
     def value(self, sql: str) -> Any:
         """Return the first column of the first row."""

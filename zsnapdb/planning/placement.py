@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -69,3 +70,40 @@ def place(paths: Sequence[NamedPath], mounts: Sequence[Mount], volumes: Mapping[
                     f"{below.fstype} {below.source} is mounted at {below.path}, inside {item.what} = {item.path}, and is none of the instance's volumes"
                 )
     return Placement(placed, tuple(dict.fromkeys(objections)))
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """The volumes the server's paths lie on, role to dataset, and what stands against taking them for its volumes."""
+
+    volumes: Mapping[str, str]
+    objections: tuple[str, ...]
+
+
+def discover(paths: Sequence[NamedPath], mounts: Sequence[Mount], datadir: str) -> Discovered:
+    """Return the datasets the paths lie on as volumes. The same server always gives the same roles.
+
+    The data directory's dataset is `data`, one above it `parent`, any other is called by the last part of its name, or by the whole
+    name where two would be called alike. A path that is on no ZFS dataset is objected to.
+    """
+    found: dict[str, NamedPath] = {}
+    objections = []
+    for item in paths:
+        mount = mount_of(item.path, mounts)
+        if mount is None or mount.fstype != "zfs":
+            where = "no mounted file system" if mount is None else f"{mount.fstype} {mount.source} at {mount.path}"
+            objections.append(f"{item.what} = {item.path} is on {where}, which is no ZFS dataset")
+        else:
+            found.setdefault(mount.source, item)
+    home = mount_of(datadir, mounts)
+    data = home.source if home is not None and home.source in found else None
+    roles: dict[str, str] = {}
+    for dataset in sorted(found):
+        short = "data" if dataset == data else "parent" if data is not None and data.startswith(dataset + "/") else _role_name(dataset.rpartition("/")[2])
+        roles[dataset] = short if short not in roles.values() else _role_name(dataset)
+    return Discovered({role: dataset for dataset, role in roles.items()}, tuple(dict.fromkeys(objections)))
+
+
+def _role_name(name: str) -> str:
+    """Return the name in the letters a role has."""
+    return re.sub(r"[^a-z0-9_-]", "-", name.lower()).strip("-_")[-32:].lstrip("-_") or "volume"

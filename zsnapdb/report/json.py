@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from zsnapdb.config import Settings
 from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
-from zsnapdb.jobs.check import Finding
 from zsnapdb.jobs.clone import CloneInfo, ClonePlan, Created
+from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Inventory
 from zsnapdb.jobs.restore import RestorePlan, RestoreResult
+from zsnapdb.planning.fitness import Finding
+from zsnapdb.planning.strategy import Choice
 from zsnapdb.repository.manifest import Manifest
 
 VERSION = 1
@@ -28,6 +32,7 @@ def _manifest(m: Manifest) -> dict[str, Any]:
         "created": m.created.isoformat(),
         "position": m.position.model_dump(),
         "lock": m.lock.model_dump(),
+        "channels": [channel.model_dump() for channel in m.channels],
         "server": {"flavour": m.server.flavour.value, "version": m.server.version},
         "plain_bytes": m.plain_size,
         "stored_bytes": m.stored_size,
@@ -59,7 +64,15 @@ def backup_plan(plan: BackupPlan) -> str:
     return _document(
         "backup-plan",
         server=plan.observed.facts.describe(),
-        lock={"strategy": plan.observed.choice.name, "reason": plan.observed.choice.reason},
+        findings=_findings(plan.observed.findings),
+        volumes=dict(plan.observed.volumes),
+        paths=[{"path": p.path, "setting": p.what, "volume": plan.observed.placement.volume_of[p.path]} for p in plan.observed.paths],
+        block_sizes={str(size): count for size, count in sorted(plan.observed.blocks.counts.items())},
+        page_size=plan.observed.blocks.page_size,
+        position=plan.observed.position.describe(),
+        lock=_choice(plan.observed.choice),
+        deadline_seconds=plan.deadline,
+        hooks=list(plan.hooks),
         base=base,
         reasons=list(plan.base.reasons),
         warnings=list(plan.observed.warnings),
@@ -145,10 +158,23 @@ def destroyed(info: CloneInfo) -> str:
     return _document("clone-destroyed", clone=_clone(info))
 
 
-def findings(found: list[Finding]) -> str:
-    """What a configuration check found."""
-    rows = [{"instance": f.instance, "what": f.what, "detail": f.detail, "error": _error(f.error) if f.error else None} for f in found]
-    return _document("config-check", findings=rows, fit=all(f.error is None for f in found))
+def _choice(choice: Choice) -> dict[str, Any]:
+    return {"strategy": choice.name, "reason": choice.reason, "fallback": _choice(choice.fallback) if choice.fallback else None}
+
+
+def _findings(found: Sequence[Finding]) -> list[dict[str, str]]:
+    return [{"severity": f.severity.value, "what": f.what, "detail": f.detail, "hint": f.hint} for f in found]
+
+
+def diagnoses(found: Sequence[Diagnosis]) -> str:
+    """What the doctor found."""
+    rows = [{"instance": d.instance, "worst": d.worst.value, "findings": _findings(d.findings)} for d in found]
+    return _document("doctor", instances=rows)
+
+
+def configuration(settings: Settings) -> str:
+    """What a configuration file names."""
+    return _document("configuration", instances=sorted(settings.instance), repositories=sorted(settings.repository))
 
 
 def _error(error: ZsnapdbError) -> dict[str, str]:

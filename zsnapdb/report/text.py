@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from zsnapdb.config import Settings
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
-from zsnapdb.jobs.check import Finding
 from zsnapdb.jobs.clone import CloneInfo, ClonePlan, Created
+from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Entry, Inventory
 from zsnapdb.jobs.restore import RestorePlan, RestoreResult
+from zsnapdb.planning.fitness import Finding, Severity
 from zsnapdb.report.units import size, table
+from zsnapdb.repository.manifest import ChannelPart
 
 
 def _kind(is_full: bool) -> str:
@@ -31,15 +36,45 @@ def backup(result: BackupResult) -> str:
 
 
 def backup_plan(plan: BackupPlan) -> str:
-    """What a backup would do."""
-    lines = [
-        f"server    {plan.observed.facts.describe()}",
-        f"lock      {plan.observed.choice.name}: {plan.observed.choice.reason}",
-        f"kind      {_kind(plan.base.base is None)}",
-        *(f"          {reason}" for reason in plan.base.reasons),
-        *(f"warning   {text}" for text in plan.observed.warnings),
-    ]
-    return "\n".join(lines)
+    """What a backup would do: what was found, each path with its volume, then the steps."""
+    seen = plan.observed
+    lines = findings(seen.findings)
+    lines.append("")
+    lines.append(table(("PATH", "SETTING", "VOLUME", "DATASET"), _placed(plan)))
+    lines.append("")
+    steps = [f"run hook {hook}" for hook in plan.hooks if "(before" in hook]
+    steps.append(f"lock: {seen.choice.describe()}; at most {plan.deadline:g} s")
+    steps += [f"run hook {hook}" for hook in plan.hooks if "(locked" in hook]
+    steps.append(f"snapshot {', '.join(dataset for _, dataset in sorted(seen.volumes.items()))} in one request, then unlock")
+    steps += [f"run hook {hook}" for hook in plan.hooks if "(after" in hook]
+    steps.append(f"read the position from the snapshot's own binlog; it must contain {seen.position.describe()}")
+    steps.append(f"send {_kind(plan.base.base is None)}: {'; '.join(plan.base.reasons)}")
+    return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
+
+
+def _placed(plan: BackupPlan) -> list[tuple[str, ...]]:
+    """Return a row per path the server writes; settings that name the same path share one."""
+    settings: dict[str, list[str]] = {}
+    for item in plan.observed.paths:
+        settings.setdefault(item.path, []).append(item.what)
+    where = plan.observed.placement.volume_of
+    return [(path, ", ".join(names), where[path], plan.observed.volumes[where[path]]) for path, names in sorted(settings.items())]
+
+
+def findings(found: Sequence[Finding]) -> list[str]:
+    """A line per check, and the hint under one that has one."""
+    lines = []
+    for item in found:
+        lines.append(f"{item.severity:<8} {item.what:<15} {item.detail}")
+        if item.hint:
+            lines.append(f"{'':<8} {'':<15} hint: {item.hint}")
+    return lines
+
+
+def diagnoses(found: Sequence[Diagnosis]) -> str:
+    """What the doctor found, an instance after the other, each with its verdict."""
+    verdicts = {Severity.OK: "fit", Severity.WARNING: "fit, with warnings", Severity.UNFIT: "unfit: a backup would be refused"}
+    return "\n\n".join("\n".join([f"instance {d.instance}", *findings(d.findings), verdicts[d.worst]]) for d in found)
 
 
 def inventory(found: Inventory) -> str:
@@ -64,11 +99,18 @@ def detail(found: Detail) -> str:
         f"server    {m.server.flavour} {m.server.version}",
         f"position  {m.position.position(m.server.flavour).describe()} ({m.position.source})",
         f"lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms: {m.lock.reason}",
+        *(f"source    {_channel(channel)}" for channel in m.channels),
         f"local     {'yes, can be cloned' if found.entry.is_local else 'no, only in the repository'}",
         f"restores  from {' -> '.join(link.backup_id for link in found.chain)}",
     ]
     rows = [(v.role, v.dataset, str(v.guid), str(v.from_guid or "-"), size(v.plain_size), size(v.stored_size), str(len(v.chunks))) for v in m.volumes]
     return "\n".join(lines) + "\n" + table(("VOLUME", "DATASET", "GUID", "FROM", "STREAM", "STORED", "CHUNKS"), rows)
+
+
+def _channel(channel: ChannelPart) -> str:
+    where = f"{channel.binlog_file}:{channel.binlog_offset}" if channel.binlog_file else "(not started)"
+    exact = "exactly" if channel.exact else "about"
+    return f"{channel.name or 'default'}: {exact} {where} of {channel.host}:{channel.port}" + (f" {channel.gtids}" if channel.gtids else "")
 
 
 def restore_plan(plan: RestorePlan) -> str:
@@ -133,12 +175,7 @@ def clones(found: list[CloneInfo]) -> str:
     return table(("CLONE", "INSTANCE", "BACKUP", "CREATED", "PORT", "SERVER", "OWN BYTES"), rows)
 
 
-def findings(found: list[Finding]) -> str:
-    """What a configuration check found."""
-    lines = []
-    for item in found:
-        mark = "warning" if item.what == "warning" else "ok" if item.error is None else "unfit"
-        lines.append(f"{item.instance}  {mark:<8}{item.what}: {item.detail}")
-        if item.error is not None:
-            lines += [f"    {line}" for line in str(item.error).splitlines()]
-    return "\n".join(lines)
+def configuration(settings: Settings) -> str:
+    """What a configuration file names."""
+    lines = [f"instance {name}: {found.user} at {found.socket or found.host}, to repository {found.repository}" for name, found in settings.instance.items()]
+    return "\n".join(["the configuration is well-formed", *lines])

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.planning.facts import Channel
 from zsnapdb.stream.chunks import Chunk, Codec
 
 
@@ -48,6 +49,32 @@ class LockPart(_Part):
     strategy: str
     reason: str
     held_ms: float
+
+
+class ChannelPart(_Part):
+    """Where a replica stood in its source; `exact` if its applier was stopped for the snapshot, else at about that time."""
+
+    name: str
+    host: str
+    port: int
+    binlog_file: str | None
+    binlog_offset: int | None
+    gtids: str
+    exact: bool
+
+    @classmethod
+    def of(cls, channel: Channel, *, exact: bool) -> ChannelPart:
+        """Return the stored form of a replication channel."""
+        at = channel.coordinates
+        return cls(
+            name=channel.name,
+            host=channel.host,
+            port=channel.port,
+            binlog_file=at.file if at else None,
+            binlog_offset=at.offset if at else None,
+            gtids=channel.gtids,
+            exact=exact or not channel.applying,
+        )
 
 
 class ServerPart(_Part):
@@ -101,6 +128,7 @@ class Manifest(_Part):
     createtxg: int
     position: PositionPart
     lock: LockPart
+    channels: tuple[ChannelPart, ...] = ()
     server: ServerPart
     volumes: tuple[VolumePart, ...]
 

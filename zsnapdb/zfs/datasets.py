@@ -40,6 +40,11 @@ def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
     return {name: Property(value, source) for name, value, source in found}
 
 
+def pools() -> list[str]:
+    """Return the names of the imported pools."""
+    return [name for (name,) in rows(["zpool", "list", "-H", "-o", "name"])]
+
+
 def guid(dataset: str) -> int:
     """Return the GUID of a dataset or snapshot."""
     return int(properties(dataset, ["guid"])["guid"].value)

@@ -2,53 +2,63 @@
 
 from __future__ import annotations
 
-import subprocess
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import IO
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from zsnapdb.errors import CommandError, ConsistencyError, NotThere
 from zsnapdb.model import PROPERTY, Snapshot
-from zsnapdb.zfs import command
+from zsnapdb.zfs import core
 from zsnapdb.zfs.command import ZFS, rows, run, run_when_free, set_options
 
 HOLD_TAG = f"{PROPERTY}:backup"
 
+_SNAPSHOT_SECONDS = 600.0
+"""Longer than any deadline of a lock: a snapshot that is begun is waited for."""
 
-@dataclass
+
 class PendingSnapshots:
-    """A running `zfs snapshot` over all names: one command, one transaction group, all or nothing (zfs-snapshot(8))."""
+    """A snapshot set in the making: one request over all names, one transaction group, all or nothing (zfs-snapshot(8))."""
 
-    names: tuple[str, ...]
-    argv: list[str]
-    process: subprocess.Popen[bytes]
-    stderr: IO[bytes] = field(repr=False)
+    def __init__(self, make: Callable[[], None]) -> None:
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(make,))
+        self._thread.start()
+
+    def _run(self, make: Callable[[], None]) -> None:
+        try:
+            make()
+        except BaseException as error:
+            self._error = error
 
     @classmethod
     def start(cls, names: Sequence[str], properties: Mapping[str, str]) -> PendingSnapshots:
-        """Start the command and return at once."""
-        argv = [ZFS, "snapshot", *set_options(properties), *names]
-        stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed by finish()
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr, env=command.environment())
-        return cls(tuple(names), argv, process, stderr)
+        """Start making them and return at once. Whatever takes time before the request to the kernel was done by `ready`."""
+        library = core.load()
+        if library is None:
+            return cls(lambda: by_command(names, properties))
+        return cls(lambda: library.snapshot(names, properties))
 
     def done_within(self, seconds: float) -> bool:
-        """Whether the command ended within the time; it is never killed, as the kernel would finish it anyway."""
-        try:
-            self.process.wait(timeout=max(0.0, seconds))
-        except subprocess.TimeoutExpired:
-            return False
-        return True
+        """Whether they are made within the time. The request is never taken back: the kernel would finish it anyway."""
+        self._thread.join(max(0.0, seconds))
+        return not self._thread.is_alive()
 
     def finish(self) -> None:
         """Wait for the end; raise the classified error if it failed (then no snapshot was made)."""
-        status = self.process.wait()
-        self.stderr.seek(0)
-        text = self.stderr.read(8192).decode(errors="replace")
-        self.stderr.close()
-        if status != 0:
-            raise command.failure(self.argv, status, text)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+
+def ready() -> None:
+    """Afterwards a snapshot set can be started without delay: the library is loaded."""
+    core.load()
+
+
+def by_command(names: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Make the snapshots with the `zfs` command, where its library is not to be had."""
+    run([ZFS, "snapshot", *set_options(properties), *names], timeout=_SNAPSHOT_SECONDS)
 
 
 def describe(names: Sequence[str]) -> list[Snapshot]:

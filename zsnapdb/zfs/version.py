@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from zsnapdb.zfs.command import ZFS, run
 
 
@@ -13,3 +15,12 @@ def userland() -> str:
 def pool_guid(pool: str) -> int:
     """Return the pool's GUID."""
     return int(run(["zpool", "get", "-H", "-p", "-o", "value", "guid", pool]).strip())
+
+
+def kernel_release() -> tuple[int, ...]:
+    """Return the release of the loaded module as numbers, e.g. (2, 3, 9); empty if it does not say."""
+    for word in run([ZFS, "version"]).split():
+        match = re.match(r"zfs-kmod-v?(\d+(?:\.\d+)+)", word)
+        if match:
+            return tuple(int(number) for number in match.group(1).split("."))
+    return ()

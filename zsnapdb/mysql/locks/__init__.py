@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from zsnapdb.mysql.locks.base import Hold, Strategy, held
+from zsnapdb.mysql.locks.base import Hold, Strategy, Terms, held
+from zsnapdb.mysql.locks.ftwrl import GlobalReadLock
+from zsnapdb.mysql.locks.instance import InstanceLock
+from zsnapdb.mysql.locks.none import NoLock
+from zsnapdb.mysql.locks.percona import TableBackupLock
+from zsnapdb.mysql.locks.stage import BackupStage
+from zsnapdb.mysql.locks.watchdog import Watchdog
 
-__all__ = ["Hold", "Strategy", "held", "strategy"]
+__all__ = ["Hold", "Strategy", "Terms", "Watchdog", "held", "strategy"]
 
 
-def strategy(name: str, deadline: float) -> Strategy:
-    """Return the strategy of that name; `deadline` in seconds is what the configuration allows."""
-    from zsnapdb.mysql.locks.ftwrl import GlobalReadLock
-    from zsnapdb.mysql.locks.instance import InstanceLock
-    from zsnapdb.mysql.locks.stage import BackupStage
-
-    made: dict[str, Strategy] = {"instance": InstanceLock(), "stage": BackupStage(), "ftwrl": GlobalReadLock(deadline)}
-    return made[name]
+def strategy(name: str, *, longest: float, kill: str) -> Strategy:
+    """Return the strategy of that name; the rest is for the global read lock (see there)."""
+    made: tuple[Strategy, ...] = (NoLock(), InstanceLock(), TableBackupLock(), BackupStage(), GlobalReadLock(longest, kill))
+    return next(found for found in made if found.name == name)

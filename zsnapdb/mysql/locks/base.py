@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from zsnapdb.errors import LockError
+from zsnapdb.errors import LockError, LockNotGranted, ServerError
+from zsnapdb.mysql.locks.watchdog import Watchdog
 from zsnapdb.mysql.session import Session
 
 
@@ -18,18 +19,24 @@ class Strategy(Protocol):
 
     name: str
     acquire: tuple[str, ...]
-    release: str
+    release: tuple[str, ...]
 
     def prepare(self, session: Session) -> None:
-        """Do what may be slow, before anything is held; LockError if the lock should not be tried now."""
+        """Do what may be slow, before anything is held; LockNotGranted if the lock should not be tried now."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How long a lock may last, in seconds: `deadline` from the first statement to the release, `patience` until it is granted."""
+
+    deadline: float
+    patience: float
 
 
 @dataclass
 class Hold:
-    """A lock that is held since `since` and must be gone at `until` (both monotonic seconds)."""
+    """A lock that is held and must be gone at `until` (monotonic seconds)."""
 
-    session: Session
-    since: float
     until: float
     held_ms: float = 0.0
 
@@ -37,41 +44,62 @@ class Hold:
         """Return the seconds left."""
         return self.until - time.monotonic()
 
-    def check(self) -> None:
-        """Raise LockError unless the connection that took the lock is alive, so that the lock was held until now."""
-        if not self.session.is_same_connection():
-            raise LockError(
-                "the connection that held the lock was lost before the snapshot was proved",
-                hint="the snapshot is discarded; see who killed it in the server's log, then run again",
-            )
-
 
 @contextmanager
-def held(strategy: Strategy, session: Session, deadline: float) -> Iterator[Hold]:
-    """Hold the lock for the block, which must end within `deadline` seconds of the start of acquiring it.
+def held(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms) -> Iterator[Hold]:
+    """Hold the lock for the block. However the block ends the lock is gone afterwards: released, or its connection closed.
 
-    Each statement may wait only for what is left (lock_wait_timeout has whole seconds, at least one). However the block
-    ends the lock is gone afterwards: released, or its connection closed. `held_ms` of the yielded Hold is then the
-    milliseconds from the first statement that may hold something up to the release.
+    Three things bound it: each statement waits only for what is left (lock_wait_timeout has whole seconds, at least one);
+    at the deadline the watchdog kills the connection from another one; and should this process be frozen, the server ends
+    the idle connection by wait_timeout. `held_ms` of the yielded Hold is afterwards the milliseconds from the first statement
+    that may hold something until the server had answered the release. LockNotGranted if it was not to be had, LockError if it
+    was lost: nothing reconnects, so a release that succeeds on the same connection proves that it was held all along.
     """
     strategy.prepare(session)
+    # A client that is stopped or frozen cannot keep the lock: the server ends its idle connection.
+    session.query(f"SET SESSION wait_timeout = {math.ceil(terms.deadline) + 1}")
     started = time.monotonic()
-    until = started + deadline
+    until = started + terms.deadline
     try:
-        # A client that is stopped or frozen cannot keep the lock: the server ends its idle connection.
-        session.query(f"SET SESSION wait_timeout = {math.ceil(deadline) + 1}")
-        for statement in strategy.acquire:
-            left = until - time.monotonic()
-            if left <= 0:
-                raise LockError(f"`{statement}` was not reached within lock.deadline = {deadline:g} s", hint="the server is busy; or raise lock.deadline")
-            session.query(f"SET SESSION lock_wait_timeout = {max(1, math.floor(left))}")
-            session.query(statement)
-        hold = Hold(session, started, until)
-        yield hold
-        session.query(strategy.release)
-        hold.held_ms = (time.monotonic() - started) * 1000
-        session.query("SET SESSION wait_timeout = DEFAULT")
+        with watchdog.guarding(session.connection_id, terms.deadline):
+            _acquire(strategy, session, watchdog, started + min(terms.deadline, terms.patience), terms)
+            hold = Hold(until)
+            yield hold
+            _release(strategy, session)
+            hold.held_ms = (time.monotonic() - started) * 1000
+        if not session.is_same_connection():
+            raise LockError("the connection that held the lock was lost before the snapshot was proved", hint="the snapshot is discarded; run again")
     except BaseException:
         # The server drops the lock with the connection; a release that fails would hide the first error.
         session.close()
         raise
+
+
+def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: Terms) -> None:
+    for statement in strategy.acquire:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise LockNotGranted(
+                f"`{statement}` was not reached within {min(terms.deadline, terms.patience):g} s", hint="the server is busy; or raise lock.deadline"
+            )
+        try:
+            session.query(f"SET SESSION lock_wait_timeout = {max(1, math.floor(left))}")
+            session.query(statement)
+        except ServerError as error:
+            if watchdog.has_fired and not isinstance(error, LockNotGranted):
+                raise LockNotGranted(
+                    f"`{statement}` was still waiting at lock.deadline = {terms.deadline:g} s and was ended",
+                    hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`",
+                ) from error
+            raise
+
+
+def _release(strategy: Strategy, session: Session) -> None:
+    for statement in strategy.release:
+        try:
+            session.query(statement)
+        except ServerError as error:
+            raise LockError(
+                f"the lock was lost before the snapshot was proved: {error.message}",
+                hint="the snapshot is discarded; see who killed the connection in the server's log, then run again",
+            ) from error

@@ -10,7 +10,7 @@ class InstanceLock:
 
     name = "instance"
     acquire: tuple[str, ...] = ("LOCK INSTANCE FOR BACKUP",)
-    release = "UNLOCK INSTANCE"
+    release: tuple[str, ...] = ("UNLOCK INSTANCE",)
 
     def prepare(self, session: Session) -> None:
         pass

@@ -10,7 +10,7 @@ class BackupStage:
 
     name = "stage"
     acquire: tuple[str, ...] = ("BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT")
-    release = "BACKUP STAGE END"
+    release: tuple[str, ...] = ("BACKUP STAGE END",)
 
     def prepare(self, session: Session) -> None:
         pass

@@ -1,0 +1,127 @@
+"""Hooks: no shell, a documented environment, a time limit that holds for all they start, each with its meaning of failure."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from zsnapdb import hooks
+from zsnapdb.errors import HookError
+from zsnapdb.hooks import Hook, OnFailure, When
+from zsnapdb.jobs.hooked import Hooked
+
+
+def script(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_arguments_go_through_unchanged_and_the_environment_says_what_is_going_on(tmp_path: Path) -> None:
+    path = script(tmp_path, "h", 'echo "$1|$ZSNAPDB_HOOK|$ZSNAPDB_INSTANCE|$ZSNAPDB_LOCK|$ZSNAPDB_SNAPSHOTS"')
+    variables = hooks.environment(When.LOCKED, instance="main", backup_id="b", lock="stage", snapshots=["t/a@x", "t/b@x"])
+    assert hooks.run(Hook(When.LOCKED, (path, "a b; $HOME"), 5), variables) == "a b; $HOME|locked|main|stage|t/a@x t/b@x"
+
+
+def test_a_hook_that_fails_is_named_with_its_status_and_its_words(tmp_path: Path) -> None:
+    path = script(tmp_path, "h", "echo the queue is full >&2; exit 3")
+    with pytest.raises(HookError, match=r"ended with exit status 3; it printed: the queue is full") as caught:
+        hooks.run(Hook(When.BEFORE, (path,), 5), {})
+    assert caught.value.exit_code == 12
+
+
+def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
+    path = script(tmp_path, "h", f"sleep 300 & echo $! > {tmp_path}/child; trap '' TERM; sleep 300")
+    began = time.monotonic()
+    with pytest.raises(HookError, match=r"did not end within 0\.3 s"):
+        hooks.run(Hook(When.BEFORE, (path,), 0.3), {})
+    assert time.monotonic() - began < 5
+    child = int((tmp_path / "child").read_text())
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_what_is_left_of_the_lock_cuts_a_hook_short(tmp_path: Path) -> None:
+    path = script(tmp_path, "h", "sleep 300")
+    with pytest.raises(HookError, match=r"did not end within 0\.1 s"):
+        hooks.run(Hook(When.LOCKED, (path,), 60), {}, limit=0.1)
+
+
+def test_much_output_does_not_block_a_hook_and_only_its_end_is_kept(tmp_path: Path) -> None:
+    path = script(tmp_path, "h", "seq 1 100000")
+    text = hooks.run(Hook(When.BEFORE, (path,), 20), {})
+    assert text.endswith("100000")
+    assert len(text) <= 4000
+
+
+@pytest.mark.parametrize("name", ["missing", "relative"])
+def test_a_hook_that_cannot_run_is_found_before_anything_is_touched(tmp_path: Path, name: str) -> None:
+    path = str(tmp_path / "missing") if name == "missing" else "relative"
+    with pytest.raises(HookError) as caught:
+        hooks.check(Hook(When.BEFORE, (path,), 5))
+    assert caught.value.hint
+
+
+def test_a_file_that_is_not_executable_is_no_hook(tmp_path: Path) -> None:
+    path = Path(script(tmp_path, "h", "true"))
+    path.chmod(0o644)
+    with pytest.raises(HookError, match="is not an executable file"):
+        hooks.check(Hook(When.BEFORE, (str(path),), 5))
+
+
+def hooked(folder: Path, *wanted: Hook, told: list[str] | None = None) -> Hooked:
+    return Hooked("main", wanted, "b", ("t/a@b",), (told if told is not None else []).append)
+
+
+def logging(folder: Path, when: When, text: str = "", on_failure: OnFailure = OnFailure.ABORT) -> Hook:
+    path = script(folder, f"{when}-{len(os.listdir(folder))}", f'echo "$ZSNAPDB_HOOK $ZSNAPDB_OUTCOME" >> {folder}/log\n{text}')
+    return Hook(when, (path,), 5, on_failure)
+
+
+def test_hooks_run_in_their_order_around_the_snapshot(tmp_path: Path) -> None:
+    run = hooked(tmp_path, logging(tmp_path, When.AFTER), logging(tmp_path, When.LOCKED), logging(tmp_path, When.BEFORE))
+    with run.around():
+        run.locked("stage", 5.0)
+    assert (tmp_path / "log").read_text().splitlines() == ["before ", "locked ", "after ok"]
+
+
+def test_after_hooks_run_whatever_went_wrong_and_are_told_so(tmp_path: Path) -> None:
+    run = hooked(tmp_path, logging(tmp_path, When.AFTER), logging(tmp_path, When.AFTER))
+    with pytest.raises(KeyError), run.around():
+        raise KeyError("the snapshot")
+    assert (tmp_path / "log").read_text().splitlines() == ["after failed", "after failed"]
+
+
+def test_a_before_hook_that_fails_ends_it_and_what_it_began_is_undone(tmp_path: Path) -> None:
+    run = hooked(tmp_path, logging(tmp_path, When.BEFORE, "exit 1"), logging(tmp_path, When.AFTER))
+    reached = []
+    with pytest.raises(HookError), run.around():
+        reached.append(1)
+    assert reached == []
+    assert (tmp_path / "log").read_text().splitlines() == ["before ", "after failed"]
+
+
+def test_a_hook_that_may_fail_is_only_told_of(tmp_path: Path) -> None:
+    told: list[str] = []
+    run = hooked(tmp_path, logging(tmp_path, When.BEFORE, "exit 1", OnFailure.WARN), told=told)
+    with run.around():
+        pass
+    assert len(told) == 1
+    assert "exit status 1" in told[0]
+
+
+def test_an_after_hook_that_fails_fails_the_backup_unless_it_may(tmp_path: Path) -> None:
+    run = hooked(tmp_path, logging(tmp_path, When.AFTER, "exit 1"))
+    with pytest.raises(HookError), run.around():
+        pass
+
+
+def test_the_first_error_is_the_one_raised_with_the_later_ones_noted(tmp_path: Path) -> None:
+    run = hooked(tmp_path, logging(tmp_path, When.AFTER, "exit 1"))
+    with pytest.raises(KeyError) as caught, run.around():
+        raise KeyError("first")
+    assert "exit status 1" in caught.value.__notes__[0]

@@ -1,0 +1,29 @@
+"""`zsnapdb doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile
+
+_EXIT = {"ok": 0, "warning": 1, "unfit": 2}
+
+
+def doctor(
+    instance: Annotated[str | None, typer.Option("--instance", help="Only this instance.", show_default="all")] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Examine instances as a backup would, and more; touch nothing. Ends 0: fit, 1: warnings, 2: unfit."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import doctor as job
+    from zsnapdb.report import json as as_json
+    from zsnapdb.report import text as as_text
+
+    found = job.diagnose(load(config), instance)
+    print(as_json.diagnoses(found) if json else as_text.diagnoses(found))
+    code = max(_EXIT[diagnosis.worst] for diagnosis in found)
+    if code:
+        raise typer.Exit(code)

@@ -1,0 +1,74 @@
+"""Checks an instance against the world: datasets, server, files, lock, hooks, server program, repository. Touches nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import NotThere, ZsnapdbError
+from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.observe import Observed, examine
+from zsnapdb.model import Flavour
+from zsnapdb.mysql import server
+from zsnapdb.planning.fitness import Finding, Severity, ok, unfit, warning
+from zsnapdb.store.open import open_store
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What was found of one instance. `observed` is there if nothing stands against a backup of its server."""
+
+    instance: str
+    findings: tuple[Finding, ...]
+    observed: Observed | None
+
+    @property
+    def worst(self) -> Severity:
+        """The gravest of the findings."""
+        order = (Severity.UNFIT, Severity.WARNING)
+        return next((s for s in order if any(f.severity is s for f in self.findings)), Severity.OK)
+
+
+def diagnose(settings: Settings, only: str | None) -> list[Diagnosis]:
+    """Return what was found for the named instance, or for all."""
+    names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
+    return [_diagnose_one(Instance.of(settings, name)) for name in names]
+
+
+def _diagnose_one(instance: Instance) -> Diagnosis:
+    observed = None
+    try:
+        with instance.session() as session:
+            examined = examine(instance, session)
+        findings, observed = list(examined.findings), examined.observed
+    except ZsnapdbError as error:
+        findings = [unfit("server", error.message, error.hint)]
+    flavour = observed.facts.flavour if observed is not None else None
+    if flavour is not None:
+        findings.append(_server_program(instance, flavour))
+    return Diagnosis(instance.name, (*findings, _repository(instance)), observed)
+
+
+def _server_program(instance: Instance, flavour: Flavour) -> Finding:
+    """Restores and clones need it; a backup does not."""
+    try:
+        binary = server.find_binary(instance.settings.server.binary, flavour)
+        server.account(instance.settings.server.user)
+    except ZsnapdbError as error:
+        return warning("server program", f"{error.message}: restores and clones on this host will be refused", error.hint)
+    return ok("server program", str(binary))
+
+
+def _repository(instance: Instance) -> Finding:
+    url = instance.repository.url
+    try:
+        count = len(instance.open_repository().backup_ids(instance.name))
+    except NotThere as error:
+        try:
+            open_store(instance.repository)[0].check()
+        except ZsnapdbError as unreachable:
+            return unfit("repository", unreachable.message, unreachable.hint)
+        return ok("repository", f"{url}: {error.message}; {error.hint}")
+    except ZsnapdbError as error:
+        return unfit("repository", error.message, error.hint)
+    return ok("repository", f"{url}: {count} backups")

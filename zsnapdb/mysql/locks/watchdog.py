@@ -1,0 +1,39 @@
+"""Ends the lock's connection at its deadline, from a second one: the first may be stuck in a statement."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from zsnapdb.errors import ServerError
+from zsnapdb.mysql.session import Session
+
+
+class Watchdog:
+    """Watches over one lock after another. `session` is used by nobody else while it guards."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.has_fired = False
+
+    @contextlib.contextmanager
+    def guarding(self, connection_id: int, seconds: float) -> Iterator[None]:
+        """Kill the connection if the block has not ended after `seconds`. After the block nothing is killed any more."""
+        self.has_fired = False
+        done = threading.Event()
+        thread = threading.Thread(target=self._wait_and_kill, args=(done, connection_id, seconds), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _wait_and_kill(self, done: threading.Event, connection_id: int, seconds: float) -> None:
+        if done.wait(seconds):
+            return
+        self.has_fired = True
+        # It may have ended by itself in this moment: then there is nothing to kill, as was wanted.
+        with contextlib.suppress(ServerError):
+            self._session.query(f"KILL {connection_id}")

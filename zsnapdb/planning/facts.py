@@ -1,0 +1,93 @@
+"""What is known of a server, as the pure decisions take it. `mysql/probe.py` finds it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from zsnapdb.gtid import GtidSet
+from zsnapdb.model import BinlogCoordinates, Flavour
+
+
+class Capability(StrEnum):
+    """A statement a server may understand; asked of its parser, never derived from its version."""
+
+    LOCK_INSTANCE = "LOCK INSTANCE FOR BACKUP"
+    BACKUP_STAGE = "BACKUP STAGE START"
+    LOCK_TABLES_FOR_BACKUP = "LOCK TABLES FOR BACKUP"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How this server wants to be asked: the first form of each statement that its parser understands."""
+
+    position: str = "SHOW MASTER STATUS"
+    channels: str = "SHOW SLAVE STATUS"
+    stop_applier: str = "STOP SLAVE SQL_THREAD"
+    start_applier: str = "START SLAVE SQL_THREAD"
+
+
+@dataclass(frozen=True)
+class Channel:
+    """A replication channel: its source, whether it runs, how far it has applied there.
+
+    `coordinates` and `gtids` (as printed) are the source's; `gtids` is empty where the server does not say.
+    """
+
+    name: str
+    host: str
+    port: int
+    receiving: bool
+    applying: bool
+    coordinates: BinlogCoordinates | None
+    gtids: str = ""
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What the server said of itself.
+
+    `variables` are its global variables by lower-case name; `engines` those of user tables, with counts;
+    `prepared_xa` external transactions in prepared state (None: the account may not ask); `row_versions` tables changed
+    by INSTANT ADD or DROP COLUMN.
+    """
+
+    flavour: Flavour
+    version: str
+    server_uuid: str | None
+    server_id: int
+    variables: Mapping[str, str]
+    engines: Mapping[str, int]
+    tablespace_files: tuple[str, ...]
+    capabilities: frozenset[Capability] = frozenset()
+    dialect: Dialect = Dialect()
+    sees_all_tables: bool = True
+    redo_disabled: bool = False
+    channels: tuple[Channel, ...] = ()
+    prepared_xa: int | None = 0
+    row_versions: int = 0
+    gtid_purged: GtidSet = field(default_factory=GtidSet)
+
+    @property
+    def has_binlog(self) -> bool:
+        return self.variables.get("log_bin", "OFF") in ("ON", "1")
+
+    @property
+    def has_gtids(self) -> bool:
+        """Whether its transactions are numbered: always on MariaDB, by gtid_mode on MySQL."""
+        return self.flavour is Flavour.MARIADB or self.variables.get("gtid_mode", "OFF").startswith("ON")
+
+    @property
+    def is_percona(self) -> bool:
+        return "percona" in self.variables.get("version_comment", "").lower()
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        """The version as numbers, to be compared as a whole (8.0.30 -> (8, 0, 30))."""
+        numbers = self.version.split("-", 1)[0].split(".")
+        return tuple(int(number) for number in numbers if number.isdigit())
+
+    def describe(self) -> str:
+        """Return the server in a few words."""
+        return f"{self.flavour} {self.version}, server_id {self.server_id}" + (f", server_uuid {self.server_uuid}" if self.server_uuid else "")
