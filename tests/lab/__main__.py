@@ -17,7 +17,7 @@ if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     __package__ = "tests.lab"
 
-from tests.lab import build, shell, suite
+from tests.lab import build, campaign, shell, suite
 from tests.lab.cache import Cache
 from tests.lab.guest import FLAVOURS, Guest, Lab
 from tests.lab.host import LabError
@@ -63,6 +63,14 @@ def _test(cache: Cache, options: argparse.Namespace) -> int:
     return suite.run(Lab.ready(cache), options.arguments)
 
 
+def _campaign(cache: Cache, options: argparse.Namespace) -> int:
+    flavours = [options.flavour] if options.flavour else ["mysql", "mariadb"]
+    found = campaign.run(Lab.ready(cache), options.name, flavours, options.arguments, timeout=options.timeout, keep=options.out)
+    for outcome in found:
+        print(f"--- {options.name}, {outcome.flavour} ({outcome.seconds:.0f} s)\n{(outcome.output or b'').decode(errors='replace')}", flush=True)
+    return max(outcome.code for outcome in found)
+
+
 def _exec(cache: Cache, options: argparse.Namespace) -> int:
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
     if not command:
@@ -92,6 +100,13 @@ def _parser() -> argparse.ArgumentParser:
     test = commands.add_parser("test", help="lint, types, unit, system and fault tests; or only what the arguments name")
     test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST-ARGUMENTS")
     test.set_defaults(run=_test)
+    long = commands.add_parser("campaign", help="a long, seeded proof in guests: " + ", ".join(campaign.known()))
+    long.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both, side by side)")
+    long.add_argument("--out", type=Path, metavar="DIR", help="its JSON goes there")
+    long.add_argument("--timeout", type=float, default=7200.0, metavar="SECONDS")
+    long.add_argument("name", metavar="NAME")
+    long.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="the campaign's own, such as --rounds 100 --seed 1")
+    long.set_defaults(run=_campaign)
     run = commands.add_parser("exec", help="run a command as root in a fresh guest")
     run.add_argument("--flavour", choices=FLAVOURS, default="mysql")
     run.add_argument("--out", type=Path, metavar="DIR", help="what the command leaves in the guest's /out comes here")
