@@ -210,6 +210,10 @@ class Campaign:
             "CREATE TABLE scratch.batches (number INT PRIMARY KEY)",
         )
 
+    def durability(self) -> tuple[str, str]:
+        """Return sync_binlog and innodb_flush_log_at_trx_commit for the next snapshot."""
+        return self.random.choice("01"), self.random.choice("12")
+
     def batch(self, first: int, count: int) -> None:
         """Take `count` snapshots under load, then look at each with the load gone."""
         rotating, compressing = self.random.random() < 0.5, self.random.random() < 0.4
@@ -223,7 +227,7 @@ class Campaign:
             with self.instance.session() as session:
                 observed = observe(self.instance, session)
                 for number in range(first, first + count):
-                    sync, flush = self.random.choice("01"), self.random.choice("12")
+                    sync, flush = self.durability()
                     self.sql(f"SET GLOBAL sync_binlog = {sync}", f"SET GLOBAL innodb_flush_log_at_trx_commit = {flush}")
                     time.sleep(self.random.uniform(0.05, 1.5))
                     settings = {"sync_binlog": sync, "flush": flush, "rotating": str(rotating), "compressing": str(compressing)}
@@ -231,6 +235,7 @@ class Campaign:
         finally:
             disturbance.stop()
             load_running.stop()
+            self.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
         assert not load_running.failures + disturbance.failures, (load_running.failures, disturbance.failures)
         self.committed.update(load_running.committed)
         self.longest_wait = max(self.longest_wait, load_running.longest_wait)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
 
 import ledger
+import pymysql
 
 from zsnapdb.config import load
 from zsnapdb.jobs.common import Instance
@@ -150,3 +152,16 @@ def load_running(lab: Lab) -> Iterator[ledger.Load]:
     yield load
     load.stop()
     assert load.failures == []
+
+
+@contextlib.contextmanager
+def started(lab: Lab, restored: Mapping[str, Any]) -> Iterator[pymysql.Connection]:
+    """The server of a finished restore, started by its own option file as its owner would; ended afterwards."""
+    binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
+    server = subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
+    try:
+        with ledger.connect_when_up(str(Path(restored["option_file"]).parent / "server.sock"), server) as connection:
+            yield connection
+    finally:
+        server.terminate()
+        server.wait(60)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError
+from zsnapdb.gtid import GtidSet
 from zsnapdb.jobs.copies import lay_out
-from zsnapdb.model import backup_time, is_backup_id, new_backup_id
+from zsnapdb.model import BinlogCoordinates, Flavour, Position, backup_time, is_backup_id, new_backup_id
 from zsnapdb.planning.ports import choose_port
 from zsnapdb.report.units import size, table
+from zsnapdb.zfs import core, snapshots
 from zsnapdb.zfs.command import failure
 from zsnapdb.zfs.mounts import parse
 
@@ -83,3 +87,45 @@ def test_what_zfs_says_is_classified_and_kept(text: str, error: type) -> None:
     assert type(found) is error
     assert text in found.message
     assert found.hint
+
+
+def test_without_the_library_the_snapshot_command_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+    monkeypatch.setattr(core, "load", lambda: None)
+    monkeypatch.setattr(snapshots, "run", lambda argv, timeout: seen.append(argv))
+    snapshots.PendingSnapshots.start(["t/a@x", "t/b@x"], {"zsnapdb:lock": "none"}).finish()
+    assert seen == [["zfs", "snapshot", "-o", "zsnapdb:lock=none", "t/a@x", "t/b@x"]]
+
+
+def test_a_snapshot_that_takes_too_long_is_told_but_waited_for() -> None:
+    go = threading.Event()
+
+    def make() -> None:
+        go.wait(10)
+
+    pending = snapshots.PendingSnapshots(make)
+    assert not pending.done_within(0.01)
+    go.set()
+    pending.finish()
+    assert pending.done_within(0.0)
+
+
+def test_an_error_of_the_snapshot_is_raised_where_it_is_waited_for() -> None:
+    def fail() -> None:
+        raise ExistsError("there", hint="h")
+
+    with pytest.raises(ExistsError):
+        snapshots.PendingSnapshots(fail).finish()
+
+
+SOURCES = ",".join(f"{n:08x}-0000-0000-0000-000000000000:1-{n + 9}" for n in range(200))
+
+
+@pytest.mark.parametrize("limit", [200, 4096])
+def test_a_position_fits_a_property_and_says_when_it_is_only_a_digest(limit: int) -> None:
+    position = Position(Flavour.MYSQL, BinlogCoordinates("binlog.000007", 4711), GtidSet.parse(SOURCES), "x")
+    assert len(position.describe()) > 4096
+    short = position.short(limit)
+    assert len(short) <= limit
+    assert short.startswith("binlog.000007:4711 gtids-sha256:")
+    assert replace(position, gtids=GtidSet.parse(SOURCES.split(",")[0])).short(limit) == f"binlog.000007:4711 {SOURCES.split(',')[0]}"

@@ -1,0 +1,180 @@
+"""Whatever dies while the server is held still: no lock survives, nothing half-made is listed, the next run works."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.lab.guest import Guest, Lab
+
+from .test_interrupted_backup import PREPARE, PYTHON, WRITE, backups, check_clean_and_working, snapshots
+
+CONFIG = "/etc/zsnapdb/zsnapdb.toml"
+SQL = (
+    "import sys, json; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
+    "c = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', None).cursor(); "
+)
+
+
+@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
+    with Guest.boot(lab, request.param) as found:
+        found.run([PYTHON, "-c", PREPARE]).check()
+        found.run(["zsnapdb", "backup"]).check()
+        yield found
+
+
+@pytest.fixture
+def plain(guest: Guest) -> Iterator[None]:
+    """The configuration as it was, before and after the test."""
+    guest.run(["cp", CONFIG, "/tmp/plain.toml"]).check()
+    yield
+    guest.run(["cp", "/tmp/plain.toml", CONFIG]).check()
+
+
+def sql(guest: Guest, statement: str) -> list[list[object]]:
+    done = guest.run([PYTHON, "-c", SQL + f"c.execute({statement!r}); print(json.dumps(c.fetchall(), default=str))"]).check()
+    found: list[list[object]] = json.loads(done.stdout)
+    return found
+
+
+def hook(guest: Guest, when: str, script: str, timeout: str = "30s", lock: str = 'deadline = "5s"') -> None:
+    """Give the configuration one hook that runs the script."""
+    guest.run(["sh", "-c", f"cat > /tmp/hook <<'E'\n#!/bin/sh\n{script}\nE\nchmod +x /tmp/hook"]).check()
+    addition = f'\n[instance.main.lock]\n{lock}\n[[instance.main.hooks]]\nwhen = "{when}"\nrun = "/tmp/hook"\ntimeout = "{timeout}"\n'
+    guest.run(["sh", "-c", f"cat >> {CONFIG} <<'E'\n{addition}\nE\nrm -f /tmp/reached"]).check()
+
+
+def wait_for(guest: Guest, path: str) -> None:
+    guest.run(["sh", "-c", f"until [ -e {path} ]; do sleep 0.05; done"], timeout=60).check()
+
+
+def is_held(guest: Guest) -> bool:
+    """Whether DDL, which every strategy but `none` holds, has to wait now."""
+    code = SQL + "c.execute('SET lock_wait_timeout = 1'); c.execute('CREATE TABLE IF NOT EXISTS ledger.held_probe (id INT)')"
+    return guest.run([PYTHON, "-c", code]).code != 0
+
+
+def settle(guest: Guest, known: list[str]) -> None:
+    guest.run(["cp", "/tmp/plain.toml", CONFIG]).check()
+    assert not is_held(guest)
+    check_clean_and_working(guest, known)
+
+
+@pytest.mark.usefixtures("plain")
+def test_the_hook_really_runs_under_the_lock(guest: Guest) -> None:
+    hook(guest, "locked", "touch /tmp/reached; sleep 3", lock='deadline = "10s"')
+    command = guest.spawn(["zsnapdb", "backup"])
+    wait_for(guest, "/tmp/reached")
+    assert is_held(guest)
+    command.wait(120).check()
+    assert not is_held(guest)
+
+
+@pytest.mark.usefixtures("plain")
+def test_zsnapdb_killed_under_the_lock(guest: Guest) -> None:
+    known = backups(guest)
+    hook(guest, "locked", "touch /tmp/reached; kill -KILL $PPID; sleep 60")
+    command = guest.spawn(["zsnapdb", "backup"])
+    wait_for(guest, "/tmp/reached")
+    assert command.wait(30).code == 137
+    guest.run(["sh", "-c", "pgrep -f '^/bin/sh /tmp/hook' | xargs -r kill -KILL"]).check()
+    guest.run([PYTHON, "-c", WRITE], timeout=20).check()
+    settle(guest, known)
+
+
+@pytest.mark.usefixtures("plain")
+def test_zsnapdb_frozen_under_the_lock_loses_it_by_the_servers_own_clock(guest: Guest) -> None:
+    known = backups(guest)
+    hook(guest, "locked", "touch /tmp/reached; kill -STOP $PPID; exit 0", lock='deadline = "2s"')
+    command = guest.spawn(["zsnapdb", "backup"])
+    wait_for(guest, "/tmp/reached")
+    began = time.monotonic()
+    while is_held(guest):
+        assert time.monotonic() - began < 15
+    # zsnapdb goes on and finds that its lock was lost.
+    guest.run(["sh", "-c", "pkill -CONT -f 'zsnapdb backup'"]).check()
+    done = command.wait(60)
+    assert done.code in (5, 10), done.stderr
+    assert backups(guest) == known
+    settle(guest, known)
+
+
+@pytest.mark.usefixtures("plain")
+def test_the_connection_that_holds_the_lock_is_killed(guest: Guest) -> None:
+    known, before = backups(guest), snapshots(guest)
+    query = "SELECT id FROM information_schema.processlist WHERE user = 'zsnapdb' AND id <> CONNECTION_ID()"
+    kill = SQL + f'c.execute("{query}"); ids = [r[0] for r in c.fetchall()]; [c.execute(f"KILL {{i}}") for i in ids]'
+    guest.run(["sh", "-c", f"cat > /tmp/kill.py <<'E'\n{kill}\nE"]).check()
+    hook(guest, "locked", f"{PYTHON} /tmp/kill.py && touch /tmp/reached")
+    done = guest.run(["zsnapdb", "backup"], timeout=120)
+    assert done.code == 10, done.stderr
+    assert "the lock was lost before the snapshot was proved" in done.stderr
+    wait_for(guest, "/tmp/reached")
+    assert (backups(guest), snapshots(guest)) == (known, before)
+    settle(guest, known)
+
+
+@pytest.mark.usefixtures("plain")
+def test_the_server_is_killed_under_the_lock(guest: Guest) -> None:
+    known, before = backups(guest), snapshots(guest)
+    hook(guest, "locked", "/checkout/tests/lab/inside/server kill; touch /tmp/reached")
+    done = guest.run(["zsnapdb", "backup"], timeout=120)
+    assert done.code in (5, 10), done.stderr
+    assert "Traceback" not in done.stderr
+    wait_for(guest, "/tmp/reached")
+    assert snapshots(guest) == before
+    guest.run(["/checkout/tests/lab/inside/server", "start"], timeout=120).check()
+    settle(guest, known)
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_hook_that_hangs_is_ended_at_the_locks_deadline(guest: Guest) -> None:
+    known, before = backups(guest), snapshots(guest)
+    hook(guest, "locked", "touch /tmp/reached; trap '' TERM; sleep 600", lock='deadline = "2s"')
+    command = guest.spawn(["zsnapdb", "backup"])
+    wait_for(guest, "/tmp/reached")
+    began = time.monotonic()
+    while is_held(guest):
+        assert time.monotonic() - began < 10
+    done = command.wait(60)
+    assert done.code == 12, done.stderr
+    assert "hook /tmp/hook (locked) did not end within" in done.stderr
+    assert (backups(guest), snapshots(guest)) == (known, before)
+    assert guest.run(["pgrep", "-f", "^/bin/sh /tmp/hook"]).stdout == ""
+    settle(guest, known)
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_hook_before_the_lock_that_fails_leaves_everything_as_it_was(guest: Guest) -> None:
+    known, before = backups(guest), snapshots(guest)
+    hook(guest, "before", "echo the application said no; exit 1")
+    done = guest.run(["zsnapdb", "backup"], timeout=120)
+    assert done.code == 12
+    assert "the application said no" in done.stderr
+    assert (backups(guest), snapshots(guest)) == (known, before)
+    settle(guest, known)
+
+
+@pytest.mark.usefixtures("plain")
+def test_a_pool_too_slow_for_the_deadline_costs_the_snapshot_and_not_the_lock(guest: Guest) -> None:
+    """Data that takes long to compress keeps the transaction group, and the snapshot with it, for longer than the deadline."""
+    known, before = backups(guest), snapshots(guest)
+    guest.run(["sh", "-c", f"printf '\\n[instance.main.lock]\\ndeadline = \"400ms\"\\n' >> {CONFIG}"]).check()
+    guest.run(["zfs", "create", "-o", "compression=gzip-9", "-o", "mountpoint=/slow", "tank/slow"]).check()
+    fill = guest.spawn(["sh", "-c", "while :; do dd if=/dev/urandom of=/slow/file bs=1M count=300 conv=notrunc; done"])
+    try:
+        guest.run(["sh", "-c", "until [ $(stat -c %s /slow/file || echo 0) -gt 100000000 ]; do sleep 0.05; done"], timeout=60).check()
+        done = guest.run(["zsnapdb", "backup"], timeout=120)
+        assert done.code == 10, done.stderr
+        assert "was not made within lock.deadline = 0.4 s; the lock was let go" in done.stderr
+        assert (backups(guest), snapshots(guest)) == (known, before)
+    finally:
+        fill.signal(signal.SIGKILL)
+        fill.done.wait(30)
+        guest.run(["zfs", "destroy", "tank/slow"]).check()
+    settle(guest, known)

@@ -1,0 +1,308 @@
+"""The least lock, chosen with its reason, never longer than its deadline, released on every way out, and no more than configured."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ledger
+import pymysql
+import pytest
+
+from zsnapdb.errors import ExistsError, NotThere, ZsnapdbError
+from zsnapdb.zfs import core, snapshots
+
+from .conftest import SOCKET, Done, Lab, everything, holds, started, zfs
+
+pytestmark = pytest.mark.usefixtures("first")
+
+
+def with_lock(lab: Lab, settings: str) -> Path:
+    return lab.changed(('repository = "s3"', f'repository = "s3"\nlock = {{ {settings} }}'))
+
+
+@contextlib.contextmanager
+def long_select(lab: Lab, seconds: int) -> Iterator[int]:
+    """A SELECT that keeps a ledger table open for so long, unless it is killed; yields its connection."""
+    connection = ledger.connect(SOCKET)
+
+    def read() -> None:
+        with contextlib.suppress(pymysql.MySQLError), connection.cursor() as cursor:
+            cursor.execute(f"SELECT SLEEP({seconds}) FROM accounts LIMIT 1")
+
+    thread = threading.Thread(target=read, daemon=True)
+    thread.start()
+    try:
+        until = time.monotonic() + 10
+        while not lab.sql(f"SELECT 1 FROM information_schema.processlist WHERE id = {connection.thread_id()} AND time >= 1 AND info LIKE 'SELECT SLEEP%'"):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        yield connection.thread_id()
+    finally:
+        with contextlib.suppress(pymysql.MySQLError):
+            lab.sql(f"KILL {connection.thread_id()}")
+        thread.join()
+        connection.close()
+
+
+def lock_of(done: Done) -> dict[str, Any]:
+    found: dict[str, Any] = done.json["backup"]["lock"]
+    return found
+
+
+def test_lock_free_is_taken_where_it_is_forced_and_the_restored_server_is_exact(lab: Lab, load_running: ledger.Load) -> None:
+    done = lab.zsnapdb("backup", "--json", config=with_lock(lab, 'strategy = "none"'))
+    assert lock_of(done)["strategy"] == "none"
+    restored = lab.zsnapdb("restore", "main", "--target", "tank/lockfree", "--json").json
+    assert restored["gtids"] == done.json["backup"]["position"]["gtids"]
+
+
+def test_ddl_in_the_way_of_the_instance_lock_is_not_waited_for(lab: Lab) -> None:
+    if lab.flavour != "mysql":
+        pytest.skip("MariaDB has no LOCK INSTANCE FOR BACKUP")
+    lab.sql("CREATE TABLE ledger.altered (id INT)")
+    with ledger.connect(SOCKET) as reader, reader.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT COUNT(*) FROM altered")
+        alter = threading.Thread(target=lab.sql, args=("ALTER TABLE ledger.altered ADD COLUMN more INT, ALGORITHM=COPY",))
+        alter.start()
+        until = time.monotonic() + 10
+        while not lab.sql("SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'"):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        done = lab.zsnapdb("backup", "--json")
+        cursor.execute("ROLLBACK")
+        alter.join()
+    assert lock_of(done)["strategy"] == "none"
+    assert "instance was not granted at once" in lock_of(done)["reason"]
+    lab.sql("DROP TABLE ledger.altered")
+
+
+def test_a_long_select_delays_neither_the_default_lock_nor_any_writer(lab: Lab, load_running: ledger.Load) -> None:
+    with long_select(lab, 60):
+        load_running.longest_wait = 0.0
+        done = lab.zsnapdb("backup", "--json")
+        assert lock_of(done)["strategy"] == ("instance" if lab.flavour == "mysql" else "stage")
+        assert load_running.longest_wait < 5.0
+
+
+def test_the_global_read_lock_is_not_even_tried_behind_a_long_select(lab: Lab, load_running: ledger.Load) -> None:
+    before = everything(), holds()
+    with long_select(lab, 60) as number:
+        load_running.longest_wait = 0.0
+        done = lab.zsnapdb("backup", config=with_lock(lab, 'strategy = "ftwrl", budget = "2s"'))
+        assert done.code == 10, done.stderr
+        assert f"connection {number} (app)" in done.stderr
+        assert "trying again in 0.5 s" in done.stderr
+        assert "hint:" in done.stderr
+        assert load_running.longest_wait < 2.0
+    assert (everything(), holds()) == before
+
+
+def test_the_global_read_lock_is_tried_again_within_its_budget(lab: Lab) -> None:
+    with long_select(lab, 6):
+        done = lab.zsnapdb("backup", "--json", config=with_lock(lab, 'strategy = "ftwrl", budget = "60s"'))
+    assert lock_of(done)["strategy"] == "ftwrl"
+    assert "trying again" in done.stderr
+
+
+def test_other_peoples_queries_are_ended_only_if_the_configuration_says_so(lab: Lab) -> None:
+    lab.sql(f"GRANT {'CONNECTION_ADMIN' if lab.flavour == 'mysql' else 'CONNECTION ADMIN'} ON *.* TO zsnapdb@localhost")
+    with long_select(lab, 60):
+        done = lab.zsnapdb("backup", "--json", config=with_lock(lab, 'strategy = "ftwrl", budget = "0s", kill = "select"'))
+        assert lock_of(done)["strategy"] == "ftwrl"
+        assert lab.sql("SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'") == []
+
+
+def test_a_lock_that_is_stuck_is_ended_at_its_deadline_and_writers_go_on(lab: Lab) -> None:
+    """A transaction of another table keeps FLUSH TABLES waiting, but is no running statement that could be seen before."""
+    with ledger.connect(SOCKET) as holder, holder.cursor() as cursor:
+        cursor.execute("LOCK TABLES ballast WRITE")
+        began = time.monotonic()
+        done = lab.zsnapdb("backup", config=with_lock(lab, 'strategy = "ftwrl", deadline = "1500ms", budget = "0s"'))
+        assert done.code == 10, done.stderr
+        assert time.monotonic() - began < 20
+        began = time.monotonic()
+        lab.sql("UPDATE ledger.accounts SET balance = balance WHERE id = 1")
+        assert time.monotonic() - began < 1.0
+        cursor.execute("UNLOCK TABLES")
+    assert lab.sql("SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'zsnapdb'") == [(0,)]
+
+
+def test_a_strategy_the_server_does_not_have_is_refused_before_anything(lab: Lab, unchanged: None) -> None:
+    other = "stage" if lab.flavour == "mysql" else "instance"
+    done = lab.zsnapdb("backup", config=with_lock(lab, f'strategy = "{other}"'))
+    assert done.code == 4
+    assert "does not have it" in done.stderr
+    done = lab.zsnapdb("backup", config=with_lock(lab, 'strategy = "percona"'))
+    assert done.code == 4
+
+
+def test_tables_that_a_crash_may_tear_are_not_snapshotted_without_a_lock(lab: Lab) -> None:
+    lab.sql("CREATE TABLE ledger.torn (id INT) ENGINE=MyISAM")
+    try:
+        done = lab.zsnapdb("backup", config=with_lock(lab, 'strategy = "none"'))
+        assert done.code == 4
+        assert "1 MyISAM" in done.stderr
+        plan = lab.zsnapdb("backup", "--plan", "--json").json
+        assert plan["lock"]["strategy"] == ("ftwrl" if lab.flavour == "mysql" else "stage")
+    finally:
+        lab.sql("DROP TABLE ledger.torn")
+
+
+@pytest.fixture
+def crash_unsafe_tables(lab: Lab) -> Iterator[list[str]]:
+    """MyISAM (and, on MariaDB, Aria) tables under writes from two connections."""
+    engines = {"m": "MyISAM"} if lab.flavour == "mysql" else {"m": "MyISAM", "a": "Aria TRANSACTIONAL=0", "t": "Aria TRANSACTIONAL=1"}
+    for name, engine in engines.items():
+        lab.sql(f"CREATE TABLE ledger.unsafe_{name} (id INT AUTO_INCREMENT PRIMARY KEY, body VARCHAR(2000), KEY (body(50))) ENGINE={engine}")
+    stop = threading.Event()
+
+    def write(seed: int) -> None:
+        with ledger.connect(SOCKET) as connection, connection.cursor() as cursor:
+            number = seed
+            while not stop.wait(0.002):
+                number += 2
+                for name in engines:
+                    cursor.execute(f"INSERT INTO unsafe_{name} (body) VALUES (REPEAT('{number}', {number % 300 + 1}))")
+                    cursor.execute(f"UPDATE unsafe_{name} SET body = CONCAT('u', body) WHERE id = {max(1, number // 3)}")
+
+    threads = [threading.Thread(target=write, args=(seed,)) for seed in (0, 1)]
+    for thread in threads:
+        thread.start()
+    time.sleep(2)
+    yield [f"unsafe_{name}" for name in engines]
+    stop.set()
+    for thread in threads:
+        thread.join()
+    for name in engines:
+        lab.sql(f"DROP TABLE ledger.unsafe_{name}")
+
+
+def test_tables_of_other_engines_are_whole_after_a_restore(lab: Lab, crash_unsafe_tables: list[str]) -> None:
+    done = lab.zsnapdb("backup", "--json")
+    assert lock_of(done)["strategy"] == ("ftwrl" if lab.flavour == "mysql" else "stage")
+    restored = lab.zsnapdb("restore", "main", "--target", "tank/engines", "--json").json
+    with started(lab, restored) as connection, connection.cursor() as cursor:
+        for table in crash_unsafe_tables:
+            cursor.execute(f"CHECK TABLE ledger.{table} EXTENDED")
+            assert [row[2:] for row in cursor.fetchall()] == [("status", "OK")], table
+            cursor.execute(f"SELECT COUNT(*) FROM {table}")
+            assert cursor.fetchone()[0] > 0
+
+
+def test_a_plan_tells_everything_and_touches_nothing(lab: Lab, unchanged: None) -> None:
+    plan = lab.zsnapdb("backup", "--plan", "--json").json
+    assert plan["volumes"] == {"data": "tank/mysql/data", "parent": "tank/mysql"}
+    assert {(p["setting"], p["volume"]) for p in plan["paths"]} >= {
+        ("datadir", "data"),
+        ("innodb_log_group_home_dir", "parent"),
+        ("log_bin_basename", "parent"),
+    }
+    assert sum(plan["block_sizes"].values()) > 3
+    assert plan["page_size"] == 16384
+    assert {f["what"] for f in plan["findings"]} >= {"server", "tables", "redo log", "binlog", "lock", "paths", "blocks", "datasets"}
+    text = lab.zsnapdb("backup", "--plan").stdout
+    assert "snapshot tank/mysql/data, tank/mysql in one request, then unlock" in text
+    assert plan["lock"]["reason"] in text
+
+
+def test_the_doctor_ends_with_0_1_or_2(lab: Lab, unchanged: None) -> None:
+    assert lab.zsnapdb("doctor", "--instance", "main").code == 0
+    lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
+    try:
+        done = lab.zsnapdb("doctor", "--instance", "main")
+        assert done.code == 2
+        assert "unfit" in done.stdout
+        assert "set it to 2" in done.stdout
+    finally:
+        lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+    with ledger.connect(SOCKET, "root", "", "ledger") as connection, connection.cursor() as cursor:
+        cursor.execute("XA START 'left'")
+        cursor.execute("UPDATE accounts SET balance = balance WHERE id = 1")
+        cursor.execute("XA END 'left'")
+        cursor.execute("XA PREPARE 'left'")
+        try:
+            done = lab.zsnapdb("doctor", "--instance", "main", "--json")
+            assert done.code == 1
+            warned = [f for f in json.loads(done.stdout)["instances"][0]["findings"] if f["severity"] == "warning"]
+            assert [f["what"] for f in warned] == ["xa"]
+        finally:
+            cursor.execute("XA ROLLBACK 'left'")
+
+
+def test_the_doctor_says_that_a_server_is_down(lab: Lab) -> None:
+    done = lab.zsnapdb("doctor", "--instance", "main", config=lab.changed(("/run/mysqld/mysqld.sock", "/run/mysqld/none.sock")))
+    assert done.code == 2
+    assert "/run/mysqld/none.sock" in done.stdout
+
+
+def test_volumes_that_are_not_configured_are_found_and_the_chain_goes_on(lab: Lab) -> None:
+    config = lab.changed(('volumes = { parent = "tank/mysql", data = "tank/mysql/data" }\n', ""))
+    done = lab.zsnapdb("backup", "--json", config=config)
+    assert not done.json["backup"]["full"]
+    assert {v["role"]: v["dataset"] for v in done.json["backup"]["volumes"]} == {"data": "tank/mysql/data", "parent": "tank/mysql"}
+    listed = lab.zsnapdb("list", "main", "--json", config=config).json["backups"]
+    assert listed[-1]["local"]
+    assert lab.zsnapdb("clone", "create", "main", "--plan", config=config).code == 0
+
+
+def test_a_snapshot_says_whose_it_is_and_where_it_stands(lab: Lab) -> None:
+    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    for dataset in ("tank/mysql", "tank/mysql/data"):
+        name = f"{dataset}@zsnapdb-{backup['backup_id']}"
+        rows = [line.split("\t") for line in zfs("get", "-H", "-s", "local", "-o", "property,value", "all", name)]
+        found = dict(rows)
+        position = backup["position"]
+        assert found["zsnapdb:backup"] == backup["backup_id"]
+        assert found["zsnapdb:instance"] == "main"
+        assert found["zsnapdb:lock"] == backup["lock"]["strategy"]
+        assert found["zsnapdb:version"]
+        assert found["zsnapdb:position"] == f"{position['binlog_file']}:{position['binlog_offset']} {position['gtids']}"
+
+
+@pytest.fixture(params=["library", "command"])
+def make(request: pytest.FixtureRequest) -> Any:
+    if request.param == "command":
+        return snapshots.by_command
+    library = core.load()
+    assert library is not None
+    return library.snapshot
+
+
+@pytest.fixture
+def scratch() -> Iterator[list[str]]:
+    zfs("create", "-o", "mountpoint=none", "tank/scratch")
+    zfs("create", "tank/scratch/below")
+    yield ["tank/scratch", "tank/scratch/below"]
+    zfs("destroy", "-r", "tank/scratch")
+
+
+def test_snapshots_are_of_one_transaction_group_and_carry_their_properties(make: Any, scratch: list[str]) -> None:
+    value = "x" * 8191
+    make([f"{dataset}@s" for dataset in scratch], {"zsnapdb:backup": "one two", "zsnapdb:position": value})
+    made = snapshots.describe([f"{dataset}@s" for dataset in scratch])
+    snapshots.check_one_group(made)
+    for dataset in scratch:
+        assert zfs("get", "-H", "-o", "value,source", "zsnapdb:backup,zsnapdb:position", f"{dataset}@s") == ["one two\tlocal", f"{value}\tlocal"]
+
+
+@pytest.mark.parametrize(("names", "error"), [(("tank/scratch@s", "tank/scratch/below@old"), ExistsError), (("tank/scratch@s", "tank/nowhere@s"), NotThere)])
+def test_either_all_snapshots_are_made_or_none_and_the_reason_is_told(make: Any, scratch: list[str], names: tuple[str, ...], error: type) -> None:
+    zfs("snapshot", "tank/scratch/below@old")
+    with pytest.raises(error) as caught:
+        make(list(names), {"zsnapdb:backup": "x"})
+    assert isinstance(caught.value, ZsnapdbError)
+    assert names[1] in caught.value.message
+    assert zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/scratch") == ["tank/scratch/below@old"]
+
+
+def test_a_property_that_is_too_long_makes_no_snapshot(make: Any, scratch: list[str]) -> None:
+    with pytest.raises(ZsnapdbError):
+        make(["tank/scratch@s"], {"zsnapdb:position": "x" * 8193})
+    assert zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/scratch") == []
