@@ -10,7 +10,8 @@ from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.capability import capabilities, dialect
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.facts import Channel, Dialect, ServerFacts
+from zsnapdb.planning.facts import Channel, Dialect, ServerFacts, release_of
+from zsnapdb.planning.strategy import row_versions_are_flawed
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
@@ -40,7 +41,7 @@ def probe(session: Session) -> ServerFacts:
         redo_disabled=any(str(row[1]) == "OFF" for row in session.query("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'")),
         channels=channels(session, forms),
         prepared_xa=_prepared_xa(session),
-        row_versions=_row_versions(session),
+        row_versions=_row_versions(session, flavour, variables["version"]),
         gtid_purged=GtidSet.parse(variables.get("gtid_purged", "")) if flavour is Flavour.MYSQL else GtidSet(),
     )
 
@@ -82,9 +83,12 @@ def _prepared_xa(session: Session) -> int | None:
         return None
 
 
-def _row_versions(session: Session) -> int:
-    """Return how many tables INSTANT ADD or DROP COLUMN has left with row versions (MySQL 8.0.29+, INNODB_TABLES.TOTAL_ROW_VERSIONS)."""
-    if not _has_column(session, "INNODB_TABLES", "TOTAL_ROW_VERSIONS"):
+def _row_versions(session: Session, flavour: Flavour, version: str) -> int:
+    """Return how many tables INSTANT ADD or DROP COLUMN has left with row versions, for releases that recover them badly.
+
+    Others are not asked: INNODB_TABLES opens every table, and so waits for any DDL under way.
+    """
+    if not row_versions_are_flawed(flavour, release_of(version)):
         return 0
     return int(session.value("SELECT COUNT(*) FROM information_schema.innodb_tables WHERE total_row_versions > 0"))
 

@@ -18,6 +18,11 @@ class Capability(StrEnum):
     LOCK_TABLES_FOR_BACKUP = "LOCK TABLES FOR BACKUP"
 
 
+def release_of(version: str) -> tuple[int, ...]:
+    """Return a version as numbers, to be compared as a whole (8.0.30-log -> (8, 0, 30))."""
+    return tuple(int(number) for number in version.split("-", 1)[0].split(".") if number.isdigit())
+
+
 @dataclass(frozen=True)
 class Dialect:
     """How this server wants to be asked: the first form of each statement that its parser understands."""
@@ -84,9 +89,8 @@ class ServerFacts:
 
     @property
     def release(self) -> tuple[int, ...]:
-        """The version as numbers, to be compared as a whole (8.0.30 -> (8, 0, 30))."""
-        numbers = self.version.split("-", 1)[0].split(".")
-        return tuple(int(number) for number in numbers if number.isdigit())
+        """The version as numbers."""
+        return release_of(self.version)
 
     def describe(self) -> str:
         """Return the server in a few words."""

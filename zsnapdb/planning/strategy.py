@@ -38,10 +38,15 @@ def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
     return {name: count for name, count in facts.engines.items() if name not in _TRANSACTIONAL | _STATELESS}
 
 
+def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
+    """Whether this release has the flaw, so that it is worth asking for tables with row versions."""
+    first, sound = _ROW_VERSION_FLAW
+    return flavour is Flavour.MYSQL and first <= release < sound
+
+
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
     """Whether crash recovery of some tables cannot be trusted: row versions under a release with the flaw."""
-    first, sound = _ROW_VERSION_FLAW
-    return facts.row_versions > 0 and first <= facts.release < sound
+    return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release)
 
 
 def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
