@@ -55,7 +55,7 @@ def wait_for(guest: Guest, path: str) -> None:
 
 def is_held(guest: Guest) -> bool:
     """Whether DDL, which every strategy but `none` holds, has to wait now."""
-    code = SQL + "c.execute('SET lock_wait_timeout = 1'); c.execute('CREATE TABLE IF NOT EXISTS ledger.held_probe (id INT)')"
+    code = SQL + "c.execute('SET lock_wait_timeout = 1'); c.execute('CREATE TABLE ledger.held_probe (id INT)'); c.execute('DROP TABLE ledger.held_probe')"
     return guest.run([PYTHON, "-c", code]).code != 0
 
 

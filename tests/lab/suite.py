@@ -1,4 +1,4 @@
-"""Runs everything that is checked: lint, types, unit tests, system tests in guests of both flavours, fault tests."""
+"""Runs everything that is checked: lint, types, unit tests, system tests in guests of both flavours, samples of campaigns, fault tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from . import campaign
 from .guest import CHECKOUT, Guest, Lab
 from .host import Bind, in_root
 
@@ -19,7 +20,9 @@ LINT = (
     ("ruff", "format", "--no-cache", "--check", "."),
     ("mypy", "--cache-dir=/tmp/mypy", "zsnapdb"),
 )
-KINDS = ("unit", "system", "faults")
+KINDS = ("unit", "system", "campaigns", "faults")
+SAMPLES = {"lockfree": ("--rounds", "5", "--seed", "7"), "flush0": ("--rounds", "3", "--seed", "7")}
+"""The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`."""
 _SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
 
 
@@ -83,6 +86,18 @@ def _in_guest(lab: Lab, stage: Stage, flavour: str, arguments: Sequence[str]) ->
     print(f"--- system, {flavour} ({stage.seconds:.0f} s)\n{text}", flush=True)
 
 
+def _campaigns(lab: Lab, arguments: Sequence[str]) -> list[Stage]:
+    """Run a sample of each campaign (or of those the arguments name), in guests of both flavours side by side."""
+    named = [name for name in campaign.known() if any(f"tests/campaigns/{name}" in word for word in arguments)]
+    stages = []
+    for name in named or campaign.known():
+        for found in campaign.run(lab, name, ("mysql", "mariadb"), SAMPLES[name], timeout=1200):
+            print(f"--- campaign {name}, {found.flavour}\n{(found.output or b'').decode(errors='replace')}", flush=True)
+            word = "passed" if found.code == 0 else "failed"
+            stages.append(Stage(f"{name}, {found.flavour}", found.seconds, found.code, {word: 1}))
+    return stages
+
+
 def _timed(stage: Stage, began: float) -> Stage:
     stage.seconds = time.monotonic() - began
     return stage
@@ -127,6 +142,8 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
         for thread in threads:
             thread.join()
         stages += pair
+    if "campaigns" in kinds:
+        stages += _campaigns(lab, arguments)
     if "faults" in kinds:
         began = time.monotonic()
         stage = Stage("faults")
@@ -137,10 +154,10 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
 
 
 def _conclude(stages: list[Stage]) -> int:
-    print(f"\n{'stage':<18} {'seconds':>8}  result")
+    print(f"\n{'stage':<20} {'seconds':>8}  result")
     for stage in stages:
         words = ", ".join(f"{number} {word}" for word, number in stage.counts.items())
-        print(f"{stage.name:<18} {stage.seconds:8.0f}  {'ok' if stage.code == 0 else 'FAILED'} {words}")
+        print(f"{stage.name:<20} {stage.seconds:8.0f}  {'ok' if stage.code == 0 else 'FAILED'} {words}")
     passed = sum(s.counts.get("passed", 0) for s in stages)
     failed = sum(s.counts.get("failed", 0) + s.counts.get("error", 0) for s in stages)
     silent = sum(1 for s in stages if s.code != 0 and not (s.counts.get("failed") or s.counts.get("error")))

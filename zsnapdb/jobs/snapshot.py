@@ -25,9 +25,10 @@ from zsnapdb.jobs.common import (
 )
 from zsnapdb.jobs.hooked import Hooked
 from zsnapdb.jobs.observe import Observed, role_of
-from zsnapdb.model import Position, Snapshot, SnapshotSet
+from zsnapdb.model import Flavour, Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog import position_in
+from zsnapdb.mysql.ddl_log import statements_half_done
 from zsnapdb.mysql.probe import published_position
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import Channel
@@ -145,7 +146,21 @@ def _attempt(instance: Instance, observed: Observed, session: Session, hooked: H
             f"the snapshot of {len(hooked.snapshots)} volumes was not made within lock.deadline = {deadline:g} s; the lock was let go",
             hint="the pool is slow to sync, see `zpool iostat -l`; or raise lock.deadline",
         )
+    _refuse_half_done_ddl(instance, observed, choice, hooked.snapshots, backup_id)
     return _Made(choice, hold.held_ms, before, channels)
+
+
+def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: Choice, names: tuple[str, ...], backup_id: str) -> None:
+    """Raise LockNotGranted, with the snapshots gone, if MariaDB's recovery would finish a DDL statement and write it to its binlog.
+
+    The recovered server would then be one transaction past the recorded position. Every lock keeps DDL out; without one it is a matter of chance.
+    """
+    if choice.name != "none" or observed.facts.flavour is not Flavour.MARIADB:
+        return
+    half_done = statements_half_done(_in_snapshot(observed.facts.variables["datadir"], observed, instance, snapshot_name(backup_id)))
+    if half_done:
+        snapshots.destroy_made(names, backup_id)
+        raise LockNotGranted(f"{half_done} DDL statement(s) were half done in the snapshot", hint="use lock.strategy = 'stage', which waits for them")
 
 
 def _prove_position(instance: Instance, observed: Observed, session: Session, made: dict[str, Snapshot], before: Position) -> Position:
@@ -155,9 +170,10 @@ def _prove_position(instance: Instance, observed: Observed, session: Session, ma
     if not facts.has_binlog or paths is None:
         return before
     base, index = paths
+    short = next(iter(made.values())).name
     position = position_in(
-        _in_snapshot(index, observed, instance, made),
-        _in_snapshot(os.path.dirname(base), observed, instance, made),
+        _in_snapshot(index, observed, instance, short),
+        _in_snapshot(os.path.dirname(base), observed, instance, short),
         facts.flavour,
         has_gtids=before.gtids is not None,
     )
@@ -195,9 +211,8 @@ def _number(file: str) -> int:
     return int(file.rpartition(".")[2])
 
 
-def _in_snapshot(path: str, observed: Observed, instance: Instance, made: dict[str, Snapshot]) -> Path:
-    """Return where the snapshot shows a path of the server (zfsconcepts(7): .zfs/snapshot)."""
+def _in_snapshot(path: str, observed: Observed, instance: Instance, short: str) -> Path:
+    """Return where the snapshot of that short name shows a path of the server (zfsconcepts(7): .zfs/snapshot)."""
     real = os.path.realpath(path)
-    role = role_of(real, observed, instance)
-    root = observed.mountpoints[role]
-    return Path(root) / ".zfs" / "snapshot" / made[role].name / os.path.relpath(real, root)
+    root = observed.mountpoints[role_of(real, observed, instance)]
+    return Path(root) / ".zfs" / "snapshot" / short / os.path.relpath(real, root)

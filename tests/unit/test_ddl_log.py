@@ -1,0 +1,34 @@
+"""A DDL statement that crash recovery would finish is seen in MariaDB's DDL log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.mysql.ddl_log import FILE, statements_half_done
+
+HEADER = bytes((254, 254, 11, 2)) + (4096).to_bytes(2, "little") + (56).to_bytes(2, "little") + b"\0"
+
+
+def log(folder: Path, *kinds: int, header: bytes = HEADER) -> Path:
+    blocks = b"".join(bytes([kind]).ljust(4096, b"\0") for kind in kinds)
+    (folder / FILE).write_bytes(header.ljust(4096, b"\0") + blocks if kinds else header)
+    return folder
+
+
+@pytest.mark.parametrize(("kinds", "count"), [((), 0), ((3, 3, 2), 0), ((2, 2, 1), 1), ((1, 3, 1), 2), ((0,), 0)])
+def test_entries_to_be_executed_are_counted(tmp_path: Path, kinds: tuple[int, ...], count: int) -> None:
+    assert statements_half_done(log(tmp_path, *kinds)) == count
+
+
+def test_no_log_and_an_empty_one_mean_none(tmp_path: Path) -> None:
+    assert statements_half_done(tmp_path) == 0
+    (tmp_path / FILE).touch()
+    assert statements_half_done(tmp_path) == 0
+
+
+def test_a_log_of_another_form_is_not_guessed_at(tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match="not the DDL log"):
+        statements_half_done(log(tmp_path, 1, header=b"other" + HEADER[5:]))

@@ -1,0 +1,39 @@
+"""Whether MariaDB's DDL log shows a statement half done, so that crash recovery would finish it, and write it to the binlog.
+
+MariaDB 10.6+ keeps `ddl_recovery.log` in the data directory (sql/ddl_log.cc: four bytes of magic, block size as u16, then blocks of that size
+whose first byte is their kind; 1 is an entry to be executed by recovery, any other kind is part of one or done with).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zsnapdb.errors import DamagedError
+
+FILE = "ddl_recovery.log"
+
+_MAGIC = bytes((254, 254, 11, 2))
+_EXECUTE = 1
+
+
+def statements_half_done(datadir: Path) -> int:
+    """Return how many DDL statements were under way when the files in `datadir` were as they are. No log means none."""
+    try:
+        with (datadir / FILE).open("rb") as file:
+            header = file.read(9)
+            if len(header) < 9:
+                # Just made, nothing in it yet.
+                return 0
+            size = int.from_bytes(header[4:6], "little")
+            if header[:4] != _MAGIC or size < 64:
+                raise DamagedError(f"{datadir / FILE} is not the DDL log of a known MariaDB", hint="use lock.strategy = 'stage', which needs no look at it")
+            found, at = 0, size
+            while True:
+                file.seek(at)
+                kind = file.read(1)
+                if not kind:
+                    return found
+                found += kind[0] == _EXECUTE
+                at += size
+    except FileNotFoundError:
+        return 0
