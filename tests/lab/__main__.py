@@ -67,7 +67,7 @@ def _campaign(cache: Cache, options: argparse.Namespace) -> int:
     flavours = [options.flavour] if options.flavour else ["mysql", "mariadb"]
     found = campaign.run(Lab.ready(cache), options.name, flavours, options.arguments, timeout=options.timeout, keep=options.out)
     for outcome in found:
-        print(f"--- {options.name}, {outcome.flavour} ({outcome.seconds:.0f} s)\n{(outcome.output or b'').decode(errors='replace')}", flush=True)
+        print(f"{options.name}, {outcome.flavour}: {'ok' if outcome.code == 0 else 'FAILED'}, {outcome.seconds:.0f} s", flush=True)
     return max(outcome.code for outcome in found)
 
 

@@ -17,11 +17,10 @@ PYTHON = "/opt/venv/bin/python"
 
 @dataclass
 class Outcome:
-    """What came of a campaign on one flavour: its exit status, its output, how long it took in seconds."""
+    """What came of a campaign on one flavour: its exit status, how long it took in seconds."""
 
     flavour: str
     code: int = 1
-    output: bytearray | None = None
     seconds: float = 0.0
 
 
@@ -46,19 +45,31 @@ def run(lab: Lab, name: str, flavours: Sequence[str], arguments: Sequence[str], 
     return outcomes
 
 
+class _Lines:
+    """Shows each line a campaign prints as it comes, with its flavour before it."""
+
+    def __init__(self, flavour: str) -> None:
+        self._flavour = flavour
+        self._begun = b""
+
+    def __call__(self, _descriptor: int, data: bytes) -> None:
+        *lines, self._begun = (self._begun + data).split(b"\n")
+        for line in lines:
+            print(f"[{self._flavour}] {line.decode(errors='replace')}", flush=True)
+
+
 def _run_one(lab: Lab, name: str, found: Outcome, arguments: Sequence[str], timeout: float, keep: Path | None) -> None:
     began = time.monotonic()
-    found.output = output = bytearray()
     try:
         with Guest.boot(lab, found.flavour) as guest:
             argv = [PYTHON, f"/checkout/tests/campaigns/{name}.py", *arguments]
             env = {"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}
-            found.code = guest.run(argv, cwd="/checkout", env=env, timeout=timeout, sink=lambda _, data: output.extend(data)).code
+            found.code = guest.run(argv, cwd="/checkout", env=env, timeout=timeout, sink=_Lines(found.flavour)).code
             written = guest.out / "campaign.json"
             if keep is not None and written.exists():
                 keep.mkdir(parents=True, exist_ok=True)
                 (keep / f"{name}-{found.flavour}.json").write_bytes(written.read_bytes())
     except Exception as error:
         found.code = 1
-        output.extend(f"\n{error}\n".encode())
+        print(f"[{found.flavour}] {error}", flush=True)
     found.seconds = time.monotonic() - began

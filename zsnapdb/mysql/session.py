@@ -21,6 +21,7 @@ _LOST = {0, 2006, 2013, 2055, 1927, 4031}
 _LOCK_WAIT = {1205, 3572}
 _PRIVILEGE = {1095, 1227, 1142, 1370}
 _SYNTAX = 1064
+_NO_ROOM_TO_PREPARE = 1461
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,8 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
         return LockNotGranted(message, hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`; or raise lock.deadline")
     if number in _PRIVILEGE:
         return ServerError(message, hint="grant the privilege to zsnapdb's account: configs/grants-*.sql")
+    if number == _NO_ROOM_TO_PREPARE:
+        return ServerError(message, hint="raise max_prepared_stmt_count: one prepared statement at a time is all it takes")
     if number in _LOST:
         return ServerError(message, hint="the connection was lost; the server log says why")
     return ServerError(message)
@@ -120,7 +123,7 @@ class Session:
             number = error.args[0] if error.args else 0
             if number == _SYNTAX:
                 return False
-            if number in _LOST:
+            if number in _LOST or number == _NO_ROOM_TO_PREPARE:
                 raise _classified(error, f"offering `{statement}`", self.address) from error
         return True
 
