@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ import ledger
 import pymysql
 import pytest
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.model import BinlogCoordinates, Flavour, parse_gtids
 from zsnapdb.mysql.binlog import HEADER, MAGIC, position_in, read_tail
@@ -32,17 +33,23 @@ FOREIGN = "aaaaaaaa-0000-0000-0000-0000000000ff"
 class Kind:
     """Statements of one kind. `b: …` runs on a second connection, `fails: …` must be refused, `b: leaves` closes the connection.
 
-    `before` and `after` change settings of the whole server and change them back.
+    `before` and `after` change settings of the whole server and change them back. `writes` are the types of the events that the
+    kind is here for: without them it would prove nothing.
     """
 
     steps: tuple[str, ...]
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    writes: frozenset[int] = frozenset()
 
 
-def setting(name: str, value: str, usual: str, *steps: str) -> Kind:
+def setting(name: str, value: str, usual: str, *steps: str, writes: frozenset[int] = frozenset()) -> Kind:
     """A kind under a setting of the whole server."""
-    return Kind(steps, (f"SET GLOBAL {name} = {value}",), (f"SET GLOBAL {name} = {usual}",))
+    return Kind(steps, (f"SET GLOBAL {name} = {value}",), (f"SET GLOBAL {name} = {usual}",), writes)
+
+
+ROTATE, INTVAR, RAND, USER_VAR, BEGIN_LOAD, EXECUTE_LOAD, INCIDENT, ROWS_QUERY = 4, 5, 13, 14, 17, 18, 26, 29
+ANONYMOUS_GTID, XA_PREPARE, PAYLOAD, TAGGED_GTID, QUERY_COMPRESSED, ROWS_COMPRESSED = 34, 38, 40, 42, 165, 166
 
 
 PLAIN = (
@@ -190,13 +197,14 @@ LARGE = (
     "FLUSH BINARY LOGS",
 )
 # A change that cannot be rolled back and does not fit the cache: the server notes an incident in its binlog, and rotates.
-INCIDENT = setting(
+NOT_LOGGED = setting(
     "max_binlog_stmt_cache_size",
     "4096",
     "DEFAULT",
     "INSERT INTO i (b) VALUES ('before')",
     "fails: INSERT INTO m (b) SELECT REPEAT('x', 9000) FROM (SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) six",
     "INSERT INTO i (b) VALUES ('after')",
+    writes=frozenset({INCIDENT}),
 )
 XA = (
     "XA START 'one'",
@@ -311,28 +319,29 @@ BOTH = {
     "definitions": Kind(DEFINITIONS),
     "tables made of others": Kind(COPIED),
     "engines without transactions": Kind(NO_TRANSACTIONS),
-    "statement format": Kind(("SET SESSION binlog_format = STATEMENT", *STATEMENTS)),
+    "statement format": Kind(("SET SESSION binlog_format = STATEMENT", *STATEMENTS), writes=frozenset({INTVAR, RAND, USER_VAR, BEGIN_LOAD, EXECUTE_LOAD})),
     "mixed format": Kind(("SET SESSION binlog_format = MIXED", *STATEMENTS, "INSERT INTO i (b) VALUES (UUID())")),
     "definitions in statement format": Kind(("SET SESSION binlog_format = STATEMENT", *DEFINITIONS, *COPIED)),
     "rotation": Kind(ROTATION),
     "large transactions": Kind(LARGE),
-    "xa": Kind(XA),
-    "incident": INCIDENT,
+    "xa": Kind(XA, writes=frozenset({XA_PREPARE})),
+    "changes that could not be logged": NOT_LOGGED,
     "checksums off and on": Kind(CHECKSUMS, after=("SET GLOBAL binlog_checksum = CRC32",)),
 }
 COMPRESSED = "SET SESSION binlog_transaction_compression = ON"
 MYSQL = {
-    "tags": Kind((*tags("blue", "green", 5), *new_files("blue"))),
-    "compressed": Kind((COMPRESSED, *PLAIN, *DEFINITIONS, *COPIED, *NO_TRANSACTIONS, *LARGE)),
-    "compressed xa": Kind((COMPRESSED, *XA)),
-    "compressed tags": Kind((COMPRESSED, *tags("lime", "rose", 6), *new_files("lime"))),
+    "tags": Kind((*tags("blue", "green", 5), *new_files("blue")), writes=frozenset({TAGGED_GTID})),
+    "compressed": Kind((COMPRESSED, *PLAIN, *DEFINITIONS, *COPIED, *NO_TRANSACTIONS, *LARGE), writes=frozenset({PAYLOAD})),
+    "compressed xa": Kind((COMPRESSED, *XA), writes=frozenset({XA_PREPARE})),
+    "compressed tags": Kind((COMPRESSED, *tags("lime", "rose", 6), *new_files("lime")), writes=frozenset({PAYLOAD, TAGGED_GTID})),
     "empty transactions": Kind(empty(10)),
     "no gtids": Kind(
         (*PLAIN, *ALL_MIXED_ENGINES, "SET SESSION binlog_format = MIXED", *STATEMENTS),
         ("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET GLOBAL gtid_mode = OFF_PERMISSIVE", "SET GLOBAL enforce_gtid_consistency = OFF"),
         ("SET GLOBAL enforce_gtid_consistency = ON", "SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET GLOBAL gtid_mode = ON"),
+        frozenset({ANONYMOUS_GTID}),
     ),
-    "statements beside rows": Kind(("SET SESSION binlog_rows_query_log_events = ON", *PLAIN)),
+    "statements beside rows": Kind(("SET SESSION binlog_rows_query_log_events = ON", *PLAIN), writes=frozenset({ROWS_QUERY})),
 }
 DOMAINS = (
     "SET SESSION gtid_domain_id = 7",
@@ -384,11 +393,14 @@ SEQUENCES = (
 MARIADB = {
     "transactions over several engines": Kind(ALL_MIXED_ENGINES),
     "domains and servers": Kind((*DOMAINS, "FLUSH BINARY LOGS", "SET SESSION gtid_domain_id = 0", "INSERT INTO i (b) VALUES ('zero')", "FLUSH BINARY LOGS")),
-    "compressed": setting("log_bin_compress", "ON", "OFF", *PLAIN, *DEFINITIONS, *COPIED, *MIXED_ENGINES, *LARGE, *XA),
+    "compressed": setting(
+        "log_bin_compress", "ON", "OFF", *PLAIN, *DEFINITIONS, *COPIED, *MIXED_ENGINES, *LARGE, *XA, writes=frozenset({ROWS_COMPRESSED, XA_PREPARE})
+    ),
     "compressed statements": Kind(
         ("SET SESSION binlog_format = STATEMENT", *STATEMENTS, *DEFINITIONS, *MIXED_ENGINES, *LARGE, *XA),
         ("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 10"),
         ("SET GLOBAL log_bin_compress = OFF", "SET GLOBAL log_bin_compress_min_len = DEFAULT"),
+        frozenset({QUERY_COMPRESSED, XA_PREPARE}),
     ),
     "aria": Kind(
         (
@@ -416,7 +428,8 @@ MARIADB = {
         "COMMIT",
         "INSERT INTO i (b) VALUES ('after')",
         "DELETE FROM i WHERE LENGTH(b) = 1000000",
-        "FLUSH BINARY LOGS",
+        # The file of the transaction's cache becomes the next binlog.
+        writes=frozenset({ROTATE}),
     ),
 }
 KINDS = {**BOTH, **(MYSQL if FLAVOUR is Flavour.MYSQL else MARIADB)}
@@ -424,6 +437,10 @@ KINDS = {**BOTH, **(MYSQL if FLAVOUR is Flavour.MYSQL else MARIADB)}
 ALSO = {
     Flavour.MYSQL: (*tags("cut", "cut_too", 7), *empty(20), COMPRESSED, *PLAIN, *COPIED, *NO_TRANSACTIONS),
     Flavour.MARIADB: (*DOMAINS, *REPLACED, *TWO_PHASES, *SEQUENCES, *ALL_MIXED_ENGINES),
+}
+WORDS = {
+    Flavour.MYSQL: ("Transaction_Payload", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "START TRANSACTION", ":cut_too:1'", ":cut:9223372036854775806'"),
+    Flavour.MARIADB: (" START ALTER ", " COMMIT ALTER ", " ROLLBACK ALTER ", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "4294967295-5-"),
 }
 EVERYTHING = (*PLAIN, *NO_TRANSACTIONS, *COPIED, *XA, *ALSO[FLAVOUR], "SET SESSION binlog_format = STATEMENT", *STATEMENTS)
 
@@ -521,6 +538,7 @@ def server(lab: Lab) -> Iterator[Server]:
 @pytest.mark.parametrize("name", KINDS)
 def test_the_tail_is_where_the_server_says_it_is_after_each_statement(server: Server, name: str) -> None:
     kind = KINDS[name]
+    start, _ = server.says()
     try:
         for statement in kind.before:
             server.step(statement)
@@ -534,6 +552,20 @@ def test_the_tail_is_where_the_server_says_it_is_after_each_statement(server: Se
         for statement in kind.after:
             server.step(statement)
     server.compare("all was set back")
+    assert types_since(start) >= kind.writes
+
+
+def types_since(start: BinlogCoordinates) -> set[int]:
+    """The types of the events behind a position, headers only."""
+    names = [Path(line).name for line in INDEX.read_text().splitlines()]
+    found: set[int] = set()
+    for name in names[names.index(start.file) :]:
+        data, at = (FOLDER / name).read_bytes(), start.offset if name == start.file else len(MAGIC)
+        while at < len(data):
+            _, kind, _, length, _, _ = HEADER.unpack_from(data, at)
+            found.add(kind)
+            at += length
+    return found
 
 
 def header_of(path: Path, folder: Path) -> Path:
@@ -571,6 +603,7 @@ _BETWEEN = ("Start: ", "Previous-GTIDs", "Gtid list ", "Binlog checkpoint ", "Ro
 def truth_of(path: Path, tool: str, before: Gtids) -> Truth:
     """Read a file with the server's tool. A transaction lasts until the next one, or until an event that is in none, starts."""
     text = run(tool, str(path)).stdout
+    assert [word for word in WORDS[FLAVOUR] if word not in text] == []
     starts: list[int] = []
     marks: list[tuple[int, str]] = []
     for line in text.splitlines():
@@ -652,3 +685,41 @@ def test_a_wrong_bit_before_the_last_event_is_damage(truth: Truth, tmp_path: Pat
             path.write_bytes(data)
             with pytest.raises(DamagedError, match="the event at"):
                 read_tail(path)
+
+
+def test_while_a_rotation_is_under_way_the_position_is_the_end_of_one_file_or_the_start_of_the_next(server: Server, tmp_path: Path) -> None:
+    server.step("INSERT INTO i (b) VALUES ('the last of its file')")
+    gtids = server.says()[1]
+    server.step("FLUSH BINARY LOGS")
+    server.compare("FLUSH BINARY LOGS")
+    (tmp_path / "binlog.index").write_text("".join(f"{line}\n" for line in INDEX.read_text().splitlines()[-2:]))
+    old, new = (Path(line).name for line in INDEX.read_text().splitlines()[-2:])
+    (tmp_path / old).write_bytes((FOLDER / old).read_bytes())
+    end = BinlogCoordinates(old, (FOLDER / old).stat().st_size)
+    data = header_of(FOLDER / new, tmp_path).read_bytes()
+    for size in range(len(data), -1, -3):
+        os.truncate(tmp_path / new, size)
+        position = position_in(tmp_path / "binlog.index", tmp_path, FLAVOUR, has_gtids=True)
+        assert position.coordinates == (end if size < len(data) else BinlogCoordinates(new, size)), f"{size} bytes"
+        assert str(position.gtids) == str(gtids), f"{size} bytes"
+
+
+@pytest.mark.skipif(FLAVOUR is Flavour.MYSQL, reason="the lab's MySQL has no keyring component, and without one it encrypts no binlog")
+def test_a_binlog_that_a_server_encrypted_is_named_as_such(lab: Lab, tmp_path: Path) -> None:
+    key, log = tmp_path / "key", tmp_path / "log.err"
+    key.write_text(f"1;{'5a' * 32}\n")
+    files = {"datadir": ".", "socket": "socket", "pid-file": "pid", "log-bin": "enc", "file-key-management-filename": "key", "log-error": "log.err"}
+    options = [f"--{option}={tmp_path / file}" for option, file in files.items()]
+    flags = ["--user=root", "--server-id=9", "--skip-grant-tables", "--skip-networking", "--skip-innodb", "--default-storage-engine=Aria"]
+    process = subprocess.Popen(["mariadbd", "--no-defaults", *flags, *options, "--plugin-load-add=file_key_management", "--encrypt-binlog"])
+    try:
+        deadline = time.monotonic() + 60
+        while not (log.exists() and "ready for connections" in log.read_text()):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        process.kill()
+        process.wait()
+    with pytest.raises(PreflightError, match="encrypted"):
+        read_tail(tmp_path / "enc.000001")
