@@ -580,7 +580,7 @@ def header_of(path: Path, folder: Path) -> Path:
 
 def test_each_file_is_complete_and_ends_with_the_gtids_the_next_begins_with(server: Server, tmp_path: Path) -> None:
     files = [FOLDER / Path(line).name for line in INDEX.read_text().splitlines()]
-    assert len(files) > 10
+    assert len(files) > 2
     for file, following in pairwise(files):
         tail = read_tail(file)
         assert (tail.offset, tail.unfinished) == (file.stat().st_size, 0), file.name
