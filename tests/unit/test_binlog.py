@@ -14,11 +14,12 @@ import pytest
 from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
-from zsnapdb.mysql.binlog import MAGIC, position_in, read_tail, tail_of
+from zsnapdb.mysql.binlog import MAGIC, Tail, position_in, read_tail, tail_of
 
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
-QUERY, ROTATE, FORMAT, XID, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, UNKNOWN = 2, 4, 15, 16, 30, 33, 34, 35, 40, 250
+QUERY, ROTATE, FORMAT, XID, INCIDENT, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, TAGGED, UNKNOWN = 2, 4, 15, 16, 26, 30, 33, 34, 35, 40, 42, 250
 M_GTID, M_LIST, M_ENCRYPTION = 162, 163, 164
+OWN, FOREIGN = "3b539809-e55b-11f1-8822-4e3318db0587", "aaaaaaaa-0000-0000-0000-0000000000ff"
 
 
 class File:
@@ -105,6 +106,12 @@ def test_a_compressed_transaction_is_one_event() -> None:
     assert tail(file) == (file.marks["payload"], f"{UUID}:1-8")
 
 
+def test_a_change_that_could_not_be_logged_is_a_transaction() -> None:
+    """A server of MySQL 9.7 gives it a GTID, which it then counts as executed."""
+    file = mysql().gtid(8).add(INCIDENT, b"\x01\x00\x04lost").mark("incident")
+    assert tail(file) == (file.marks["incident"], f"{UUID}:1-8")
+
+
 def test_unknown_events_are_skipped_by_their_size() -> None:
     file = mysql().gtid(8).query(b"BEGIN").add(UNKNOWN, bytes(77)).add(XID, bytes(8)).mark("end")
     assert tail(file) == (file.marks["end"], f"{UUID}:1-8")
@@ -123,6 +130,29 @@ def test_anonymous_transactions_end_too() -> None:
 def test_previous_gtids_with_tags_are_read() -> None:
     file = File().previous(5, tag="blue")
     assert tail(file)[1] == f"{UUID}:blue:1-5"
+
+
+# Events of a MySQL 9.7.4 server, without header and checksum.
+TAGGED_EVENTS = {
+    f"{OWN}:blue:2": "02700000020276a66102129503b622c5032102449c66306d030a1d0204080608626c756508100a140c7f2e32bf12c1600610e1021283120b",
+    f"{FOREIGN}:green_9:70000": "027800000002a902a902a902a9020000000000000000000000fd0304031711060e677265656e5f3908140a180c7fca3bbf12c160061061041283120b",
+}
+PREVIOUS_WITH_TAGS = (
+    "01040000000000013b539809e55b11f188224e3318db0587000100000000000000010000000000000009000000000000003b539809e55b11f188224e3318db0587"
+    "08626c7565010000000000000001000000000000000300000000000000aaaaaaaa0000000000000000000000ff00010000000000000000f2052a0100000001f2052a01000000"
+    "aaaaaaaa0000000000000000000000ff0e677265656e5f39010000000000000070110100000000007111010000000000"
+)
+
+
+@pytest.mark.parametrize("gtid", TAGGED_EVENTS)
+def test_a_recorded_gtid_with_a_tag_is_read(gtid: str) -> None:
+    file = File().add(PREVIOUS, bytes(8)).add(TAGGED, bytes.fromhex(TAGGED_EVENTS[gtid])).query(b"CREATE TABLE t (id INT)").mark("end")
+    assert tail(file) == (file.marks["end"], gtid)
+
+
+def test_recorded_previous_gtids_with_tags_are_read() -> None:
+    file = File().add(PREVIOUS, bytes.fromhex(PREVIOUS_WITH_TAGS))
+    assert tail(file)[1] == str(GtidSet.parse(f"{OWN}:1-8:blue:1-2,{FOREIGN}:5000000000:green_9:70000"))
 
 
 def test_a_mariadb_position_is_the_head_of_each_domain() -> None:
@@ -148,6 +178,56 @@ def test_a_wrong_checksum_in_the_middle_is_damage_and_at_the_end_a_cut() -> None
     last = bytearray(file.data)
     last[-6] ^= 1
     assert str(tail_of(io.BytesIO(bytes(last)), "b").gtids) == f"{UUID}:1-6"
+
+
+def test_a_wrong_size_is_damage_and_not_a_cut() -> None:
+    """It would hide all that follows it, and the position would be too early."""
+    file = mysql()
+    for size in (18, 1 << 30, 0xFFFFFFFF):
+        data = bytearray(file.data)
+        struct.pack_into("<I", data, file.marks["two"] - 31 + 9, size)
+        with pytest.raises(DamagedError, match="size"):
+            tail_of(io.BytesIO(bytes(data)), "b")
+
+
+def test_a_size_that_happens_to_end_with_the_file_is_damage() -> None:
+    file = mysql()
+    data = bytearray(file.data)
+    at = file.marks["two"] - 31 - 103
+    struct.pack_into("<I", data, at + 9, len(data) - at)
+    with pytest.raises(DamagedError, match="checksum"):
+        tail_of(io.BytesIO(bytes(data)), "b")
+
+
+def test_zeros_behind_the_last_event_are_a_cut() -> None:
+    file = mysql()
+    found = tail_of(io.BytesIO(bytes(file.data) + bytes(50)), "b")
+    assert (found.offset, found.unfinished) == (file.marks["two"], 50)
+
+
+@pytest.mark.parametrize("place", [4 + 4, 4 + 19, 4 + 19 + 57 + 42])
+def test_damage_to_the_description_of_the_format_is_seen(place: int) -> None:
+    """Its kind, its version, and its word on checksums: without it nothing of the file would be checked."""
+    data = bytearray(mysql().data)
+    data[place] ^= 1
+    with pytest.raises(DamagedError, match="the event at 4"):
+        tail_of(io.BytesIO(bytes(data)), "b")
+
+
+def test_a_file_without_checksums_is_read() -> None:
+    data = bytearray(MAGIC)
+    body = struct.pack("<H50sIB", 4, b"9.7.4", 0, 19) + bytes(42) + b"\x00"
+    head = struct.pack("<IBIIIH", 0, FORMAT, 1, 19 + len(body) + 4, 4 + 19 + len(body) + 4, 0)
+    data += head + body + struct.pack("<I", zlib.crc32(head + body))
+    for kind, content in ((PREVIOUS, bytes(8)), (GTID, b"\x01" + UUID.bytes + struct.pack("<q", 1)), (XID, bytes(8))):
+        data += struct.pack("<IBIIIH", 0, kind, 1, 19 + len(content), len(data) + 19 + len(content), 0) + content
+    found = tail_of(io.BytesIO(bytes(data)), "b")
+    assert (found.offset, str(found.gtids)) == (len(data), f"{UUID}:1")
+
+
+def test_a_file_that_has_just_been_created_has_no_end_yet() -> None:
+    for size in range(4):
+        assert tail_of(io.BytesIO(MAGIC[:size]), "b") == Tail(0, None, size)
 
 
 def test_encrypted_binlogs_are_named_as_such() -> None:

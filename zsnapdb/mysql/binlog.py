@@ -2,7 +2,8 @@
 
 Format: MySQL internals "Binary Log Event" and libs/mysql/binlog/event of MySQL 9.x; MariaDB manual "Binlog Event Header",
 "GTID_EVENT", "GTID_LIST_EVENT". A header has 19 bytes: time (u32), type (u8), server id (u32), event size (u32), next
-position (u32, wraps at 4 GiB, so it is not used), flags (u16); all little-endian. Unknown types are skipped by their size.
+position (u32, wraps at 4 GiB; MariaDB 11 writes 0 inside of transactions), flags (u16); all little-endian. Unknown types
+are skipped by their size. tests/system/test_binlog_tail.py compares all this with real servers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ENCRYPTED_MAGIC = b"\xfdbin"
 HEADER = struct.Struct("<IBIIIH")
 
 _QUERY, _FORMAT, _XID = 2, 15, 16
-_GTID, _ANONYMOUS_GTID, _PREVIOUS_GTIDS, _XA_PREPARE, _PAYLOAD, _TAGGED_GTID = 33, 34, 35, 38, 40, 42
+_INCIDENT, _GTID, _ANONYMOUS_GTID, _PREVIOUS_GTIDS, _XA_PREPARE, _PAYLOAD, _TAGGED_GTID = 26, 33, 34, 35, 38, 40, 42
 _MARIADB_GTID, _MARIADB_GTID_LIST, _MARIADB_ENCRYPTION = 162, 163, 164
 _MARIADB_QUERY_COMPRESSED = 165
 _IN_USE = 1
@@ -65,6 +66,8 @@ def _events(file: BinaryIO, name: str) -> Iterator[Event]:
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     magic = file.read(len(MAGIC))
+    if size < len(MAGIC) and MAGIC.startswith(magic):
+        return
     if magic == ENCRYPTED_MAGIC:
         raise PreflightError(f"binlog {name} is encrypted", hint="set binlog_encryption=OFF; encrypted binlogs cannot be read from their files")
     if magic != MAGIC:
@@ -72,23 +75,34 @@ def _events(file: BinaryIO, name: str) -> Iterator[Event]:
     at, has_checksum = len(MAGIC), False
     while at + HEADER.size <= size:
         head = file.read(HEADER.size)
-        _, kind, server_id, length, _, flags = HEADER.unpack(head)
-        if length < HEADER.size or at + length > size:
+        _, kind, server_id, length, following, flags = HEADER.unpack(head)
+        end = at + length
+        if length < HEADER.size or end > size:
+            # A header that is cut off after says rightly where its event would end; one that does not is damaged, as may be what follows.
+            if following not in (0, end & 0xFFFFFFFF) or (length < HEADER.size and any(head)):
+                raise _damaged(name, at, "says a wrong size")
             return
         body = memoryview(file.read(length - HEADER.size))
         if kind == _FORMAT:
             has_checksum = body[-5] == 1
-        if has_checksum:
+            # The in-use flag is set after the checksum was made (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
+            head = HEADER.pack(*HEADER.unpack(head)[:5], flags & ~_IN_USE)
+        elif at == len(MAGIC):
+            raise _damaged(name, at, "is not the description of the file's format")
+        # A format description has a checksum also if nothing else in its file has (log_event.cc, Format_description_log_event::write).
+        if has_checksum or kind == _FORMAT:
             stored = int.from_bytes(body[-_CRC_BYTES:], "little")
             body = body[:-_CRC_BYTES]
-            # The in-use flag is set after the checksum was made (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
-            is_open = kind == _FORMAT and flags & _IN_USE
-            if not is_open and zlib.crc32(body, zlib.crc32(head)) != stored:
-                if at + length == size:
+            if zlib.crc32(body, zlib.crc32(head)) != stored:
+                if end == size and following in (0, end & 0xFFFFFFFF):
                     return
-                raise DamagedError(f"binlog {name}: the event at {at} does not have its checksum", hint="see the server's error log and `zpool status`")
-        yield Event(kind, server_id, at, at + length, body)
-        at += length
+                raise _damaged(name, at, "does not have its checksum")
+        yield Event(kind, server_id, at, end, body)
+        at = end
+
+
+def _damaged(name: str, at: int, what: str) -> DamagedError:
+    return DamagedError(f"binlog {name}: the event at {at} {what}", hint="see the server's error log and `zpool status`")
 
 
 def _previous_gtids(body: memoryview) -> GtidSet:
@@ -211,7 +225,8 @@ class _Walk:
             self.heads[domain] = (server, sequence)
 
     def _ends(self, event: Event) -> bool:
-        if event.kind in (_XID, _XA_PREPARE, _PAYLOAD):
+        # MySQL gives an incident (changes it could not log) a GTID, and nothing follows it (binlog.cc, write_incident).
+        if event.kind in (_XID, _XA_PREPARE, _PAYLOAD, _INCIDENT):
             return True
         if event.kind == _MARIADB_QUERY_COMPRESSED:
             return not self._begun
@@ -252,14 +267,14 @@ def tail_of(file: BinaryIO, name: str) -> Tail:
         raise DamagedError(
             f"binlog {name}: an event does not have the form it should: {error}", hint="see the server's error log and `zpool status`"
         ) from error
-    return Tail(walk.offset, walk.gtids(), file.seek(0, os.SEEK_END) - walk.offset)
+    size = file.seek(0, os.SEEK_END)
+    offset = walk.offset if size >= len(MAGIC) else 0
+    return Tail(offset, walk.gtids(), size - offset)
 
 
 def read_tail(path: Path) -> Tail:
     """Return the tail of a binlog file. Plain reads: a mapping would outlive an interrupt and keep its snapshot busy."""
     with path.open("rb", buffering=_READ_AHEAD) as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return Tail(0, None, 0)
         return tail_of(file, path.name)
 
 
