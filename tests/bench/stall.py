@@ -1,0 +1,204 @@
+"""How long commits wait for a snapshot: `python3 tests/bench/stall.py [--json FILE] [--rounds N] [--flavour mysql|mariadb]`.
+
+A probe commits one row as fast as it can beside the ledger's load; the figure is the longest time between two acknowledged
+commits around an action (inside/run.py says which). It boots a guest of each flavour, one after the other, prints a table
+with ratios, and ends with 0 whenever it could measure: it reports, it does not judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.lab.cache import Cache
+from tests.lab.guest import Guest, Lab
+from tests.lab.host import LabError
+
+INSIDE = "/checkout/tests/bench/inside/run.py"
+PYTHON = "/opt/venv/bin/python"
+FLAVOURS = ("mysql", "mariadb")
+
+CASES = {
+    "nothing": "nothing",
+    "bare_snapshot": "zfs snapshot",
+    "lockfree": "zsnapdb, lock none",
+    "default": "zsnapdb, default lock",
+    "plain_script": "script with global read lock",
+    "lockfree_command": "zsnapdb backup, lock none",
+    "default_command": "zsnapdb backup, default lock",
+    "default_long_select": "long SELECT: zsnapdb, default lock",
+    "ftwrl_long_select": "long SELECT: zsnapdb backup, ftwrl",
+    "ftwrl_tried_long_select": "long SELECT: zsnapdb, ftwrl waits",
+    "plain_script_long_select": "long SELECT: script",
+}
+RATIOS = {
+    "lockfree_vs_bare_snapshot": ("lockfree", "bare_snapshot", "<= 1.2"),
+    "default_vs_bare_snapshot": ("default", "bare_snapshot", "<= 1.5"),
+    "plain_script_vs_bare_snapshot": ("plain_script", "bare_snapshot", None),
+    "bare_snapshot_vs_nothing": ("bare_snapshot", "nothing", None),
+}
+MAX_GOALS = {"default_long_select": "<= 5000", "ftwrl_long_select": "<= 2000"}
+"""Milliseconds: lock.deadline, the default one and the one inside/run.py configures."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What the rounds of one case came to; milliseconds, None where a case has no lock of its own or its rounds were refused."""
+
+    case: str
+    rounds: int
+    median_ms: float
+    max_ms: float
+    held_ms: float | None
+    action_ms: float
+    commits_per_second: float
+    load_max_ms: float
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number of the result, with its unit and, where there is one, its goal."""
+
+    value: float
+    unit: str
+    goal: str | None = None
+
+    def document(self) -> dict[str, object]:
+        """Return it as it stands in the JSON."""
+        return {"value": round(self.value, 3), "unit": self.unit, **({"goal": self.goal} if self.goal else {})}
+
+
+def _to_terminal(descriptor: int, data: bytes) -> None:
+    stream = sys.stdout if descriptor == 1 else sys.stderr
+    stream.buffer.write(data)
+    stream.flush()
+
+
+def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return every sample of a flavour, measured in a guest of its own."""
+    began = time.monotonic()
+    numbers = [str(options.rounds), str(options.long_rounds), str(options.long_seconds)]
+    with Guest.boot(lab, flavour) as guest:
+        print(f"{flavour}: a guest with its server is up after {guest.boot_seconds:.1f} s", flush=True)
+        limit = 300 + 120 * options.rounds + (options.long_seconds + 120) * 4 * options.long_rounds
+        done = guest.run([PYTHON, INSIDE, *numbers], timeout=limit, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=_to_terminal)
+        if done.code != 0:
+            raise LabError(f"{flavour}: the measurement ended with exit status {done.code}")
+        samples: list[dict[str, Any]] = json.loads((guest.out / "stall.json").read_text())
+    print(f"{flavour}: all in all {time.monotonic() - began:.0f} s", flush=True)
+    return samples
+
+
+def summary(samples: Sequence[Mapping[str, Any]]) -> dict[str, Line]:
+    """Return a line for each case that was measured."""
+    lines = {}
+    for case in CASES:
+        found = [sample for sample in samples if sample["case"] == case]
+        if not found:
+            continue
+        gaps = [sample["gap_ms"] for sample in found]
+        held = [sample["outcome"]["held_ms"] for sample in found if sample["outcome"]["held_ms"] is not None]
+        codes = sorted({sample["outcome"]["code"] for sample in found})
+        lines[case] = Line(
+            case,
+            len(found),
+            statistics.median(gaps),
+            max(gaps),
+            statistics.median(held) if held else None,
+            statistics.median(sample["action_ms"] for sample in found),
+            statistics.median(sample["commits_per_second"] for sample in found),
+            max(sample["load_wait_ms"] for sample in found),
+            "ok" if codes == [0] else "exit " + ", ".join(str(code) for code in codes),
+        )
+    return lines
+
+
+def figures(flavour: str, lines: Mapping[str, Line]) -> dict[str, Figure]:
+    """Return the ratios and what they were made of, by name."""
+    found = {}
+    for name, (above, below, goal) in RATIOS.items():
+        if above in lines and below in lines:
+            found[f"{flavour}_{name}"] = Figure(lines[above].median_ms / lines[below].median_ms, "ratio", goal)
+    for case, line in lines.items():
+        found[f"{flavour}_{case}_median_ms"] = Figure(line.median_ms, "ms")
+        found[f"{flavour}_{case}_max_ms"] = Figure(line.max_ms, "ms", MAX_GOALS.get(case))
+        if line.held_ms is not None:
+            found[f"{flavour}_{case}_held_ms"] = Figure(line.held_ms, "ms")
+    if "nothing" in lines:
+        found[f"{flavour}_probe_commits_per_second"] = Figure(lines["nothing"].commits_per_second, "1/s")
+    return found
+
+
+def table(flavour: str, lines: Mapping[str, Line], found: Mapping[str, Figure]) -> str:
+    """Return the cases as a table, then the ratios and the goals."""
+    head = f"{'case':<36} {'rounds':>6} {'median ms':>10} {'max ms':>9} {'held ms':>9} {'action ms':>10} {'commits/s':>10} {'load max':>9}  outcome"
+    text = [f"{flavour}: longest time between two commits", head]
+    for line in lines.values():
+        held = f"{line.held_ms:.1f}" if line.held_ms is not None else ""
+        text.append(
+            f"{CASES[line.case]:<36} {line.rounds:>6} {line.median_ms:>10.1f} {line.max_ms:>9.1f} {held:>9} {line.action_ms:>10.0f} "
+            f"{line.commits_per_second:>10.0f} {line.load_max_ms:>9.0f}  {line.outcome}"
+        )
+    text.append("")
+    for name, figure in found.items():
+        if figure.unit == "ratio" or figure.goal:
+            text.append(f"{name:<48} {figure.value:>9.2f} {figure.unit:<6}" + (f" goal {figure.goal}" if figure.goal else ""))
+    return "\n".join(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 tests/bench/stall.py", description="How long commits wait for a snapshot.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and all samples there")
+    parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of the short cases (default: 7)")
+    parser.add_argument("--long-rounds", type=int, default=2, metavar="N", help="rounds beside a long SELECT (default: 2; 0: none)")
+    parser.add_argument("--long-seconds", type=float, default=60.0, metavar="S", help="how long that SELECT runs (default: 60, at most 100)")
+    parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
+    return parser
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Measure, print, write; 0 if it could measure."""
+    options = _parser().parse_args()
+    signal.signal(signal.SIGTERM, _interrupt)
+    everything: dict[str, Figure] = {}
+    samples: list[dict[str, Any]] = []
+    tables = []
+    try:
+        lab = Lab.ready(Cache.default())
+        for flavour in [options.flavour] if options.flavour else FLAVOURS:
+            measured = measure(lab, flavour, options)
+            samples += [{"flavour": flavour, **sample} for sample in measured]
+            lines = summary(measured)
+            found = figures(flavour, lines)
+            everything |= found
+            tables.append(table(flavour, lines, found))
+    except LabError as error:
+        print(f"stall: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("stall: interrupted", file=sys.stderr)
+        return 130
+    print("\n" + "\n\n".join(tables))
+    if options.json:
+        document = {"figures": {name: figure.document() for name, figure in everything.items()}, "samples": samples}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
