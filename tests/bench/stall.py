@@ -45,8 +45,9 @@ RATIOS = {
     "lockfree_vs_bare_snapshot": ("lockfree", "bare_snapshot", "<= 1.2"),
     "default_vs_bare_snapshot": ("default", "bare_snapshot", "<= 1.5"),
     "plain_script_vs_bare_snapshot": ("plain_script", "bare_snapshot", None),
-    "bare_snapshot_vs_nothing": ("bare_snapshot", "nothing", None),
 }
+EVEN_RATIOS = {**{name: (above, below) for name, (above, below, _) in RATIOS.items()}, "bare_snapshot_vs_nothing": ("bare_snapshot", "nothing")}
+"""The same in windows of one length, and what a bare snapshot adds to nothing at all."""
 MAX_GOALS = {"default_long_select": "<= 5000", "ftwrl_long_select": "<= 2000"}
 """Milliseconds: lock.deadline, the default one and the one inside/run.py configures."""
 
@@ -59,11 +60,23 @@ class Line:
     rounds: int
     median_ms: float
     max_ms: float
+    even_ms: float
     held_ms: float | None
     action_ms: float
     commits_per_second: float
     load_max_ms: float
     outcome: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The samples of a flavour, and for how much of the time some process of the machine waited for a processor, in percent.
+
+    A guest is a process of a machine that may have other work: what it waits for its processor, commits wait too.
+    """
+
+    samples: list[dict[str, Any]]
+    busy_percent: float | None
 
 
 @dataclass(frozen=True)
@@ -85,19 +98,30 @@ def _to_terminal(descriptor: int, data: bytes) -> None:
     stream.flush()
 
 
-def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+def _waited_for_processor() -> float | None:
+    """Return for how many seconds since its start a process of this machine has waited for a processor; None where the kernel does not count."""
+    try:
+        words = Path("/proc/pressure/cpu").read_text().splitlines()[0].split()
+    except OSError:
+        return None
+    return int(words[-1].removeprefix("total=")) / 1e6
+
+
+def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> Measured:
     """Return every sample of a flavour, measured in a guest of its own."""
     began = time.monotonic()
     numbers = [str(options.rounds), str(options.long_rounds), str(options.long_seconds)]
     with Guest.boot(lab, flavour) as guest:
         print(f"{flavour}: a guest with its server is up after {guest.boot_seconds:.1f} s", flush=True)
         limit = 300 + 120 * options.rounds + (options.long_seconds + 120) * 4 * options.long_rounds
+        waited, started = _waited_for_processor(), time.monotonic()
         done = guest.run([PYTHON, INSIDE, *numbers], timeout=limit, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=_to_terminal)
         if done.code != 0:
             raise LabError(f"{flavour}: the measurement ended with exit status {done.code}")
+        now, seconds = _waited_for_processor(), time.monotonic() - started
         samples: list[dict[str, Any]] = json.loads((guest.out / "stall.json").read_text())
     print(f"{flavour}: all in all {time.monotonic() - began:.0f} s", flush=True)
-    return samples
+    return Measured(samples, (now - waited) / seconds * 100 if now is not None and waited is not None else None)
 
 
 def summary(samples: Sequence[Mapping[str, Any]]) -> dict[str, Line]:
@@ -115,6 +139,7 @@ def summary(samples: Sequence[Mapping[str, Any]]) -> dict[str, Line]:
             len(found),
             statistics.median(gaps),
             max(gaps),
+            statistics.median(sample["even_gap_ms"] for sample in found),
             statistics.median(held) if held else None,
             statistics.median(sample["action_ms"] for sample in found),
             statistics.median(sample["commits_per_second"] for sample in found),
@@ -130,8 +155,12 @@ def figures(flavour: str, lines: Mapping[str, Line]) -> dict[str, Figure]:
     for name, (above, below, goal) in RATIOS.items():
         if above in lines and below in lines:
             found[f"{flavour}_{name}"] = Figure(lines[above].median_ms / lines[below].median_ms, "ratio", goal)
+    for name, (above, below) in EVEN_RATIOS.items():
+        if above in lines and below in lines:
+            found[f"{flavour}_{name}_even_window"] = Figure(lines[above].even_ms / lines[below].even_ms, "ratio")
     for case, line in lines.items():
         found[f"{flavour}_{case}_median_ms"] = Figure(line.median_ms, "ms")
+        found[f"{flavour}_{case}_even_window_median_ms"] = Figure(line.even_ms, "ms")
         found[f"{flavour}_{case}_max_ms"] = Figure(line.max_ms, "ms", MAX_GOALS.get(case))
         if line.held_ms is not None:
             found[f"{flavour}_{case}_held_ms"] = Figure(line.held_ms, "ms")
@@ -142,18 +171,20 @@ def figures(flavour: str, lines: Mapping[str, Line]) -> dict[str, Figure]:
 
 def table(flavour: str, lines: Mapping[str, Line], found: Mapping[str, Figure]) -> str:
     """Return the cases as a table, then the ratios and the goals."""
-    head = f"{'case':<36} {'rounds':>6} {'median ms':>10} {'max ms':>9} {'held ms':>9} {'action ms':>10} {'commits/s':>10} {'load max':>9}  outcome"
-    text = [f"{flavour}: longest time between two commits", head]
+    head = (
+        f"{'case':<36} {'rounds':>6} {'median ms':>10} {'max ms':>9} {'even ms':>9} {'held ms':>9} {'action ms':>10} {'commits/s':>10} {'load max':>9}  outcome"
+    )
+    text = [f"{flavour}: longest time between two commits ('even ms': median in windows of the same length)", head]
     for line in lines.values():
         held = f"{line.held_ms:.1f}" if line.held_ms is not None else ""
         text.append(
-            f"{CASES[line.case]:<36} {line.rounds:>6} {line.median_ms:>10.1f} {line.max_ms:>9.1f} {held:>9} {line.action_ms:>10.0f} "
+            f"{CASES[line.case]:<36} {line.rounds:>6} {line.median_ms:>10.1f} {line.max_ms:>9.1f} {line.even_ms:>9.1f} {held:>9} {line.action_ms:>10.0f} "
             f"{line.commits_per_second:>10.0f} {line.load_max_ms:>9.0f}  {line.outcome}"
         )
     text.append("")
     for name, figure in found.items():
-        if figure.unit == "ratio" or figure.goal:
-            text.append(f"{name:<48} {figure.value:>9.2f} {figure.unit:<6}" + (f" goal {figure.goal}" if figure.goal else ""))
+        if figure.unit in ("ratio", "%") or figure.goal:
+            text.append(f"{name:<56} {figure.value:>9.2f} {figure.unit:<6}" + (f" goal {figure.goal}" if figure.goal else ""))
     return "\n".join(text)
 
 
@@ -182,9 +213,11 @@ def main() -> int:
         lab = Lab.ready(Cache.default())
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
             measured = measure(lab, flavour, options)
-            samples += [{"flavour": flavour, **sample} for sample in measured]
-            lines = summary(measured)
+            samples += [{"flavour": flavour, **sample} for sample in measured.samples]
+            lines = summary(measured.samples)
             found = figures(flavour, lines)
+            if measured.busy_percent is not None:
+                found[f"{flavour}_machine_busy"] = Figure(measured.busy_percent, "%")
             everything |= found
             tables.append(table(flavour, lines, found))
     except LabError as error:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "lab" / "inside"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "inside"))
 
 import ledger
 
+HERE = Path(__file__).resolve().parent
 SOCKET = "/run/mysqld/mysqld.sock"
 PYTHON = "/opt/venv/bin/python"
 TIMES = Path("/tmp/commits")
@@ -55,12 +55,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured window. `gap_ms` is the longest time between two acknowledged commits, which began `gap_at_ms` after the action."""
+    """One measured window. `gap_ms` is the longest time between two acknowledged commits, which began `gap_at_ms` after the action.
+
+    `even_gap_ms` is the same in a window that is at least as long as that of zsnapdb's snapshot: a longer one finds more of what
+    has nothing to do with the action, so only windows of one length compare well.
+    """
 
     case: str
     round: int
     gap_ms: float
     gap_at_ms: float
+    even_gap_ms: float
     action_ms: float
     commits_per_second: float
     load_wait_ms: float
@@ -90,17 +95,13 @@ def _destroy() -> None:
         _zfs("destroy", name)
 
 
-@dataclass
 class Nothing:
-    """The baseline: a window of `seconds`, which follows the length of the others'."""
-
-    seconds: float = 1.0
+    """The baseline: its even window is the one to look at."""
 
     def prepare(self) -> None:
         pass
 
     def run(self) -> Outcome:
-        time.sleep(self.seconds)
         return Outcome(0)
 
     def clean(self) -> None:
@@ -152,7 +153,8 @@ class Take:
 
     def run(self) -> Outcome:
         self._go()
-        return Outcome(**self._read())
+        found = self._read()
+        return Outcome(int(found["code"]), found["held_ms"], str(found["note"]))
 
     def clean(self) -> None:
         self._go()
@@ -165,12 +167,12 @@ class Take:
         if self._process.poll() is None:
             self._process.stdin.write("\n")
 
-    def _read(self) -> dict[str, object]:
+    def _read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError(f"take.py ended with {self._process.wait()}")
-        document: dict[str, object] = json.loads(line)
+        document: dict[str, Any] = json.loads(line)
         if document.get("code", 0) not in (0, *self._codes):
             raise RuntimeError(f"take.py: {document}")
         return document
@@ -245,10 +247,11 @@ class LongSelect:
 
 @dataclass
 class Bench:
-    """The load, the probe and the samples so far."""
+    """The load, the probe and the samples so far. `even_seconds` is how long zsnapdb's snapshot took last."""
 
     load: ledger.Load
     probe: Probe
+    even_seconds: float = 1.5
     samples: list[Sample] = field(default_factory=list)
 
     def measure(self, case: str, number: int, action: Action, long_seconds: float = 0.0) -> Sample:
@@ -263,23 +266,24 @@ class Bench:
         began = time.monotonic()
         outcome = action.run()
         ended = time.monotonic()
-        self.probe.wait_for_commit_at(ended + AFTER, long_seconds + 60)
+        self.probe.wait_for_commit_at(max(ended, began + self.even_seconds) + AFTER, long_seconds + 60)
         times = self.probe.since(mark)
         if select is not None:
             select.end()
         action.clean()
         sample = self._sample(case, number, times, began, ended, outcome)
         self.samples.append(sample)
-        print(f"  {case:<26} round {number}: {sample.gap_ms:8.1f} ms  {outcome.note[:100]}", flush=True)
+        print(f"  {case:<26} round {number}: {sample.gap_ms:8.1f} ms {sample.even_gap_ms:8.1f} ms  {outcome.note[:100]}", flush=True)
         if self.load.failures:
             raise RuntimeError(f"the load failed: {self.load.failures[:3]}")
         return sample
 
     def _sample(self, case: str, number: int, times: list[float], began: float, ended: float, outcome: Outcome) -> Sample:
         # The commit that ends a gap may come long after the window; one that begins behind the window is not of it.
-        gap, at = max((later - earlier, earlier) for earlier, later in pairwise(times) if earlier < ended + AFTER)
+        gaps = [(later - earlier, earlier) for earlier, later in pairwise(times) if earlier < max(ended, began + self.even_seconds) + AFTER]
+        gap, at = max(found for found in gaps if found[1] < ended + AFTER)
         rate = len(times) / (times[-1] - times[0])
-        return Sample(case, number, gap * 1000, (at - began) * 1000, (ended - began) * 1000, rate, self.load.longest_wait * 1000, outcome)
+        return Sample(case, number, gap * 1000, (at - began) * 1000, max(gaps)[0] * 1000, (ended - began) * 1000, rate, self.load.longest_wait * 1000, outcome)
 
 
 def backup_command(lock: str, codes: tuple[int, ...] = (0,)) -> Command:
@@ -294,9 +298,8 @@ def script() -> Command:
 
 def short_rounds(bench: Bench, rounds: int) -> None:
     """Measure every case without a long statement, in turns."""
-    nothing = Nothing()
     cases: dict[str, Action] = {
-        "nothing": nothing,
+        "nothing": Nothing(),
         "bare_snapshot": Command(("zfs", "snapshot", *SNAPSHOTS), _destroy),
         "lockfree": Take("none"),
         "default": Take("auto"),
@@ -308,7 +311,7 @@ def short_rounds(bench: Bench, rounds: int) -> None:
         for case, action in cases.items():
             sample = bench.measure(case, number, action)
             if case == "default":
-                nothing.seconds = sample.action_ms / 1000
+                bench.even_seconds = sample.action_ms / 1000
 
 
 def long_rounds(bench: Bench, rounds: int, seconds: float) -> None:
