@@ -1,0 +1,44 @@
+"""One snapshot set by zsnapdb's own function, without the process start and the sending around it: `take.py CONFIG`.
+
+Does what jobs/backup.py does up to the snapshot and says so; makes the set on a line of input, writes what came of it as JSON;
+removes the set on the next line. So only `take` itself falls into the measured window.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from zsnapdb.config import load
+from zsnapdb.errors import ZsnapdbError
+from zsnapdb.jobs.common import Instance, fresh_backup_id
+from zsnapdb.jobs.observe import observe
+from zsnapdb.jobs.snapshot import take
+from zsnapdb.zfs.snapshots import destroy_made
+
+
+def _say(document: dict[str, object]) -> None:
+    print(json.dumps(document), flush=True)
+
+
+def main() -> None:
+    """Look, wait, take, report, wait, remove."""
+    instance = Instance.of(load(Path(sys.argv[1])), None)
+    with instance.session(read_timeout=60.0) as session:
+        observed = observe(instance, session)
+        instance = instance.with_volumes(observed.volumes)
+        backup_id = fresh_backup_id()
+        _say({"ready": True})
+        sys.stdin.readline()
+        try:
+            taken = take(instance, observed, session, backup_id, lambda _: None)
+        except ZsnapdbError as error:
+            _say({"code": error.exit_code, "held_ms": None, "note": error.message})
+            return
+    _say({"code": 0, "held_ms": taken.held_ms, "note": taken.choice.name})
+    sys.stdin.readline()
+    destroy_made([snapshot.full_name for snapshot in taken.set.snapshots.values()], backup_id)
+
+
+main()
