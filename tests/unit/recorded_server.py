@@ -49,7 +49,7 @@ def variables_read() -> frozenset[str]:
         *identity._PATHS,
         *identity.RECORDED,
         *(name for names in identity._SAME.values() for name in names),
-        *("replica_load_tmpdir", "slave_load_tmpdir", "gtid_executed", "gtid_binlog_pos"),
+        *("replica_load_tmpdir", "slave_load_tmpdir", "gtid_executed", "gtid_binlog_pos", "log_replica_updates", "log_slave_updates"),
     }
     code = "".join(path.read_text() for path in Path(paths.__file__).parents[1].rglob("*.py"))
     return frozenset(listed | set(re.findall(r'variables(?:\.get\(|\[)"([a-z_]+)"', code)))
