@@ -57,8 +57,8 @@ _UPSTREAM = (MYSQL, PERCONA)
 _ALL = (MYSQL, PERCONA, MARIADB)
 
 KNOWN = (
-    Known("LOCK INSTANCE FOR BACKUP", _UPSTREAM, "8.0.3", "", "refman 8.0, 'LOCK INSTANCE FOR BACKUP'; WL#9451"),
-    Known("LOCK TABLES FOR BACKUP", (PERCONA,), "5.6.16", "", "Percona Server 8.4 manual, 'Backup locks'; its sql_yacc.yy"),
+    Known("LOCK INSTANCE FOR BACKUP", _UPSTREAM, "8.0.3", "", "refman 8.0, 'LOCK INSTANCE FOR BACKUP'"),
+    Known("LOCK TABLES FOR BACKUP", (PERCONA,), "5.6.16", "", "Percona Server 8.4 manual, 'Backup locks'"),
     Known("BACKUP STAGE START", (MARIADB,), "10.4.1", "", "MariaDB manual, 'BACKUP STAGE'; MDEV-5336"),
     Known("FLUSH TABLES WITH READ LOCK", _ALL, "", "", "refman 5.7 to 9.7, 'FLUSH'; MariaDB manual, 'FLUSH'"),
     Known("XA RECOVER", _ALL, "", "", "refman 5.7 to 9.7, 'XA Transaction SQL Statements'; XA_RECOVER_ADMIN from MySQL 8.0 on (WL#7194)"),
@@ -67,9 +67,9 @@ KNOWN = (
     Known("SHOW MASTER STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.2.0 (deprecated), 8.4.0 (removed)"),
     Known("SHOW MASTER STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW MASTER STATUS'"),
     Known("SHOW ALL SLAVES STATUS", (MARIADB,), "10.0.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
-    Known("SHOW ALL REPLICAS STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-20601"),
-    Known("SHOW REPLICA STATUS", _UPSTREAM, "8.0.22", "", "release notes 8.0.22"),
-    Known("SHOW REPLICA STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-20601"),
+    Known("SHOW ALL REPLICAS STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-18777"),
+    Known("SHOW REPLICA STATUS", _UPSTREAM, "8.0.22", "", "release notes 8.0.22; WL#14171"),
+    Known("SHOW REPLICA STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-18777"),
     Known("SHOW SLAVE STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.0.22 (deprecated), 8.4.0 (removed)"),
     Known("SHOW SLAVE STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
     *(
@@ -77,14 +77,14 @@ KNOWN = (
         for verb in ("STOP", "START")
         for form, families, since, until, source in (
             ("ALL SLAVES", (MARIADB,), "10.0.1", "", f"MariaDB manual, '{verb} REPLICA'"),
-            ("ALL REPLICAS", (MARIADB,), "10.5.1", "", f"MariaDB manual, '{verb} REPLICA'; MDEV-20601"),
-            ("REPLICA", _UPSTREAM, "8.0.22", "", "release notes 8.0.22"),
-            ("REPLICA", (MARIADB,), "10.5.1", "", f"MariaDB manual, '{verb} REPLICA'; MDEV-20601"),
+            ("ALL REPLICAS", (MARIADB,), "10.5.1", "", f"MariaDB manual, '{verb} REPLICA'; MDEV-18777"),
+            ("REPLICA", _UPSTREAM, "8.0.22", "", "release notes 8.0.22; WL#14171"),
+            ("REPLICA", (MARIADB,), "10.5.1", "", f"MariaDB manual, '{verb} REPLICA'; MDEV-18777"),
             ("SLAVE", _UPSTREAM, "", "8.4.0", "release notes 8.0.22 (deprecated), 8.4.0 (removed)"),
             ("SLAVE", (MARIADB,), "", "", f"MariaDB manual, '{verb} REPLICA'"),
         )
     ),
-    Known("information_schema.INNODB_SYS_DATAFILES.PATH", _UPSTREAM, "", "8.0.3", "release notes 8.0.3: renamed to INNODB_DATAFILES"),
+    Known("information_schema.INNODB_SYS_DATAFILES.PATH", _UPSTREAM, "", "8.0", "WL#9535: gone with the data dictionary of 8.0"),
     Known("information_schema.INNODB_SYS_DATAFILES.PATH", (MARIADB,), "", "10.6.0", "MariaDB manual, 'INNODB_SYS_DATAFILES'; MDEV-22343"),
     Known("information_schema.INNODB_SYS_TABLESPACES.FILENAME", (MARIADB,), "10.6.0", "", "MariaDB manual, 'INNODB_SYS_TABLESPACES'; MDEV-22343"),
     Known("information_schema.FILES.FILE_NAME", _ALL, "", "", "refman 5.7 to 9.7, 'The INFORMATION_SCHEMA FILES Table'; no InnoDB rows on MariaDB"),
