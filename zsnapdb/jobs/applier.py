@@ -10,6 +10,7 @@ from pathlib import Path
 from zsnapdb.errors import LockNotGranted, PreflightError, ServerError
 from zsnapdb.jobs import common
 from zsnapdb.jobs.common import Instance
+from zsnapdb.model import Flavour
 from zsnapdb.mysql.probe import channels
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import Channel, ServerFacts
@@ -53,11 +54,14 @@ def stopped(instance: Instance, session: Session, facts: ServerFacts) -> Iterato
 
 
 def _refuse_gaps(facts: ServerFacts) -> None:
+    """Raise PreflightError where parallel appliers of MySQL may stop with gaps between them (refman 8.4, "replica_preserve_commit_order")."""
+    if facts.flavour is not Flavour.MYSQL:
+        return
     workers = facts.variables.get("replica_parallel_workers", facts.variables.get("slave_parallel_workers", "0"))
     keeps_order = facts.variables.get("replica_preserve_commit_order", facts.variables.get("slave_preserve_commit_order", "ON"))
-    if "replica_parallel_workers" in facts.variables and int(workers) > 1 and keeps_order in ("OFF", "0"):
+    if int(workers) > 1 and keeps_order in ("OFF", "0"):
         raise PreflightError(
-            f"lock.stop_applier: {workers} workers without replica_preserve_commit_order may stop with gaps between them",
+            f"lock.stop_applier: {workers} workers that do not preserve the commit order may stop with gaps between them",
             hint="set replica_preserve_commit_order = ON, or leave stop_applier out",
         )
 

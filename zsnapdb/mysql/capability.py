@@ -35,30 +35,60 @@ def _first_understood(session: Session, forms: Sequence[str]) -> str:
     )
 
 
+MYSQL, PERCONA, MARIADB = "MySQL", "Percona Server", "MariaDB"
+
+
 @dataclass(frozen=True)
 class Known:
-    """A statement and the servers that have it: `since` inclusive, `until` exclusive (empty: still there), and who says so."""
+    """What a server has to have for something zsnapdb does, which servers do, and who says so.
 
-    statement: str
-    family: str
+    `what` is a statement, a column (`information_schema.TABLE.COLUMN`) or a status variable (`status NAME`); `since` is inclusive,
+    `until` exclusive (empty: no such bound is known).
+    """
+
+    what: str
+    families: tuple[str, ...]
     since: str
     until: str
     source: str
 
 
+_UPSTREAM = (MYSQL, PERCONA)
+_ALL = (MYSQL, PERCONA, MARIADB)
+
 KNOWN = (
-    Known("LOCK INSTANCE FOR BACKUP", "MySQL, Percona Server", "8.0.3", "", "refman 8.0, 'LOCK INSTANCE FOR BACKUP'; release notes 8.0.3"),
-    Known("LOCK TABLES FOR BACKUP", "Percona Server", "5.6.16", "", "Percona Server 8.4 manual, 'Backup locks'"),
-    Known("BACKUP STAGE", "MariaDB", "10.4.1", "", "MariaDB manual, 'BACKUP STAGE'; MDEV-5336"),
-    Known("SHOW BINARY LOG STATUS", "MySQL, Percona Server", "8.2.0", "", "refman 8.4, 'SHOW BINARY LOG STATUS'; release notes 8.2.0"),
-    Known("SHOW BINLOG STATUS", "MariaDB", "10.5.2", "", "MariaDB manual, 'SHOW BINLOG STATUS'"),
-    Known("SHOW MASTER STATUS", "MySQL, Percona Server", "3.23", "8.4.0", "release notes 8.2.0 (deprecated) and 8.4.0 (removed)"),
-    Known("SHOW MASTER STATUS", "MariaDB", "5.1", "", "MariaDB manual, 'SHOW BINLOG STATUS'"),
-    Known("SHOW REPLICA STATUS", "MySQL, Percona Server", "8.0.22", "", "release notes 8.0.22"),
-    Known("SHOW SLAVE STATUS", "MySQL, Percona Server", "3.23", "8.4.0", "release notes 8.0.22 (deprecated) and 8.4.0 (removed)"),
-    Known("SHOW ALL SLAVES STATUS", "MariaDB", "10.0.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
-    Known("STOP REPLICA", "MySQL, Percona Server", "8.0.22", "", "release notes 8.0.22"),
-    Known("STOP SLAVE", "MySQL, Percona Server", "3.23", "8.4.0", "release notes 8.4.0"),
-    Known("STOP ALL SLAVES", "MariaDB", "10.0.1", "", "MariaDB manual, 'STOP REPLICA'"),
+    Known("LOCK INSTANCE FOR BACKUP", _UPSTREAM, "8.0.3", "", "refman 8.0, 'LOCK INSTANCE FOR BACKUP'"),
+    Known("LOCK TABLES FOR BACKUP", (PERCONA,), "5.6.16", "", "Percona Server 8.4 manual, 'Backup locks'"),
+    Known("BACKUP STAGE START", (MARIADB,), "10.4.1", "", "MariaDB manual, 'BACKUP STAGE'; MDEV-5336"),
+    Known("FLUSH TABLES WITH READ LOCK", _ALL, "", "", "refman 5.7 to 9.7, 'FLUSH'; MariaDB manual, 'FLUSH'"),
+    Known("XA RECOVER", _ALL, "", "", "refman 5.7 to 9.7, 'XA Transaction SQL Statements'; XA_RECOVER_ADMIN from MySQL 8.0 on (WL#7194)"),
+    Known("SHOW BINARY LOG STATUS", _UPSTREAM, "8.2.0", "", "refman 8.4, 'SHOW BINARY LOG STATUS'; release notes 8.2.0"),
+    Known("SHOW BINLOG STATUS", (MARIADB,), "10.5.2", "", "MariaDB manual, 'SHOW MASTER STATUS'"),
+    Known("SHOW MASTER STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.2.0 (deprecated), 8.4.0 (removed)"),
+    Known("SHOW MASTER STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW MASTER STATUS'"),
+    Known("SHOW ALL SLAVES STATUS", (MARIADB,), "10.0.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
+    Known("SHOW ALL REPLICAS STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-18777"),
+    Known("SHOW REPLICA STATUS", _UPSTREAM, "8.0.22", "", "release notes 8.0.22; WL#14171"),
+    Known("SHOW REPLICA STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-18777"),
+    Known("SHOW SLAVE STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.0.22 (deprecated), 8.4.0 (removed)"),
+    Known("SHOW SLAVE STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
+    *(
+        Known(f"{verb} {form} SQL_THREAD", families, since, until, source)
+        for verb in ("STOP", "START")
+        for form, families, since, until, source in (
+            ("ALL SLAVES", (MARIADB,), "10.0.1", "", f"MariaDB manual, '{verb} REPLICA'"),
+            ("ALL REPLICAS", (MARIADB,), "10.5.1", "", f"MariaDB manual, '{verb} REPLICA'; MDEV-18777"),
+            ("REPLICA", _UPSTREAM, "8.0.22", "", "release notes 8.0.22; WL#14171"),
+            ("REPLICA", (MARIADB,), "10.5.1", "", f"MariaDB manual, '{verb} REPLICA'; MDEV-18777"),
+            ("SLAVE", _UPSTREAM, "", "8.4.0", "release notes 8.0.22 (deprecated), 8.4.0 (removed)"),
+            ("SLAVE", (MARIADB,), "", "", f"MariaDB manual, '{verb} REPLICA'"),
+        )
+    ),
+    Known("information_schema.INNODB_SYS_DATAFILES.PATH", _UPSTREAM, "", "8.0", "WL#9535: gone with the data dictionary of 8.0"),
+    Known("information_schema.INNODB_SYS_DATAFILES.PATH", (MARIADB,), "", "10.6.0", "MariaDB manual, 'INNODB_SYS_DATAFILES'; MDEV-22343"),
+    Known("information_schema.INNODB_SYS_TABLESPACES.FILENAME", (MARIADB,), "10.6.0", "", "MariaDB manual, 'INNODB_SYS_TABLESPACES'; MDEV-22343"),
+    Known("information_schema.FILES.FILE_NAME", _ALL, "", "", "refman 5.7 to 9.7, 'The INFORMATION_SCHEMA FILES Table'; no InnoDB rows on MariaDB"),
+    Known("information_schema.INNODB_TABLES.TOTAL_ROW_VERSIONS", _UPSTREAM, "8.0.29", "", "release notes 8.0.29; refman 8.0, 'INNODB_TABLES'"),
+    Known("status Innodb_redo_log_enabled", _UPSTREAM, "8.0.21", "", "refman 8.0, 'Disabling Redo Logging'; WL#13795"),
 )
-"""Which server has what, from the manuals. For people, and for the answers the unit tests replay; a live server is asked instead."""
+"""Which server has what. For people, and for the answers the unit tests replay; a live server is asked instead."""

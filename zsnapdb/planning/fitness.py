@@ -124,13 +124,13 @@ def _replication(facts: ServerFacts) -> list[Finding]:
     if not facts.channels:
         return []
     listing = ", ".join(f"{c.name or 'default'} from {c.host}:{c.port}, applier {'runs' if c.applying else 'stopped'}" for c in facts.channels)
-    logs_own = "OFF" not in (facts.variables.get("log_replica_updates"), facts.variables.get("log_slave_updates"))
-    if facts.flavour is Flavour.MYSQL and facts.has_binlog and not logs_own:
+    option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
+    if facts.flavour is Flavour.MYSQL and facts.has_binlog and facts.variables.get(option) == "OFF":
         return [
             unfit(
                 "replica",
                 "the server is a replica that does not write what it applies to its own binlog, so a snapshot's position cannot be proved",
-                "set log_replica_updates = ON, or back up another server",
+                f"set {option} = ON, or back up another server",
             )
         ]
     return [ok("replica", listing)]

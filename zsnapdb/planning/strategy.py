@@ -17,7 +17,10 @@ _ATOMIC_DDL = {Flavour.MYSQL: (8, 0, 0), Flavour.MARIADB: (10, 6, 1)}
 """First release whose DDL survives a crash whole (refman 8.0, "Atomic DDL"; MariaDB manual, "Atomic DDL"): there is nothing to ask the server."""
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases whose redo log cannot be trusted for tables with row versions (Percona XtraBackup refuses them and takes 8.0.32 as sound)."""
+"""MySQL releases whose redo log cannot be trusted for tables with row versions (Percona XtraBackup refuses them and takes 8.0.32 as sound).
+
+Percona Server never released the flaw: 8.0.29-21 came with its repair (XtraBackup 8.0 manual, "Found tables with row versions").
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
     """Whether crash recovery of some tables cannot be trusted: row versions under a release with the flaw."""
-    return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release)
+    return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
 def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
