@@ -91,7 +91,7 @@ def _backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
         told.append(text)
         tell(text)
 
-    with instance.session(read_timeout=60.0) as session:
+    with instance.session() as session:
         observed = observe(instance, session)
         instance = instance.with_volumes(observed.volumes)
         started_again = start_forgotten(instance, session, observed.facts)

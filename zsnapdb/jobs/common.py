@@ -79,7 +79,7 @@ class Instance:
         s = self.settings
         return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port)
 
-    def session(self, *, read_timeout: float | None = None) -> Session:
+    def session(self, *, read_timeout: float = 60.0) -> Session:
         """Open a session to its server."""
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
 

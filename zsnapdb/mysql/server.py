@@ -23,6 +23,8 @@ from zsnapdb.mysql.session import Address, Session
 _SOCKET_LIMIT = 107
 """Longest path of a Unix socket in bytes (unix(7))."""
 
+_GREETING_SECONDS = 10.0
+
 _NAMES = {Flavour.MYSQL: ("mysqld",), Flavour.MARIADB: ("mariadbd", "mysqld")}
 _PLACES = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/usr/local/libexec", "/usr/local/mysql/bin", "/usr/bin", "/usr/local/bin")
 
@@ -139,8 +141,10 @@ class ServerProcess:
             if status is not None:
                 raise ServerError(f"the server ended with exit status {status} while starting\n{self.log_tail()}", hint=f"its whole log is {self.error_log}")
             if self.socket.exists():
+                # A first connection may be accepted and never served; another one is tried then.
                 with contextlib.suppress(ServerError):
-                    return Session.open(login, password, timeout=5)
+                    Session.open(login, password, timeout=_GREETING_SECONDS, read_timeout=_GREETING_SECONDS).close()
+                    return Session.open(login, password, timeout=_GREETING_SECONDS)
             if time.monotonic() > deadline:
                 raise ServerError(
                     f"the server did not answer within {timeout:.0f} s\n{self.log_tail()}", hint="raise server.start_timeout if it is still recovering"

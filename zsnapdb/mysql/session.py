@@ -65,8 +65,12 @@ class Session:
         self.connection_id = int(connection.thread_id())  # type: ignore[no-untyped-call]
 
     @classmethod
-    def open(cls, address: Address, password: SecretStr, *, timeout: float = 10.0, read_timeout: float | None = None) -> Session:
-        """Connect. ServerError if the server cannot be reached or refuses the account."""
+    def open(cls, address: Address, password: SecretStr, *, timeout: float = 10.0, read_timeout: float = 60.0) -> Session:
+        """Connect. ServerError if the server cannot be reached or refuses the account.
+
+        `timeout` in seconds is for the connection itself, `read_timeout` for every answer after it, the greeting included: a server that
+        accepts connections and says nothing is an error, not a wait without end.
+        """
         try:
             connection = pymysql.connect(
                 user=address.user,
