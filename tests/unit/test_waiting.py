@@ -9,8 +9,8 @@ import pytest
 from zsnapdb.planning.waiting import Statement, delays, long_statements, to_kill
 
 
-def row(number: int, seconds: int, text: str | None, command: str = "Query", user: str = "app") -> dict[str, object]:
-    return {"Id": number, "User": user, "Command": command, "Time": seconds, "Info": text}
+def row(number: int, seconds: int, text: str | None, command: str = "Query", user: str = "app", state: str = "executing") -> dict[str, object]:
+    return {"Id": number, "User": user, "Command": command, "Time": seconds, "Info": text, "State": state}
 
 
 def test_only_long_statements_of_people_stand_in_the_way_longest_first() -> None:
@@ -25,6 +25,11 @@ def test_only_long_statements_of_people_stand_in_the_way_longest_first() -> None
         row(8, 77, "SELECT 3", "Execute"),
     ]
     assert [s.connection_id for s in long_statements(rows, frozenset({7}), 1.0)] == [8, 2, 1]
+
+
+def test_who_waits_for_the_flush_is_not_the_one_in_the_way() -> None:
+    rows = [row(1, 9, "SELECT 1"), row(2, 8, "UPDATE t SET a = 1", state="Waiting for table flush"), row(3, 7, "COMMIT", state="Waiting for global read lock")]
+    assert [s.connection_id for s in long_statements(rows, frozenset(), 0.0)] == [1]
 
 
 def test_nobody_is_ended_unless_the_configuration_says_so() -> None:

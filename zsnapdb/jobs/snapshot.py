@@ -131,8 +131,8 @@ def _attempt(instance: Instance, observed: Observed, session: Session, hooked: H
                 hooked.locked(choice.name, hold.remaining())
                 pending = snapshots.PendingSnapshots.start(hooked.snapshots, properties)
                 in_time = pending.done_within(hold.remaining())
-        except LockNotGranted:
-            raise
+        except LockNotGranted as error:
+            raise LockNotGranted(error.message + strategy.given_up(second), hint=error.hint) from error
         except LockError:
             if in_time or pending is None:
                 raise

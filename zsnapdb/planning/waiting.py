@@ -10,6 +10,7 @@ from typing import Any
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 15.0
 _COMMENT = re.compile(r"^(?:\s|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
+_VICTIMS = ("Waiting for table flush", "Waiting for global read lock", "Waiting for backup lock", "Waiting for commit lock")
 _READS = ("select", "with", "table", "(select")
 
 
@@ -35,13 +36,15 @@ class Statement:
 def long_statements(processes: Iterable[Mapping[str, Any]], own: frozenset[int], longest: float) -> list[Statement]:
     """Return the statements running for at least `longest` seconds, longest first, from rows of SHOW FULL PROCESSLIST.
 
-    `own` are our connections. Replication and other threads of the server itself are not statements anyone could wait for.
+    `own` are our connections. Replication and other threads of the server itself are not statements anyone could wait for; those that
+    wait for a flush or a global lock themselves are in nobody's way.
     """
     found = []
     for row in processes:
         name, text = str(row.get("User") or ""), row.get("Info")
         is_statement = str(row.get("Command")) in ("Query", "Execute") and text and name not in ("system user", "event_scheduler")
-        if is_statement and int(row["Id"]) not in own and float(row.get("Time") or 0) >= longest:
+        is_victim = str(row.get("State") or "").startswith(_VICTIMS)
+        if is_statement and not is_victim and int(row["Id"]) not in own and float(row.get("Time") or 0) >= longest:
             found.append(Statement(int(row["Id"]), int(row.get("Time") or 0), name, str(text)))
     return sorted(found, key=lambda statement: -statement.seconds)
 

@@ -7,14 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 from zsnapdb.errors import LockError, LockNotGranted, ServerError
 from zsnapdb.mysql.locks.watchdog import Watchdog
 from zsnapdb.mysql.session import Session
 
 
-class Strategy(Protocol):
+class Strategy:
     """A way to hold a server still. `name` is stored in the manifest; after the last of `acquire` the lock is had."""
 
     name: str
@@ -23,6 +22,10 @@ class Strategy(Protocol):
 
     def prepare(self, session: Session) -> None:
         """Do what may be slow, before anything is held; LockNotGranted if the lock should not be tried now."""
+
+    def given_up(self, session: Session) -> str:  # noqa: ARG002 - for those that leave something
+        """Undo, from another connection, what an attempt that was not granted may have left; return what is left all the same, or nothing."""
+        return ""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from zsnapdb.errors import LockNotGranted, ServerError
+from zsnapdb.mysql.locks.base import Strategy
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.waiting import Statement, long_statements, to_kill
 
@@ -12,18 +13,19 @@ _SECONDS_TO_DIE = 2.0
 _NO_SUCH_THREAD = "(1094)"
 
 
-class GlobalReadLock:
+class GlobalReadLock(Strategy):
     """Refman 8.4, "FLUSH TABLES WITH READ LOCK". Needs RELOAD. Waits for every running statement, SELECTs too.
 
-    While it waits, new writers already wait behind it, and a timed-out attempt leaves tables marked for flush, so that queries
-    on them go on waiting for the long one. So it is not tried at all while a statement has been running for `longest`
-    seconds; `kill` (never, select, all) says whose statements may be ended for it.
+    While it waits, new writers already wait behind it, and on MySQL an attempt that is given up leaves tables marked for flush: statements on
+    them go on waiting until the one that was in the way ends (seen on 9.7: 57 s behind a SELECT, after an attempt of one). So it
+    is not tried at all while a statement has been running for `longest` seconds; and should a younger one turn out to be in the
+    way, it is ended if `kill` (never, select, all) allows that, else it is named.
     """
 
     name = "ftwrl"
     # A plain flush first makes the locked one short.
-    acquire: tuple[str, ...] = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
-    release: tuple[str, ...] = ("UNLOCK TABLES",)
+    acquire = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
+    release = ("UNLOCK TABLES",)
 
     def __init__(self, longest: float, kill: str) -> None:
         self.longest = longest
@@ -44,8 +46,17 @@ class GlobalReadLock:
                 hint="let the statement end or kill it (`KILL QUERY`), raise lock.budget to wait for longer, or see lock.kill",
             )
 
-    def _in_the_way(self, session: Session) -> list[Statement]:
-        return long_statements(session.records("SHOW FULL PROCESSLIST"), frozenset({session.connection_id}), self.longest)
+    def given_up(self, session: Session) -> str:
+        waiting = self._in_the_way(session, 0.0)
+        killed = to_kill(waiting, self.kill)
+        for statement in killed:
+            _kill(session, statement)
+        left = [statement for statement in waiting if statement not in killed]
+        return f"; statements on the tables it uses may wait until this one ends: {left[0].describe()}" if left else ""
+
+    def _in_the_way(self, session: Session, longest: float | None = None) -> list[Statement]:
+        processes = session.records("SHOW FULL PROCESSLIST")
+        return long_statements(processes, frozenset({session.connection_id}), self.longest if longest is None else longest)
 
 
 def _kill(session: Session, statement: Statement) -> None:

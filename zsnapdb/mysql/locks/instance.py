@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.locks.base import Strategy
 
 
-class InstanceLock:
+class InstanceLock(Strategy):
     """Refman 8.4, "LOCK INSTANCE FOR BACKUP". Needs BACKUP_ADMIN. Freezes no position."""
 
     name = "instance"
-    acquire: tuple[str, ...] = ("LOCK INSTANCE FOR BACKUP",)
-    release: tuple[str, ...] = ("UNLOCK INSTANCE",)
-
-    def prepare(self, session: Session) -> None:
-        pass
+    acquire = ("LOCK INSTANCE FOR BACKUP",)
+    release = ("UNLOCK INSTANCE",)

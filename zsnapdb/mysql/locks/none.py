@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.locks.base import Strategy
 
 
-class NoLock:
+class NoLock(Strategy):
     """For servers whose every user table and every DDL survives a crash; planning/strategy.py says which.
 
     Its connection is still opened before and asked after, so a server that restarted meanwhile is noticed.
     """
 
     name = "none"
-    acquire: tuple[str, ...] = ()
-    release: tuple[str, ...] = ("DO 0",)
-
-    def prepare(self, session: Session) -> None:
-        pass
+    acquire = ()
+    release = ("DO 0",)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.locks.base import Strategy
 
 
-class TableBackupLock:
+class TableBackupLock(Strategy):
     """Percona Server 8.4 manual, "Backup locks". Needs BACKUP_ADMIN (8.0.13+) or RELOAD. Freezes no InnoDB write and no position."""
 
     name = "percona"
-    acquire: tuple[str, ...] = ("LOCK TABLES FOR BACKUP",)
-    release: tuple[str, ...] = ("UNLOCK TABLES",)
-
-    def prepare(self, session: Session) -> None:
-        pass
+    acquire = ("LOCK TABLES FOR BACKUP",)
+    release = ("UNLOCK TABLES",)

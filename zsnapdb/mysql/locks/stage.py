@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.locks.base import Strategy
 
 
-class BackupStage:
+class BackupStage(Strategy):
     """MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands". Needs RELOAD. The binlog position is frozen."""
 
     name = "stage"
-    acquire: tuple[str, ...] = ("BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT")
-    release: tuple[str, ...] = ("BACKUP STAGE END",)
-
-    def prepare(self, session: Session) -> None:
-        pass
+    acquire = ("BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT")
+    release = ("BACKUP STAGE END",)
