@@ -132,7 +132,10 @@ class Truth:
                 values = self._row(table, values)
             else:
                 self._ddl(line)
-        assert done.wait() == 0
+        if done.wait() != 0:
+            raise RuntimeError(
+                f"{argv[0]} failed on {names}; there are {sorted(os.listdir(PARENT))}; the index has {(PARENT / 'binlog.index').read_text().split()}"
+            )
         self.file, self.offset = file, offset
 
     def _row(self, table: str, values: list[int]) -> list[int] | None:
@@ -320,7 +323,12 @@ def main() -> int:
     campaign.set_up()
     began = time.monotonic()
     for first in range(1, options.rounds + 1, BATCH):
-        campaign.batch(first, min(BATCH, options.rounds + 1 - first))
+        try:
+            campaign.batch(first, min(BATCH, options.rounds + 1 - first))
+        except Exception:
+            # What the source itself says is the first thing anyone will ask.
+            print(Path("/var/log/lab/server.log").read_text()[-4000:], flush=True)
+            raise
     bad = [r for r in campaign.rounds if r.wrong]
     held = sorted(r.held_ms for r in campaign.rounds)
     print(

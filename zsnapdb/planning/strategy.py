@@ -13,6 +13,8 @@ NAMES = ("none", "instance", "percona", "stage", "ftwrl")
 _TRANSACTIONAL = {"InnoDB", "ROCKSDB"}
 _STATELESS = {"MEMORY", "BLACKHOLE", "PERFORMANCE_SCHEMA", "FEDERATED", "CONNECT", "SEQUENCE"}
 
+_NO_LOCK_NEEDED = "crash-safe tables and atomic DDL need no lock"
+
 _ATOMIC_DDL = {Flavour.MYSQL: (8, 0, 0), Flavour.MARIADB: (10, 6, 1)}
 """First release whose DDL survives a crash whole (refman 8.0, "Atomic DDL"; MariaDB manual, "Atomic DDL"): there is nothing to ask the server."""
 
@@ -86,10 +88,9 @@ def choose(facts: ServerFacts, forced: str) -> Choice:
         return Choice("stage", "BACKUP STAGE BLOCK_COMMIT freezes every engine and the position, and waits for no reader")
     objections = lock_free_objections(facts)
     if not objections and Capability.LOCK_INSTANCE in facts.capabilities:
-        fallback = Choice("none", "all user tables recover from a crash and DDL is atomic, so the snapshot needs no lock")
-        return Choice("instance", "blocks no write and keeps half-done DDL out; all user tables are crash-safe", fallback)
+        return Choice("instance", "blocks no write and keeps half-done DDL out; all user tables are crash-safe", Choice("none", _NO_LOCK_NEEDED))
     if not objections:
-        return Choice("none", "all user tables recover from a crash and DDL is atomic, so the snapshot needs no lock")
+        return Choice("none", _NO_LOCK_NEEDED)
     if Capability.LOCK_TABLES_FOR_BACKUP in facts.capabilities and not _delays_all_keys(facts):
         return Choice("percona", "LOCK TABLES FOR BACKUP holds DDL and other engines, and waits for no reader; " + "; ".join(objections))
     if Capability.LOCK_INSTANCE in facts.capabilities and not unsafe_engines(facts):
