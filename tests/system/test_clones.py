@@ -77,6 +77,28 @@ def test_a_clone_has_its_own_identity_and_writes_nothing_of_its_source(lab: Lab)
         lab.sql("DROP EVENT ledger.tick")
 
 
+def test_a_clone_of_a_rotation_under_way_does_not_delete_the_binlog_of_its_source(lab: Lab) -> None:
+    """The list of binlogs under creation names the source's file by its whole path, and a server starting after a crash deletes what it names."""
+    folder = Path("/var/lib/mysql")
+    live, listing = folder / "binlog.900001", folder / "binlog.~rec~"
+    live.write_bytes(b"\xfebin")
+    listing.write_text(f"{live}\n")
+    for file in (live, listing):
+        os.chown(file, folder.stat().st_uid, folder.stat().st_gid)
+    try:
+        assert lab.zsnapdb("backup").code == 0
+        with clone(lab, "rotating") as made:
+            mount = Path(made["clone"]["mount"])
+            assert live.exists()
+            # The clone's own copy of it is what its server removed: had it not looked, this test would show nothing.
+            assert not (mount / live.name).exists()
+        assert lab.zsnapdb("restore", "main", "--target", "tank/rotating").code == 0
+        assert live.exists()
+    finally:
+        live.unlink(missing_ok=True)
+        listing.unlink(missing_ok=True)
+
+
 def test_a_clone_answers_to_its_credentials_file(lab: Lab) -> None:
     client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "/usr/bin/mariadb"
     with clone(lab, "client") as made:

@@ -294,3 +294,10 @@ def test_an_event_of_another_form_is_damage(tmp_path: Path) -> None:
     path.write_bytes(bytes(File().add(PREVIOUS, b"short").add(XID, bytes(8)).data))
     with pytest.raises(DamagedError, match="form"):
         read_tail(path)
+
+
+def test_while_the_index_is_replaced_the_crash_safe_one_stands_for_it(tmp_path: Path) -> None:
+    index = write(tmp_path, binlog_000001=mysql())
+    wanted = position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
+    index.rename(index.with_suffix(".index_crash_safe"))
+    assert position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True) == wanted

@@ -16,7 +16,7 @@ from zsnapdb.errors import ConsistencyError, PreflightError
 from zsnapdb.gtid import GtidSet, contains
 from zsnapdb.model import Flavour, Position
 from zsnapdb.mysql import server
-from zsnapdb.mysql.binlog import position_in
+from zsnapdb.mysql.binlog import LOG_LISTS, position_in
 from zsnapdb.mysql.paths import links_in, written_paths
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.session import Address, Session
@@ -76,14 +76,16 @@ class Copy:
         return server.ServerProcess(self.folder)
 
     def make_private(self) -> None:
-        """Make the private folder and turn every binlog and relay log index towards the copy. Afterwards no index names a source path."""
+        """Make the private folder and turn every list of binlogs and relay logs towards the copy. Afterwards none names a source path."""
         self._refuse_links()
         server.make_private_folder(self.folder, self.settings.user)
         for base, index in log_files(self.variables):
             folder = os.path.dirname(self.paths.translate(base))
             main = Path(self.paths.translate(index))
             # Replication channels have indices of their own beside it: relay-CHANNEL.index.
-            for file in {main, *main.parent.glob(f"{glob.escape(os.path.basename(base))}*.index")}:
+            stems = {os.path.basename(base), main.stem}
+            beside = {file for stem in stems for suffix in LOG_LISTS for file in main.parent.glob(f"{glob.escape(stem)}*{suffix}")}
+            for file in sorted({main, *beside}):
                 if file.is_file():
                     status = file.stat()
                     file.write_text(rewrite_index(file.read_text(), folder))

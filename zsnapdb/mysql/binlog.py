@@ -388,10 +388,22 @@ def read_tail(path: Path) -> Tail:
         return tail_of(file, path.name)
 
 
+LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
+"""Ends of the files that list binlogs or relay logs by their whole paths (sql/binlog.cc of MySQL, sql/log.cc of MariaDB).
+
+The first is the index; the second takes its place while it is replaced. The third lists files under creation or purge: a server that
+starts after a crash DELETES those that are not in its index. On a copy taken during a rotation it would delete the source's live binlog.
+"""
+
+
 def index_entries(index: Path) -> list[str]:
-    """Return the lines of a binlog index, oldest first, as the server wrote them. ConsistencyError if it cannot be read."""
+    """Return the lines of a binlog index, oldest first, as the server wrote them. ConsistencyError if it cannot be read.
+
+    While the server replaces its index there is only the crash-safe one, which it then takes for it.
+    """
     try:
-        return [line for line in index.read_text().splitlines() if line]
+        chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
+        return [line for line in chosen.read_text().splitlines() if line]
     except OSError as error:
         raise ConsistencyError(
             f"reading the binlog index {index}: {error.strerror}", hint="is the snapshot visible under .zfs, and zsnapdb run as root?"
