@@ -12,7 +12,12 @@ from typing import Any
 import pymysql
 import pytest
 
-from .conftest import Lab, started
+from zsnapdb.config import load
+from zsnapdb.jobs.common import Instance
+from zsnapdb.mysql.capability import dialect
+from zsnapdb.mysql.probe import channels
+
+from .conftest import CONFIG, Lab, started
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -117,6 +122,28 @@ def test_an_applier_that_is_not_stopped_goes_on_and_its_position_is_told_as_near
     assert channel["binlog_file"]
 
 
+def test_an_interrupted_run_starts_the_applier_again_and_leaves_a_channel_alone_that_was_stopped(lab: Lab, upstream: Upstream, tmp_path: Path) -> None:
+    hook = tmp_path / "interrupt"
+    hook.write_text("#!/bin/sh\nkill -TERM $PPID; sleep 60\n")
+    hook.chmod(0o755)
+    if lab.flavour == "mysql":
+        make, forget = "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=9 FOR CHANNEL 'idle'", "RESET REPLICA ALL FOR CHANNEL 'idle'"
+    else:
+        make, forget = "CHANGE MASTER 'idle' TO MASTER_HOST='127.0.0.1', MASTER_PORT=9", "RESET SLAVE 'idle' ALL"
+    lab.sql(make)
+    try:
+        lock = 'repository = "s3"\nlock = { stop_applier = true }\nhooks = [ { when = "locked", run = "' + str(hook) + '" } ]'
+        assert lab.zsnapdb("backup", config=lab.changed(('repository = "s3"', lock))).code == 130
+        stuck = applied(lab)
+        wait_until(lambda: applied(lab) > stuck)
+        with Instance.of(load(CONFIG), "main").session() as session:
+            running = {channel.name: channel.applying for channel in channels(session, dialect(session))}
+        assert running == {"": True, "idle": False}
+        assert not Path("/run/zsnapdb/applier-main").exists()
+    finally:
+        lab.sql(forget)
+
+
 def test_an_applier_that_a_killed_run_left_stopped_is_started_by_the_next_one(lab: Lab, upstream: Upstream, tmp_path: Path) -> None:
     hook = tmp_path / "kill"
     hook.write_text("#!/bin/sh\nkill -KILL $PPID\n")
@@ -124,6 +151,7 @@ def test_an_applier_that_a_killed_run_left_stopped_is_started_by_the_next_one(la
     lock = 'repository = "s3"\nlock = { stop_applier = true }\nhooks = [ { when = "locked", run = "' + str(hook) + '" } ]'
     assert lab.zsnapdb("backup", config=lab.changed(('repository = "s3"', lock))).code == -9
     stuck = applied(lab)
+    assert "left the applier stopped" in lab.zsnapdb("doctor").stdout
     done = lab.zsnapdb("backup", "--json")
     assert any("left the applier stopped" in text for text in done.json["warnings"])
     wait_until(lambda: applied(lab) > stuck)

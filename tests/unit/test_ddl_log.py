@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.mysql.ddl_log import FILE, statements_half_done
 
 HEADER = bytes((254, 254, 11, 2)) + (4096).to_bytes(2, "little") + (56).to_bytes(2, "little") + b"\0"
@@ -23,8 +23,12 @@ def test_entries_to_be_executed_are_counted(tmp_path: Path, kinds: tuple[int, ..
     assert statements_half_done(log(tmp_path, *kinds)) == count
 
 
-def test_no_log_and_an_empty_one_mean_none(tmp_path: Path) -> None:
-    assert statements_half_done(tmp_path) == 0
+def test_a_log_that_is_elsewhere_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="is not there"):
+        statements_half_done(tmp_path)
+
+
+def test_an_empty_log_means_none(tmp_path: Path) -> None:
     (tmp_path / FILE).touch()
     assert statements_half_done(tmp_path) == 0
 

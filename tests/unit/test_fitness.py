@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.model import Flavour
 from zsnapdb.planning.facts import Channel, ServerFacts
-from zsnapdb.planning.fitness import Blocks, Severity, judge_blocks, judge_lock, judge_placement, judge_server, objection, warnings
+from zsnapdb.planning.fitness import Blocks, Severity, judge_blocks, judge_lock, judge_placement, judge_server, objection, repairs_torn_pages, warnings
 from zsnapdb.planning.placement import Placement
 from zsnapdb.planning.strategy import Choice
 
@@ -26,6 +26,19 @@ def judged(facts: ServerFacts, *, forced: bool = False) -> dict[str, Severity]:
         assert finding.severity is Severity.OK or finding.hint, finding
         found[finding.what] = finding.severity
     return found
+
+
+def test_an_applier_that_may_stop_with_gaps_is_not_stopped() -> None:
+    parallel = {"replica_parallel_workers": "4", "replica_preserve_commit_order": "OFF"}
+    for names in (parallel, {"slave_parallel_workers": "4", "slave_preserve_commit_order": "OFF"}):
+        facts = server(channels=(Channel("", "h", 1, True, True, None),), variables=names)
+        found = {f.what: f.severity for f in judge_server(facts, "z", forced=False, stops_applier=True)}
+        assert found["replica"] is Severity.UNFIT
+        assert judged(facts)["replica"] is Severity.OK
+
+
+def test_doublewrite_that_only_detects_repairs_nothing() -> None:
+    assert [repairs_torn_pages(server(variables={"innodb_doublewrite": value})) for value in ("ON", "DETECT_ONLY", "OFF", "fast")] == [True, False, False, True]
 
 
 def test_a_good_server_has_nothing_against_it() -> None:

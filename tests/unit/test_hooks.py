@@ -96,6 +96,14 @@ def test_after_hooks_run_whatever_went_wrong_and_are_told_so(tmp_path: Path) -> 
     assert (tmp_path / "log").read_text().splitlines() == ["after failed", "after failed"]
 
 
+def test_an_interrupt_during_an_after_hook_skips_neither_it_nor_the_others(tmp_path: Path) -> None:
+    once = f"[ -e {tmp_path}/once ] || {{ touch {tmp_path}/once; kill -INT $PPID; sleep 5; }}"
+    run = hooked(tmp_path, logging(tmp_path, When.AFTER, once), logging(tmp_path, When.AFTER))
+    with pytest.raises(KeyboardInterrupt), run.around():
+        pass
+    assert (tmp_path / "log").read_text().splitlines() == ["after ok", "after ok", "after ok"]
+
+
 def test_a_before_hook_that_fails_ends_it_and_what_it_began_is_undone(tmp_path: Path) -> None:
     run = hooked(tmp_path, logging(tmp_path, When.BEFORE, "exit 1"), logging(tmp_path, When.AFTER))
     reached = []

@@ -67,6 +67,20 @@ def test_volumes_that_are_not_configured_are_found_with_lasting_roles() -> None:
         assert found.objections == ()
 
 
+def test_the_data_directory_is_the_one_called_data_whatever_the_others_are_called() -> None:
+    mounts = [*SERVER_MOUNTS, Mount("/binlog", "zfs", "tank/a/data"), Mount("/x", "zfs", "tank/" + "l" * 40 + "1"), Mount("/y", "zfs", "tank/" + "l" * 41)]
+    paths = [NamedPath("datadir", "/var/lib/mysql/data"), NamedPath("log_bin", "/binlog"), NamedPath("a", "/x"), NamedPath("b", "/y")]
+    found = discover(paths, mounts, "/var/lib/mysql/data").volumes
+    assert found["data"] == "tank/mysql/data"
+    assert sorted(found.values()) == sorted(["tank/mysql/data", "tank/a/data", "tank/" + "l" * 40 + "1", "tank/" + "l" * 41])
+
+
+def test_a_path_behind_a_bind_mount_is_objected_to() -> None:
+    mounts = [*SERVER_MOUNTS, Mount("/srv/mysql", "zfs", "tank/mysql/data", is_bind=True)]
+    found = place([NamedPath("datadir", "/srv/mysql")], mounts, {"parent": "tank/mysql", "data": "tank/mysql/data"})
+    assert "datadir = /srv/mysql is reached through /srv/mysql, a bind mount of a folder of tank/mysql/data" in found.objections
+
+
 def test_two_datasets_of_one_name_get_different_roles() -> None:
     mounts = [*SERVER_MOUNTS, Mount("/a", "zfs", "tank/a/logs"), Mount("/b", "zfs", "tank/b/logs")]
     paths = [NamedPath("datadir", "/var/lib/mysql/data"), NamedPath("x", "/a"), NamedPath("y", "/b")]

@@ -93,7 +93,11 @@ def test_without_the_library_the_snapshot_command_is_run(monkeypatch: pytest.Mon
     seen: list[list[str]] = []
     monkeypatch.setattr(core, "load", lambda: None)
     monkeypatch.setattr(snapshots, "run", lambda argv, timeout: seen.append(argv))
-    snapshots.PendingSnapshots.start(["t/a@x", "t/b@x"], {"zsnapdb:lock": "none"}).finish()
+    pending = snapshots.PendingSnapshots.of(["t/a@x", "t/b@x"], {"zsnapdb:lock": "none"})
+    pending.finish()
+    assert seen == []
+    pending.start()
+    pending.finish()
     assert seen == [["zfs", "snapshot", "-o", "zsnapdb:lock=none", "t/a@x", "t/b@x"]]
 
 
@@ -104,6 +108,7 @@ def test_a_snapshot_that_takes_too_long_is_told_but_waited_for() -> None:
         go.wait(10)
 
     pending = snapshots.PendingSnapshots(make)
+    pending.start()
     assert not pending.done_within(0.01)
     go.set()
     pending.finish()
@@ -114,8 +119,10 @@ def test_an_error_of_the_snapshot_is_raised_where_it_is_waited_for() -> None:
     def fail() -> None:
         raise ExistsError("there", hint="h")
 
+    pending = snapshots.PendingSnapshots(fail)
+    pending.start()
     with pytest.raises(ExistsError):
-        snapshots.PendingSnapshots(fail).finish()
+        pending.finish()
 
 
 SOURCES = ",".join(f"{n:08x}-0000-0000-0000-000000000000:1-{n + 9}" for n in range(200))

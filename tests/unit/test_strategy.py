@@ -9,7 +9,7 @@ import pytest
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import Flavour
 from zsnapdb.planning.facts import Capability, ServerFacts
-from zsnapdb.planning.strategy import choose, lock_free_objections
+from zsnapdb.planning.strategy import Choice, choose, lock_free_objections, still_enough
 
 INSTANCE = frozenset({Capability.LOCK_INSTANCE})
 PERCONA = frozenset({Capability.LOCK_INSTANCE, Capability.LOCK_TABLES_FOR_BACKUP})
@@ -105,6 +105,13 @@ def test_lock_free_may_be_forced_where_it_is_consistent() -> None:
 def test_the_instance_lock_is_refused_where_it_does_not_hold_the_tables_still() -> None:
     with pytest.raises(PreflightError, match="1 MyISAM"):
         choose(mysql(engines={"MyISAM": 1}), "instance")
+
+
+def test_a_table_that_was_added_since_makes_a_small_lock_too_small() -> None:
+    changed = mysql(engines={"InnoDB": 1, "MyISAM": 1})
+    for name, enough in (("none", False), ("instance", False), ("ftwrl", True), ("stage", True), ("percona", True)):
+        assert (still_enough(Choice(name, ""), changed) is None) is enough
+    assert still_enough(Choice("none", ""), mysql()) is None
 
 
 def test_a_forced_strategy_is_taken_and_says_that_it_was_forced() -> None:

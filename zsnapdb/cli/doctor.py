@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Annotated
 
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.errors import ZsnapdbError
 
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
 
@@ -22,7 +24,15 @@ def doctor(
     from zsnapdb.report import json as as_json
     from zsnapdb.report import text as as_text
 
-    found = job.diagnose(load(config), instance)
+    settings = load(config)
+    try:
+        found = job.diagnose(settings, instance)
+    except ZsnapdbError:
+        raise
+    except Exception:
+        # 1 would read as "fit, with warnings" to whoever watches the exit code.
+        traceback.print_exc()
+        raise typer.Exit(_EXIT["unfit"]) from None
     print(as_json.diagnoses(found) if json else as_text.diagnoses(found))
     code = max(_EXIT[diagnosis.worst] for diagnosis in found)
     if code:

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from zsnapdb.errors import LockNotGranted, PreflightError, ServerError
+from zsnapdb.errors import LockNotGranted, ServerError
 from zsnapdb.jobs import common
 from zsnapdb.jobs.common import Instance
 from zsnapdb.model import Flavour
-from zsnapdb.mysql.probe import channels
+from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.facts import Channel, ServerFacts
+from zsnapdb.planning.facts import Channel, Dialect, ServerFacts
 
 _STOP_SECONDS = 60.0
+_START_ATTEMPTS = 3
 
 
 def _marker(instance: Instance) -> Path:
-    """A file that says we stopped the applier: should this process be killed, the next run starts it again. A reboot clears it, and starts the server."""
+    """The channels we stopped: should this process be killed, the next run starts them again. A reboot clears it, and starts the server anew."""
     return common.RUN_FOLDER / f"applier-{instance.name}"
 
 
-def start_forgotten(instance: Instance, session: Session, facts: ServerFacts) -> str | None:
-    """Start an applier that a killed run of ours left stopped; return what was done, for a warning."""
-    marker = _marker(instance)
-    if not marker.exists():
+def is_forgotten(instance: Instance) -> bool:
+    """Whether a run that was killed left the applier stopped (or one that is under way has stopped it)."""
+    return _marker(instance).exists()
+
+
+def start_forgotten(instance: Instance, session: Session) -> str | None:
+    """Start the channels that a killed run of ours left stopped; return what was done, for a warning. Only with the instance's lock held."""
+    if not is_forgotten(instance):
         return None
-    session.query(facts.dialect.start_applier)
-    marker.unlink()
+    names = json.loads(_marker(instance).read_text() or "[]")
+    _start(instance, *flavour_and_dialect(session), names)
     return "a killed run had left the applier stopped; it was started again"
 
 
@@ -37,48 +43,64 @@ def start_forgotten(instance: Instance, session: Session, facts: ServerFacts) ->
 def stopped(instance: Instance, session: Session, facts: ServerFacts) -> Iterator[tuple[Channel, ...]]:
     """Stop the applier for the block if the configuration asks for it; yield the channels, then exactly at their source's positions.
 
-    LockNotGranted while replicated temporary tables are open: a restored replica could not go on from there (refman 8.4, "Replication
-    and Temporary Tables"). PreflightError where a stop may leave gaps between parallel appliers.
+    Only channels that were applying are stopped, and only those are started again: by a connection of its own, as the one that stopped them
+    may have been lost. LockNotGranted while replicated temporary tables are open: a restored replica could not go on from
+    there (refman 8.4, "Replication and Temporary Tables").
     """
-    if not (instance.settings.lock.stop_applier and any(channel.applying for channel in facts.channels)):
-        yield channels(session, facts.dialect) if facts.channels else ()
+    found = channels(session, facts.dialect) if facts.channels else ()
+    names = [channel.name for channel in found if channel.applying]
+    if not (instance.settings.lock.stop_applier and names):
+        yield found
         return
-    _refuse_gaps(facts)
-    _marker(instance).touch()
+    _marker(instance).write_text(json.dumps(names))
     try:
-        session.query(facts.dialect.stop_applier)
-        yield _when_stopped(session, facts)
-    finally:
-        session.query(facts.dialect.start_applier)
-        _marker(instance).unlink(missing_ok=True)
+        _stop(instance, facts, names)
+        yield _at_rest(session, facts)
+    except BaseException as error:
+        try:
+            _start(instance, facts.flavour, facts.dialect, names)
+        except ServerError as second:
+            error.add_note(f"and the applier could not be started again: {second.message}; the next run will")
+        raise
+    _start(instance, facts.flavour, facts.dialect, names)
 
 
-def _refuse_gaps(facts: ServerFacts) -> None:
-    """Raise PreflightError where parallel appliers of MySQL may stop with gaps between them (refman 8.4, "replica_preserve_commit_order")."""
-    if facts.flavour is not Flavour.MYSQL:
-        return
-    workers = facts.variables.get("replica_parallel_workers", facts.variables.get("slave_parallel_workers", "0"))
-    keeps_order = facts.variables.get("replica_preserve_commit_order", facts.variables.get("slave_preserve_commit_order", "ON"))
-    if int(workers) > 1 and keeps_order in ("OFF", "0"):
-        raise PreflightError(
-            f"lock.stop_applier: {workers} workers that do not preserve the commit order may stop with gaps between them",
-            hint="set replica_preserve_commit_order = ON, or leave stop_applier out",
-        )
+def _statement(flavour: Flavour, form: str, name: str) -> str:
+    """Return the form for the applier of one channel; the unnamed one has the empty name in both families."""
+    quoted = "'" + name.replace("'", "''") + "'"
+    return f"{form.removesuffix(' SQL_THREAD')} {quoted} SQL_THREAD" if flavour is Flavour.MARIADB else f"{form} FOR CHANNEL {quoted}"
 
 
-def _when_stopped(session: Session, facts: ServerFacts) -> tuple[Channel, ...]:
-    deadline = time.monotonic() + _STOP_SECONDS
-    while True:
-        found = channels(session, facts.dialect)
-        if not any(channel.applying for channel in found):
-            break
-        if time.monotonic() > deadline:
-            raise ServerError(f"the applier did not stop within {_STOP_SECONDS:.0f} s", hint="a long transaction is being applied; see SHOW REPLICA STATUS")
-        time.sleep(0.05)
-    open_tables = sum(int(row[1]) for row in session.query("SHOW GLOBAL STATUS WHERE variable_name IN ('Slave_open_temp_tables', 'Replica_open_temp_tables')"))
+def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
+    """Stop the channels. The statement waits for the transaction under way; a connection of its own bounds that."""
+    with instance.session(read_timeout=_STOP_SECONDS) as session:
+        for name in names:
+            session.query(_statement(facts.flavour, facts.dialect.stop_applier, name))
+
+
+def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
+    """Start the channels and forget them. A stop that is still under way is waited for by the server."""
+    for attempt in range(_START_ATTEMPTS):
+        try:
+            with instance.session(read_timeout=_STOP_SECONDS) as session:
+                for name in names:
+                    session.query(_statement(flavour, dialect.start_applier, name))
+        except ServerError:
+            if attempt == _START_ATTEMPTS - 1:
+                raise
+            time.sleep(1.0)
+        else:
+            _marker(instance).unlink(missing_ok=True)
+            return
+
+
+def _at_rest(session: Session, facts: ServerFacts) -> tuple[Channel, ...]:
+    # The variable has an old and a new name, and some servers show both.
+    rows = session.query("SHOW GLOBAL STATUS WHERE variable_name IN ('Slave_open_temp_tables', 'Replica_open_temp_tables')")
+    open_tables = max((int(row[1]) for row in rows), default=0)
     if open_tables:
         raise LockNotGranted(
             f"the applier stopped with {open_tables} replicated temporary table(s) open, which a restored replica would not have",
             hint="it is tried again within lock.budget; binlog_format = ROW on the source avoids them",
         )
-    return found
+    return channels(session, facts.dialect)

@@ -92,11 +92,11 @@ def _backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
         tell(text)
 
     with instance.session() as session:
-        observed = observe(instance, session)
-        instance = instance.with_volumes(observed.volumes)
-        started_again = start_forgotten(instance, session, observed.facts)
+        started_again = start_forgotten(instance, session)
         if started_again is not None:
             note(started_again)
+        observed = observe(instance, session)
+        instance = instance.with_volumes(observed.volumes)
         repository = instance.open_or_create_repository()
         unsettled = settle_unfinished(instance, repository)
         planned = plan(instance, observed, repository)
@@ -195,7 +195,7 @@ def _manifest(instance: Instance, observed: Observed, repository: Repository, ta
         createtxg=taken.set.createtxg,
         position=PositionPart.of(taken.position),
         lock=LockPart(strategy=taken.choice.name, reason=taken.choice.reason, held_ms=round(taken.held_ms, 3)),
-        channels=tuple(ChannelPart.of(channel, exact=instance.settings.lock.stop_applier) for channel in taken.channels),
+        channels=tuple(ChannelPart.of(channel) for channel in taken.channels),
         server=ServerPart(
             flavour=facts.flavour,
             version=facts.version,

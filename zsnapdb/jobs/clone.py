@@ -241,7 +241,7 @@ def _remove_folders(root: Path) -> None:
 
 def _mountpoint(dataset: str) -> str:
     for entry in reversed(mounted()):
-        if entry.source == dataset and entry.fstype == "zfs":
+        if entry.source == dataset and entry.fstype == "zfs" and not entry.is_bind:
             return entry.path
     raise PreflightError(f"dataset {dataset} is not mounted", hint="a clone needs to know the paths its source uses: `zfs mount`")
 

@@ -26,7 +26,8 @@ class Hooked:
     def around(self) -> Iterator[None]:
         """Run the `before` hooks, the block, and then the `after` hooks, which run however the block or a hook ended.
 
-        HookError if a hook fails that may not. All `after` hooks run even if one of them fails; an error of the block is the one raised.
+        HookError if a hook fails that may not. All `after` hooks run even if one of them fails or is interrupted; an error of the block is the
+        one raised.
         """
         try:
             self._run(When.BEFORE)
@@ -37,7 +38,8 @@ class Hooked:
             raise
         failures = self._run_all_after("ok")
         if failures:
-            raise failures[0]
+            # An interrupt goes before a hook's failure.
+            raise next((error for error in failures if not isinstance(error, HookError)), failures[0])
 
     def locked(self, lock: str, remaining: float) -> None:
         """Run the `locked` hooks, which have `remaining` seconds at most. HookError if one fails that may not."""
@@ -49,13 +51,20 @@ class Hooked:
             if hook.when is when:
                 self._run_one(hook, "", limit)
 
-    def _run_all_after(self, outcome: str) -> list[HookError]:
-        failures = []
+    def _run_all_after(self, outcome: str) -> list[BaseException]:
+        """Run every `after` hook and return what went wrong. One that an interrupt cut short is run again: it may be what thaws an application."""
+        failures: list[BaseException] = []
         for hook in self._hooks:
-            if hook.when is When.AFTER:
+            if hook.when is not When.AFTER:
+                continue
+            for _ in range(2):
                 try:
                     self._run_one(hook, outcome, None)
+                    break
                 except HookError as error:
+                    failures.append(error)
+                    break
+                except BaseException as error:
                     failures.append(error)
         return failures
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from zsnapdb import hooks
 from zsnapdb.errors import HookError, NotThere, PreflightError
+from zsnapdb.jobs import applier
 from zsnapdb.jobs.common import Instance
 from zsnapdb.model import Position
 from zsnapdb.mysql.paths import absolute_tablespaces, data_file_blocks, keyring_paths, needed_by_appliers, with_real_paths, written_paths
@@ -21,6 +22,7 @@ from zsnapdb.planning.fitness import (
     judge_server,
     objection,
     ok,
+    repairs_torn_pages,
     unfit,
     warning,
     warnings,
@@ -77,14 +79,16 @@ def examine(instance: Instance, session: Session) -> Examined:
         return Examined(tuple(findings), None)
     facts = with_real_paths(probe(session))
     forced = instance.settings.lock.strategy
-    findings += judge_server(facts, str(instance.address), forced=forced != "auto")
+    findings += judge_server(facts, str(instance.address), forced=forced != "auto", stops_applier=instance.settings.lock.stop_applier)
+    if applier.is_forgotten(instance):
+        findings.append(warning("replica", "a killed run left the applier stopped, or one under way has stopped it", "the next backup starts it again"))
     try:
         choice = choose(facts, forced)
         findings.append(judge_lock(choice))
     except PreflightError as error:
         findings.append(unfit("lock", error.message, error.hint))
         choice = Choice("none", error.message)
-    mounts = [Mount(entry.path, entry.fstype, entry.source) for entry in mounted()]
+    mounts = [Mount(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     paths = tuple(NamedPath(path.what, path.path) for path in written_paths(facts))
     volumes = dict(instance.settings.volumes or {})
     if instance.settings.volumes is None:
@@ -96,7 +100,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     findings += judge_placement(instance.name, placement, volumes, len(strays))
     findings += _judge_surroundings(facts, mounts, volumes)
     blocks = data_file_blocks(facts)
-    findings += judge_blocks(blocks, doublewrite=facts.variables.get("innodb_doublewrite", "ON") not in ("OFF", "0"), zfs_release=version.kernel_release())
+    findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())
     findings += _judge_hooks(instance)
     if placement.objections or objection(findings) is not None:
         return Examined(tuple(findings), None)
@@ -109,7 +113,7 @@ def with_found_volumes(instance: Instance, facts: ServerFacts) -> Instance:
     """Return the instance with its volumes: the configured ones, else those the server's paths lie on. PreflightError if a path is on no dataset."""
     if instance.settings.volumes is not None:
         return instance
-    mounts = [Mount(entry.path, entry.fstype, entry.source) for entry in mounted()]
+    mounts = [Mount(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     paths = [NamedPath(path.what, path.path) for path in written_paths(facts)]
     discovered = discover(paths, mounts, facts.variables["datadir"])
     if discovered.objections:
@@ -169,7 +173,7 @@ def _judge_hooks(instance: Instance) -> list[Finding]:
 
 
 def _mountpoint(dataset: str, mounts: list[Mount]) -> str:
-    return next(mount.path for mount in reversed(mounts) if mount.source == dataset and mount.fstype == "zfs")
+    return next(mount.path for mount in reversed(mounts) if mount.source == dataset and mount.fstype == "zfs" and not mount.is_bind)
 
 
 def role_of(path: str, observed: Observed, instance: Instance) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb import __version__, gtid
-from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted
+from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted, PreflightError
 from zsnapdb.jobs import applier
 from zsnapdb.jobs.common import (
     BACKUP_PROPERTY,
@@ -29,11 +29,12 @@ from zsnapdb.model import Flavour, Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog import position_in
 from zsnapdb.mysql.ddl_log import statements_half_done
-from zsnapdb.mysql.probe import published_position
+from zsnapdb.mysql.probe import published_position, what_may_have_changed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import Channel
+from zsnapdb.planning.fitness import judge_durability, objection
 from zsnapdb.planning.identity import binlog_paths
-from zsnapdb.planning.strategy import Choice
+from zsnapdb.planning.strategy import Choice, still_enough
 from zsnapdb.planning.waiting import delays
 from zsnapdb.zfs import snapshots
 
@@ -93,12 +94,14 @@ def _under_least_lock(instance: Instance, observed: Observed, session: Session, 
     while True:
         try:
             with applier.stopped(instance, session, observed.facts) as channels:
-                return _attempt(instance, observed, session, hooked, choice, channels, backup_id)
+                try:
+                    return _attempt(instance, observed, session, hooked, choice, channels, backup_id)
+                except LockNotGranted as error:
+                    if choice.fallback is None:
+                        raise
+                    hooked.tell(f"{choice.name}: {error.message}; going on with {choice.fallback.name}")
+                    choice = replace(choice.fallback, reason=f"{choice.fallback.reason}; {choice.name} was not granted at once")
         except LockNotGranted as error:
-            if choice.fallback is not None:
-                hooked.tell(f"{choice.name}: {error.message}; going on with {choice.fallback.name}")
-                choice = replace(choice.fallback, reason=f"{choice.fallback.reason}; {choice.name} was not granted at once")
-                continue
             pause = next(pauses)
             if time.monotonic() + pause > give_up:
                 raise
@@ -112,11 +115,10 @@ def _attempt(instance: Instance, observed: Observed, session: Session, hooked: H
     deadline = settings.deadline
     strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
     terms = locks.Terms(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
-    pending: snapshots.PendingSnapshots | None = None
     in_time = False
-    snapshots.ready()
     with instance.session(read_timeout=deadline + 30) as owner, instance.session() as second:
         before = published_position(session, observed.facts)
+        _refuse_change(session, observed, choice)
         properties = {
             BACKUP_PROPERTY: backup_id,
             INSTANCE_PROPERTY: instance.name,
@@ -126,28 +128,40 @@ def _attempt(instance: Instance, observed: Observed, session: Session, hooked: H
             # A lower bound, so that even a set whose taker died says where it stands; the exact one is set once it is proved.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
+        pending = snapshots.PendingSnapshots.of(hooked.snapshots, properties)
         try:
             with locks.held(strategy, owner, locks.Watchdog(second), terms) as hold:
                 hooked.locked(choice.name, hold.remaining())
-                pending = snapshots.PendingSnapshots.start(hooked.snapshots, properties)
+                pending.start()
                 in_time = pending.done_within(hold.remaining())
-        except LockNotGranted as error:
-            raise LockNotGranted(error.message + strategy.given_up(second), hint=error.hint) from error
+        except LockNotGranted:
+            raise
         except LockError:
-            if in_time or pending is None:
+            if in_time or not pending.is_started:
                 raise
             # The watchdog was first to see that the deadline has passed; that is told below.
         finally:
             # The lock is gone. The kernel finishes the snapshots whatever became of us, and only then can they be removed.
-            if pending is not None:
-                pending.finish()
+            pending.finish()
     if not in_time:
         raise LockError(
             f"the snapshot of {len(hooked.snapshots)} volumes was not made within lock.deadline = {deadline:g} s; the lock was let go",
             hint="the pool is slow to sync, see `zpool iostat -l`; or raise lock.deadline",
         )
+    _refuse_change(session, observed, choice)
     _refuse_half_done_ddl(instance, observed, choice, hooked.snapshots, backup_id)
     return _Made(choice, hold.held_ms, before, channels)
+
+
+def _refuse_change(session: Session, observed: Observed, choice: Choice) -> None:
+    """Raise PreflightError if the server has been changed since it was found fit, so that a snapshot now would lie."""
+    facts = what_may_have_changed(session, observed.facts)
+    error = objection(judge_durability(facts))
+    if error is not None:
+        raise error
+    reason = still_enough(choice, facts)
+    if reason is not None:
+        raise PreflightError(f"{choice.name} is no longer enough: {reason}", hint="run the backup again: the lock is chosen anew")
 
 
 def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: Choice, names: tuple[str, ...], backup_id: str) -> None:

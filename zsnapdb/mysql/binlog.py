@@ -253,6 +253,7 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._runs: dict[str, list[list[int]]] = {}
+        self._most = _MOST_RUNS
 
     def add(self, source: str, number: int) -> None:
         runs = self._runs.setdefault(source, [])
@@ -260,9 +261,11 @@ class _Numbers:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-            if len(runs) > _MOST_RUNS:
+            if len(runs) > self._most:
                 # Parallel appliers write numbers out of order; joined, they are few again.
-                self._runs[source] = [list(joined) for joined in GtidSet.of((source, (run[0], run[1])) for run in runs).intervals[source]]
+                joined = GtidSet.of((source, (run[0], run[1])) for run in runs).intervals[source]
+                self._runs[source] = [list(run) for run in joined]
+                self._most = max(self._most, 2 * len(joined))
 
     def set(self) -> GtidSet:
         return GtidSet.of((source, (first, last)) for source, runs in self._runs.items() for first, last in runs)

@@ -11,9 +11,9 @@ from zsnapdb.planning.facts import Capability, Dialect
 
 _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS")
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
-_STOP = ("STOP ALL SLAVES SQL_THREAD", "STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")
-_START = ("START ALL SLAVES SQL_THREAD", "START REPLICA SQL_THREAD", "START SLAVE SQL_THREAD")
-"""In the order they are offered. MariaDB's ALL SLAVES forms come first: its other ones speak of one connection only."""
+_STOP = ("STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")
+_START = ("START REPLICA SQL_THREAD", "START SLAVE SQL_THREAD")
+"""In the order they are offered. MariaDB's SHOW ALL SLAVES STATUS comes first: its other forms speak of one connection only."""
 
 
 def capabilities(session: Session) -> frozenset[Capability]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, PreflightError
 
 FILE = "ddl_recovery.log"
 
@@ -17,7 +17,10 @@ _EXECUTE = 1
 
 
 def statements_half_done(datadir: Path) -> int:
-    """Return how many DDL statements were under way when the files in `datadir` were as they are. No log means none."""
+    """Return how many DDL statements were under way when the files in `datadir` were as they are.
+
+    PreflightError if there is no log: a server keeps one from its start to its end, so it lies elsewhere (option log_ddl_recovery).
+    """
     try:
         with (datadir / FILE).open("rb") as file:
             header = file.read(9)
@@ -35,5 +38,7 @@ def statements_half_done(datadir: Path) -> int:
                     return found
                 found += kind[0] == _EXECUTE
                 at += size
-    except FileNotFoundError:
-        return 0
+    except FileNotFoundError as error:
+        raise PreflightError(
+            f"{datadir / FILE} is not there, so DDL under way cannot be seen", hint="use lock.strategy = 'stage', or leave log_ddl_recovery at its default"
+        ) from error

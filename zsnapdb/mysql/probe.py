@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from zsnapdb.errors import ServerError
@@ -38,12 +39,28 @@ def probe(session: Session) -> ServerFacts:
         capabilities=capabilities(session),
         dialect=forms,
         sees_all_tables=_sees_all_tables(session),
-        redo_disabled=any(str(row[1]) == "OFF" for row in session.query("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'")),
+        redo_disabled=_redo_disabled(session),
         channels=channels(session, forms),
         prepared_xa=_prepared_xa(session),
         row_versions=_row_versions(session, flavour, variables["version"]),
         gtid_purged=GtidSet.parse(variables.get("gtid_purged", "")) if flavour is Flavour.MYSQL else GtidSet(),
     )
+
+
+def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
+    """Return what it takes to speak to the server, without a look at anything else."""
+    return flavour_of({str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES LIKE 'version%'")}), dialect(session)
+
+
+def what_may_have_changed(session: Session, facts: ServerFacts) -> ServerFacts:
+    """Return the facts with those asked again that anyone may change at any time and a snapshot's worth hangs on."""
+    rows = session.query("SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'delay_key_write')")
+    variables = {**facts.variables, **{str(name).lower(): str(value) for name, value in rows}}
+    return replace(facts, variables=variables, engines=_engines(session), redo_disabled=_redo_disabled(session))
+
+
+def _redo_disabled(session: Session) -> bool:
+    return any(str(row[1]) == "OFF" for row in session.query("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'"))
 
 
 def _engines(session: Session) -> dict[str, int]:

@@ -21,6 +21,7 @@ _LOST = {0, 2006, 2013, 2055, 1927, 4031}
 _LOCK_WAIT = {1205, 3572}
 _PRIVILEGE = {1095, 1227, 1142, 1370}
 _SYNTAX = 1064
+_IDLE_SECONDS = 2 * 86400
 _NO_ROOM_TO_PREPARE = 1461
 
 
@@ -89,7 +90,10 @@ class Session:
             raise _classified(error, "connecting", address) from error
         except (OSError, RuntimeError) as error:
             raise ServerError(f"connecting on {address}: {error}") from error
-        return cls(connection, address)
+        session = cls(connection, address)
+        # Uploads, hooks and a budget may lie between two questions: longer than a site lets its clients be idle.
+        session.query(f"SET SESSION wait_timeout = {_IDLE_SECONDS}")
+        return session
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """Run one statement and return its rows (none for a statement without a result)."""

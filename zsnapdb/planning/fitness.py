@@ -73,8 +73,8 @@ def warnings(findings: Iterable[Finding]) -> tuple[str, ...]:
     return tuple(f"{f.detail}" + (f" ({f.hint})" if f.hint else "") for f in findings if f.severity is Severity.WARNING)
 
 
-def judge_server(facts: ServerFacts, address: str, *, forced: bool) -> list[Finding]:
-    """Return what is to be said of the server itself; `forced`: the lock strategy is the configuration's."""
+def judge_server(facts: ServerFacts, address: str, *, forced: bool, stops_applier: bool = False) -> list[Finding]:
+    """Return what is to be said of the server itself; `forced`: the lock strategy is the configuration's; `stops_applier`: lock.stop_applier."""
     found = [ok("server", facts.describe())]
     listing = ", ".join(f"{count} {name}" for name, count in sorted(facts.engines.items())) or "none"
     if not facts.sees_all_tables and not forced:
@@ -87,10 +87,11 @@ def judge_server(facts: ServerFacts, address: str, *, forced: bool) -> list[Find
         )
     else:
         found.append(ok("tables", listing + ("" if unsafe_engines(facts) else ", all crash-safe")))
-    return [*found, *_durability(facts), *_binlog(facts), *_replication(facts), *_leftovers(facts)]
+    return [*found, *judge_durability(facts), *_binlog(facts), *_replication(facts, stops_applier), *_leftovers(facts)]
 
 
-def _durability(facts: ServerFacts) -> list[Finding]:
+def judge_durability(facts: ServerFacts) -> list[Finding]:
+    """Return what is to be said of how commits get to the files."""
     flush, sync = facts.variables.get("innodb_flush_log_at_trx_commit", "1"), facts.variables.get("sync_binlog", "1")
     if flush == "0":
         return [
@@ -120,7 +121,7 @@ def _binlog(facts: ServerFacts) -> list[Finding]:
     return [ok("binlog", text)]
 
 
-def _replication(facts: ServerFacts) -> list[Finding]:
+def _replication(facts: ServerFacts, stops_applier: bool) -> list[Finding]:
     if not facts.channels:
         return []
     listing = ", ".join(f"{c.name or 'default'} from {c.host}:{c.port}, applier {'runs' if c.applying else 'stopped'}" for c in facts.channels)
@@ -133,6 +134,12 @@ def _replication(facts: ServerFacts) -> list[Finding]:
                 f"set {option} = ON, or back up another server",
             )
         ]
+    workers = facts.variables.get("replica_parallel_workers", facts.variables.get("slave_parallel_workers", "0"))
+    keeps_order = facts.variables.get("replica_preserve_commit_order", facts.variables.get("slave_preserve_commit_order", "ON"))
+    if stops_applier and facts.flavour is Flavour.MYSQL and int(workers) > 1 and keeps_order in ("OFF", "0"):
+        # Refman 8.4, "replica_preserve_commit_order".
+        detail = f"lock.stop_applier: {workers} workers that do not preserve the commit order may stop with gaps between them"
+        return [unfit("replica", detail, "set replica_preserve_commit_order = ON, or leave stop_applier out")]
     return [ok("replica", listing)]
 
 
@@ -179,6 +186,11 @@ def judge_placement(instance: str, placement: Placement, volumes: Mapping[str, s
             warning("paths", f"{strays} tablespace(s) have absolute paths: a clone beside the source will be refused", "move them into the data directory")
         )
     return found
+
+
+def repairs_torn_pages(facts: ServerFacts) -> bool:
+    """Whether recovery repairs a page of which only a part was written. DETECT_ONLY (MySQL 8.0.30+) only finds it."""
+    return facts.variables.get("innodb_doublewrite", "ON").upper() not in ("OFF", "0", "DETECT_ONLY")
 
 
 def judge_blocks(blocks: Blocks, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[Finding]:

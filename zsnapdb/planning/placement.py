@@ -14,6 +14,7 @@ class Mount:
     path: str
     fstype: str
     source: str
+    is_bind: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,16 @@ def place(paths: Sequence[NamedPath], mounts: Sequence[Mount], volumes: Mapping[
     pools = sorted({dataset.split("/", 1)[0] for dataset in volumes.values()})
     if len(pools) > 1:
         objections.append(f"the volumes lie in {len(pools)} pools ({', '.join(pools)}); one snapshot command reaches only one")
-    mounted = {mount.source for mount in mounts if mount.fstype == "zfs"}
+    mounted = {mount.source for mount in mounts if mount.fstype == "zfs" and not mount.is_bind}
     objections += [f"dataset {dataset} ({role}) is not mounted" for role, dataset in sorted(volumes.items()) if dataset not in mounted]
     for item in paths:
         mount = mount_of(item.path, mounts)
         if mount is None or mount.fstype != "zfs" or mount.source not in roles:
             where = "no mounted file system" if mount is None else f"{mount.fstype} {mount.source} at {mount.path}"
             objections.append(f"{item.what} = {item.path} is on {where}, which is none of the instance's volumes")
+            continue
+        if mount.is_bind:
+            objections.append(f"{item.what} = {item.path} is reached through {mount.path}, a bind mount of a folder of {mount.source}")
             continue
         placed[item.path] = roles[mount.source]
         for below in mounts:
@@ -99,8 +103,13 @@ def discover(paths: Sequence[NamedPath], mounts: Sequence[Mount], datadir: str) 
     data = home.source if home is not None and home.source in found else None
     roles: dict[str, str] = {}
     for dataset in sorted(found):
-        short = "data" if dataset == data else "parent" if data is not None and data.startswith(dataset + "/") else _role_name(dataset.rpartition("/")[2])
-        roles[dataset] = short if short not in roles.values() else _role_name(dataset)
+        if dataset == data:
+            roles[dataset] = "data"
+        elif data is not None and data.startswith(dataset + "/") and "parent" not in roles.values():
+            roles[dataset] = "parent"
+    for dataset in sorted(set(found) - set(roles)):
+        names = (_role_name(dataset.rpartition("/")[2]), _role_name(dataset), *(f"volume-{number}" for number in range(1, len(found) + 1)))
+        roles[dataset] = next(name for name in names if name not in roles.values())
     return Discovered({role: dataset for dataset, role in roles.items()}, tuple(dict.fromkeys(objections)))
 
 

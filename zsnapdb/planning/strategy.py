@@ -98,6 +98,14 @@ def choose(facts: ServerFacts, forced: str) -> Choice:
     return Choice("ftwrl", "; ".join(objections))
 
 
+def still_enough(choice: Choice, facts: ServerFacts) -> str | None:
+    """Return why the chosen lock is not enough for the server as it is now, or None if it is."""
+    others = unsafe_engines(facts)
+    if others and choice.name in ("none", "instance"):
+        return f"there are now user tables of engines without crash recovery: {_listing(others)}"
+    return None
+
+
 def _forced(facts: ServerFacts, forced: str) -> Choice:
     there = available(facts)
     if forced not in there:

@@ -9,9 +9,12 @@ from typing import Any
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 15.0
-_COMMENT = re.compile(r"^(?:\s|/\*.*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
+_COMMENT = re.compile(r"^(?:\s|/\*(?!M?!).*?\*/|--[^\n]*\n|#[^\n]*\n)*", re.DOTALL)
+"""What may stand before a statement. `/*! … */` is no comment: the server runs what is in it."""
+
 _VICTIMS = ("Waiting for table flush", "Waiting for global read lock", "Waiting for backup lock", "Waiting for commit lock")
-_READS = ("select", "with", "table", "(select")
+_READS = ("select", "table", "(select")
+"""WITH is not among them: DELETE and UPDATE may follow it."""
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class ChannelPart(_Part):
     exact: bool
 
     @classmethod
-    def of(cls, channel: Channel, *, exact: bool) -> ChannelPart:
+    def of(cls, channel: Channel) -> ChannelPart:
         """Return the stored form of a replication channel."""
         at = channel.coordinates
         return cls(
@@ -73,7 +73,7 @@ class ChannelPart(_Part):
             binlog_file=at.file if at else None,
             binlog_offset=at.offset if at else None,
             gtids=channel.gtids,
-            exact=exact or not channel.applying,
+            exact=not channel.applying,
         )
 
 

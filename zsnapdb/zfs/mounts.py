@@ -8,11 +8,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MountEntry:
-    """One line of the mount table."""
+    """One line of the mount table. `is_bind`: it shows a folder of its source, not the whole (mount(8), --bind)."""
 
     path: str
     fstype: str
     source: str
+    is_bind: bool = False
 
 
 def _plain(word: str) -> str:
@@ -27,9 +28,9 @@ def parse(text: str) -> list[MountEntry]:
     entries = []
     for line in text.splitlines():
         left, _, right = line.partition(" - ")
-        path = left.split(" ")[4]
+        root, path = left.split(" ")[3:5]
         fstype, source = right.split(" ")[:2]
-        entries.append(MountEntry(_plain(path), fstype, _plain(source)))
+        entries.append(MountEntry(_plain(path), fstype, _plain(source), root != "/"))
     return entries
 
 

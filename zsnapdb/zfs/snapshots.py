@@ -23,7 +23,7 @@ class PendingSnapshots:
     def __init__(self, make: Callable[[], None]) -> None:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, args=(make,))
-        self._thread.start()
+        self.is_started = False
 
     def _run(self, make: Callable[[], None]) -> None:
         try:
@@ -32,12 +32,17 @@ class PendingSnapshots:
             self._error = error
 
     @classmethod
-    def start(cls, names: Sequence[str], properties: Mapping[str, str]) -> PendingSnapshots:
-        """Start making them and return at once. Whatever takes time before the request to the kernel was done by `ready`."""
+    def of(cls, names: Sequence[str], properties: Mapping[str, str]) -> PendingSnapshots:
+        """Prepare everything but the request itself, so that `start` takes no time."""
         library = core.load()
         if library is None:
             return cls(lambda: by_command(names, properties))
         return cls(lambda: library.snapshot(names, properties))
+
+    def start(self) -> None:
+        """Start making them and return at once."""
+        self.is_started = True
+        self._thread.start()
 
     def done_within(self, seconds: float) -> bool:
         """Whether they are made within the time. The request is never taken back: the kernel would finish it anyway."""
@@ -45,15 +50,11 @@ class PendingSnapshots:
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for the end; raise the classified error if it failed (then no snapshot was made)."""
-        self._thread.join()
+        """Wait for the end, of one that was started; raise the classified error if it failed (then no snapshot was made)."""
+        while self.is_started and self._thread.is_alive():
+            self._thread.join()
         if self._error is not None:
             raise self._error
-
-
-def ready() -> None:
-    """Afterwards a snapshot set can be started without delay: the library is loaded."""
-    core.load()
 
 
 def by_command(names: Sequence[str], properties: Mapping[str, str]) -> None:

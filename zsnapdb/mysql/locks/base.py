@@ -12,6 +12,8 @@ from zsnapdb.errors import LockError, LockNotGranted, ServerError
 from zsnapdb.mysql.locks.watchdog import Watchdog
 from zsnapdb.mysql.session import Session
 
+_INTERRUPTED = "(1317)"
+
 
 class Strategy:
     """A way to hold a server still. `name` is stored in the manifest; after the last of `acquire` the lock is had."""
@@ -23,8 +25,8 @@ class Strategy:
     def prepare(self, session: Session) -> None:
         """Do what may be slow, before anything is held; LockNotGranted if the lock should not be tried now."""
 
-    def given_up(self, session: Session) -> str:  # noqa: ARG002 - for those that leave something
-        """Undo, from another connection, what an attempt that was not granted may have left; return what is left all the same, or nothing."""
+    def given_up(self, session: Session, waited: float) -> str:  # noqa: ARG002 - for those that leave something
+        """Undo, from another connection, what an attempt of `waited` seconds that was not granted may have left; return what is left, or nothing."""
         return ""
 
 
@@ -72,10 +74,20 @@ def held(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms)
             hold.held_ms = (time.monotonic() - started) * 1000
         if not session.is_same_connection():
             raise LockError("the connection that held the lock was lost before the snapshot was proved", hint="the snapshot is discarded; run again")
-    except BaseException:
+    except BaseException as error:
         # The server drops the lock with the connection; a release that fails would hide the first error.
         session.close()
+        if isinstance(error, LockNotGranted):
+            raise LockNotGranted(error.message + _left_behind(strategy, watchdog, time.monotonic() - started), hint=error.hint) from error
         raise
+
+
+def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
+    """Return what an attempt left that was not granted, for its message. That it cannot be looked at does not hide the message itself."""
+    try:
+        return strategy.given_up(watchdog.session, waited)
+    except ServerError as error:
+        return f"; and what it left could not be looked at: {error.message}"
 
 
 def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: Terms) -> None:
@@ -94,6 +106,8 @@ def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: fl
                     f"`{statement}` was still waiting at lock.deadline = {terms.deadline:g} s and was ended",
                     hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`",
                 ) from error
+            if _INTERRUPTED in error.message:
+                raise LockNotGranted(error.message, hint="somebody ended the statement: see `SHOW PROCESSLIST`") from error
             raise
 
 

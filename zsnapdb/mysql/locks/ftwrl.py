@@ -46,8 +46,9 @@ class GlobalReadLock(Strategy):
                 hint="let the statement end or kill it (`KILL QUERY`), raise lock.budget to wait for longer, or see lock.kill",
             )
 
-    def given_up(self, session: Session) -> str:
-        waiting = self._in_the_way(session, 0.0)
+    def given_up(self, session: Session, waited: float) -> str:
+        # Only queries: a write of that age may as well have waited for us. One that was in the way is found before the next attempt.
+        waiting = [statement for statement in self._in_the_way(session, max(1.0, waited)) if statement.only_reads]
         killed = to_kill(waiting, self.kill)
         for statement in killed:
             _kill(session, statement)

@@ -14,7 +14,7 @@ class Watchdog:
     """Watches over one lock after another. `session` is used by nobody else while it guards."""
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
         self.has_fired = False
 
     @contextlib.contextmanager
@@ -36,4 +36,4 @@ class Watchdog:
         self.has_fired = True
         # It may have ended by itself in this moment: then there is nothing to kill, as was wanted.
         with contextlib.suppress(ServerError):
-            self._session.query(f"KILL {connection_id}")
+            self.session.query(f"KILL {connection_id}")
