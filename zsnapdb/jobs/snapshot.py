@@ -34,7 +34,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.fitness import judge_durability, objection
 from zsnapdb.planning.identity import binlog_paths
-from zsnapdb.planning.strategy import Choice, still_enough
+from zsnapdb.planning.strategy import Choice, leans_on_engines, still_enough
 from zsnapdb.planning.waiting import delays
 from zsnapdb.zfs import snapshots
 
@@ -155,7 +155,7 @@ def _attempt(instance: Instance, observed: Observed, session: Session, hooked: H
 
 def _refuse_change(session: Session, observed: Observed, choice: Choice) -> None:
     """Raise PreflightError if the server has been changed since it was found fit, so that a snapshot now would lie."""
-    facts = what_may_have_changed(session, observed.facts)
+    facts = what_may_have_changed(session, observed.facts, engines=leans_on_engines(choice))
     error = objection(judge_durability(facts))
     if error is not None:
         raise error

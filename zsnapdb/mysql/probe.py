@@ -52,11 +52,14 @@ def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
     return flavour_of({str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES LIKE 'version%'")}), dialect(session)
 
 
-def what_may_have_changed(session: Session, facts: ServerFacts) -> ServerFacts:
-    """Return the facts with those asked again that anyone may change at any time and a snapshot's worth hangs on."""
+def what_may_have_changed(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
+    """Return the facts with those asked again that anyone may change at any time and a snapshot's worth hangs on.
+
+    `engines`: whether the tables' engines matter; with very many tables they take long to ask for.
+    """
     rows = session.query("SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'delay_key_write')")
     variables = {**facts.variables, **{str(name).lower(): str(value) for name, value in rows}}
-    return replace(facts, variables=variables, engines=_engines(session), redo_disabled=_redo_disabled(session))
+    return replace(facts, variables=variables, engines=_engines(session) if engines else facts.engines, redo_disabled=_redo_disabled(session))
 
 
 def _redo_disabled(session: Session) -> bool:

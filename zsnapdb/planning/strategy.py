@@ -98,10 +98,15 @@ def choose(facts: ServerFacts, forced: str) -> Choice:
     return Choice("ftwrl", "; ".join(objections))
 
 
+def leans_on_engines(choice: Choice) -> bool:
+    """Whether the strategy is enough only as long as every user table is crash-safe."""
+    return choice.name in ("none", "instance")
+
+
 def still_enough(choice: Choice, facts: ServerFacts) -> str | None:
     """Return why the chosen lock is not enough for the server as it is now, or None if it is."""
     others = unsafe_engines(facts)
-    if others and choice.name in ("none", "instance"):
+    if others and leans_on_engines(choice):
         return f"there are now user tables of engines without crash recovery: {_listing(others)}"
     return None
 
