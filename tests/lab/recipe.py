@@ -42,6 +42,9 @@ GUEST_PACKAGES = [
     "python3-venv",
     "ca-certificates",
     "git",
+    "systemd",
+    "age",
+    "zstd",
 ]
 
 MYSQL_PACKAGES = ("mysql-server-core", "mysql-client-core")
