@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -18,6 +18,7 @@ from zsnapdb.planning.retention import Known, Retention, Unrestorable, decide
 
 GOLDEN = Path(__file__).parent / "golden"
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+law = settings(max_examples=60, deadline=None)
 COUNTS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
 
 
@@ -106,6 +107,7 @@ anything = pytest.mark.parametrize("unrestorable", list(Unrestorable))
 
 
 @anything
+@law
 @given(case=cases())
 def test_what_stays_has_all_it_is_an_increment_of(unrestorable: Unrestorable, case: tuple[list[Stored], KeepSettings, Known]) -> None:
     stored, keep, known = case
@@ -115,6 +117,7 @@ def test_what_stays_has_all_it_is_an_increment_of(unrestorable: Unrestorable, ca
 
 
 @anything
+@law
 @given(case=cases())
 def test_the_newest_backup_that_can_be_restored_always_stays(unrestorable: Unrestorable, case: tuple[list[Stored], KeepSettings, Known]) -> None:
     stored, keep, known = case
@@ -126,6 +129,7 @@ def test_the_newest_backup_that_can_be_restored_always_stays(unrestorable: Unres
         assert left >= {s.backup_id for s in stored}
 
 
+@law
 @given(case=cases())
 def test_pruning_twice_removes_nothing_more(case: tuple[list[Stored], KeepSettings, Known]) -> None:
     stored, keep, known = case
@@ -134,6 +138,7 @@ def test_pruning_twice_removes_nothing_more(case: tuple[list[Stored], KeepSettin
     assert kept(decide(again, keep, NOW, known)) == left
 
 
+@law
 @given(case=cases(), rule=st.sampled_from([*COUNTS, "minimum"]), more=st.integers(1, 5))
 def test_a_larger_rule_never_removes_more(case: tuple[list[Stored], KeepSettings, Known], rule: str, more: int) -> None:
     stored, keep, known = case
@@ -141,6 +146,7 @@ def test_a_larger_rule_never_removes_more(case: tuple[list[Stored], KeepSettings
     assert kept(decide(stored, keep, NOW, known)) <= kept(decide(stored, larger, NOW, known))
 
 
+@law
 @given(case=cases())
 def test_knowing_of_a_reason_to_keep_never_removes_more(case: tuple[list[Stored], KeepSettings, Known]) -> None:
     stored, keep, known = case
@@ -148,6 +154,7 @@ def test_knowing_of_a_reason_to_keep_never_removes_more(case: tuple[list[Stored]
     assert kept(decide(stored, keep, NOW, fewer)) <= kept(decide(stored, keep, NOW, known))
 
 
+@law
 @given(case=cases(), order=st.randoms())
 def test_the_order_in_which_a_store_lists_backups_means_nothing(case: tuple[list[Stored], KeepSettings, Known], order) -> None:
     stored, keep, known = case
@@ -156,6 +163,7 @@ def test_the_order_in_which_a_store_lists_backups_means_nothing(case: tuple[list
     assert decide(shuffled, keep, NOW, known) == decide(stored, keep, NOW, known)
 
 
+@law
 @given(case=cases())
 def test_increments_are_removed_before_what_they_are_increments_of(case: tuple[list[Stored], KeepSettings, Known]) -> None:
     stored, keep, known = case
@@ -167,6 +175,7 @@ def test_increments_are_removed_before_what_they_are_increments_of(case: tuple[l
     assert gone == {s.backup_id for s in stored} - kept(found)
 
 
+@law
 @given(case=cases())
 def test_every_backup_is_decided_once_and_with_reasons(case: tuple[list[Stored], KeepSettings, Known]) -> None:
     stored, keep, known = case
@@ -175,6 +184,7 @@ def test_every_backup_is_decided_once_and_with_reasons(case: tuple[list[Stored],
     assert all(d.reasons for d in found.decisions)
 
 
+@law
 @given(case=cases())
 def test_pinned_used_locked_and_unreadable_backups_stay(case: tuple[list[Stored], KeepSettings, Known]) -> None:
     stored, keep, known = case

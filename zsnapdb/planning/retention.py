@@ -87,9 +87,7 @@ def duration(seconds: float) -> str:
     return f"{seconds:g}s"
 
 
-def decide(
-    stored: Sequence[Link], rules: KeepSettings, now: datetime, known: Known | None = None, unrestorable: Unrestorable = Unrestorable.KEEP
-) -> Retention:
+def decide(stored: Sequence[Link], rules: KeepSettings, now: datetime, known: Known | None = None, unrestorable: Unrestorable = Unrestorable.KEEP) -> Retention:
     """Return what the rules mean for the stored backups of one instance at `now`."""
     known = known or Known()
     links = sorted(stored, key=lambda link: link.backup_id)
@@ -153,7 +151,8 @@ class _Family:
             base = self.base[current]
             self.depth[current] = self.depth.get(base, 0) + 1 if base is not None else 0
             if base is not None and base in self.unsound:
-                self.unsound.setdefault(current, f"it needs {base}: {self.unsound[base]}" if not self.unsound[base].startswith("it needs ") else self.unsound[base])
+                why = self.unsound[base]
+                self.unsound.setdefault(current, why if why.startswith("it needs ") else f"it needs {base}: {why}")
 
 
 def _apply_rules(good: Sequence[str], rules: KeepSettings, now: datetime, keep: dict[str, list[str]]) -> None:
