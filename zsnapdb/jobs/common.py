@@ -17,6 +17,7 @@ from zsnapdb.errors import PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec
@@ -84,13 +85,13 @@ class Instance:
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
 
     def open_repository(self) -> Repository:
-        """Open its repository; NotThere if there is none yet."""
-        return Repository.open(*open_store(self.repository))
+        """Open its repository; NotThere if there is none yet. One that has lost its marker is opened from the instance's manifests."""
+        return Repository.open(*open_store(self.repository), Keyring.of(self.repository.encryption), instances=(self.name,))
 
     def open_or_create_repository(self) -> Repository:
         """Open its repository, making its marker if there is none yet."""
         store, prefix = open_store(self.repository)
-        return Repository.open_or_create(store, prefix, secrets.token_hex(8))
+        return Repository.open_or_create(store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,))
 
     def upload_settings(self) -> UploadSettings:
         """Return how its streams are cut and compressed."""
