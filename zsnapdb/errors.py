@@ -9,7 +9,7 @@
     ├── RepositoryError     6   the repository cannot be reached, or refused
     │   ├── NotThere        6   an object, bucket or backup does not exist
     │   ├── ChangedError    6   an object is not the version any more that was to be replaced
-    │   └── LeaseError      10  another run has the lease, or has taken it over
+    │   └── LeaseError      6   another run has the lease, or has taken it over
     ├── DamagedError        7   what is stored is not what was written
     ├── ExistsError         8   the target is already there
     ├── CommandError        9   an external command failed
@@ -94,7 +94,6 @@ class LeaseError(RepositoryError):
     """Another run has the lease on the repository, or has taken it over; nothing was called good."""
 
     code = "lease"
-    exit_code = 10
 
 
 class DamagedError(ZsnapdbError):
