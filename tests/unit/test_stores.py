@@ -12,7 +12,7 @@ import pytest
 from moto import mock_aws
 
 from zsnapdb.config import RepositorySettings
-from zsnapdb.errors import ConfigError, ExistsError, NotThere, RepositoryError
+from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import open_store
@@ -73,6 +73,42 @@ def test_of_many_conditional_puts_exactly_one_wins(tmp_path: Path) -> None:
     assert [str(n).encode() for n in won] == [store.get("k")]
 
 
+def test_of_many_replacements_of_one_version_exactly_one_is_done(tmp_path: Path) -> None:
+    store, won = LocalStore(tmp_path), []
+    store.put("k", b"lease")
+    tag = store.read_version("k").tag
+
+    def attempt(number: int) -> None:
+        try:
+            store.replace("k", str(number).encode(), tag=tag)
+            won.append(number)
+        except ChangedError:
+            pass
+
+    threads = [threading.Thread(target=attempt, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [str(n).encode() for n in won] == [store.get("k")]
+
+
+def test_only_the_version_that_was_read_is_replaced(store: Store) -> None:
+    store.put("lock", b"mine")
+    read = store.read_version("lock")
+    assert read.body == b"mine"
+    store.replace("lock", b"mine, longer", tag=read.tag)
+    with pytest.raises(ChangedError, match="lock"):
+        store.replace("lock", b"too late", tag=read.tag)
+    assert store.get("lock") == b"mine, longer"
+    store.delete("lock")
+    with pytest.raises(ChangedError):
+        store.replace("lock", b"gone", tag=read.tag)
+    with pytest.raises(NotThere):
+        store.read_version("lock")
+    assert list(store.list("")) == []
+
+
 def test_what_is_not_there_is_said_to_be_so(store: Store) -> None:
     with pytest.raises(NotThere):
         store.get("none")
@@ -104,7 +140,7 @@ def test_check_passes_on_a_store_that_is_there(store: Store) -> None:
 
 def test_a_missing_folder_is_not_an_empty_repository(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "unmounted")
-    for ask in (store.check, lambda: store.get("k"), lambda: list(store.list("")), lambda: store.put("k", b"")):
+    for ask in (store.check, lambda: store.get("k"), lambda: list(store.list("")), lambda: store.put("k", b""), lambda: store.delete("k")):
         with pytest.raises(NotThere, match="does not exist"):
             ask()
     assert not (tmp_path / "unmounted").exists()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from zsnapdb.errors import ExistsError, NotThere, RepositoryError
-from zsnapdb.store.base import StoredObject
+from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError
+from zsnapdb.store.base import Body, StoredObject, Version
 
 _TEMPORARY = ".writing-"
+_LOCK = ".replacing"
 
 
 class LocalStore:
@@ -32,7 +35,7 @@ class LocalStore:
         except OSError as error:
             raise self._error("listing", error) from error
 
-    def put(self, key: str, body: bytes | memoryview, *, only_if_absent: bool = False) -> None:
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
         """Store the object: written to a temporary file, fsync, then renamed (or linked, which fails if there is one)."""
         target = self.folder / key
         temporary: str | None = None
@@ -74,6 +77,33 @@ class LocalStore:
         except OSError as error:
             raise self._error(f"reading {key}", error) from error
 
+    def read_version(self, key: str) -> Version:
+        """Return the file's bytes; their SHA-256 is the tag."""
+        body = self.get(key)
+        return Version(body, hashlib.sha256(body).hexdigest())
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only one in this folder, on all hosts that mount it (flock reaches over NFS), who replaces or removes."""
+        try:
+            with open(self.folder / _LOCK, "a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+        except FileNotFoundError:
+            self.check()
+            raise
+
+    def replace(self, key: str, body: Body, *, tag: str) -> None:
+        """Store the file in place of the one whose SHA-256 is `tag`."""
+        try:
+            with self._alone(), contextlib.suppress(FileNotFoundError):
+                if hashlib.sha256((self.folder / key).read_bytes()).hexdigest() == tag:
+                    self.put(key, body)
+                    return
+        except OSError as error:
+            raise self._error(f"replacing {key}", error) from error
+        raise ChangedError(f"object {key} in {self.folder} was changed meanwhile", hint="another run wrote it; it was not changed")
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the files whose path below the folder starts with the prefix."""
         self.check()
@@ -88,7 +118,7 @@ class LocalStore:
             for name in names:
                 path = Path(folder) / name
                 key = path.relative_to(self.folder).as_posix()
-                if key.startswith(prefix) and not name.startswith(_TEMPORARY):
+                if key.startswith(prefix) and not name.startswith((_TEMPORARY, _LOCK)):
                     with contextlib.suppress(FileNotFoundError):
                         found.append(StoredObject(key, path.stat().st_size))
         yield from sorted(found, key=lambda item: item.key)
@@ -97,10 +127,11 @@ class LocalStore:
         """Remove the file and the folders it leaves empty."""
         path = self.folder / key
         try:
-            path.unlink(missing_ok=True)
-            for parent in path.relative_to(self.folder).parents:
-                if parent.name:
-                    (self.folder / parent).rmdir()
+            with self._alone():
+                path.unlink(missing_ok=True)
+                for parent in path.relative_to(self.folder).parents:
+                    if parent.name:
+                        (self.folder / parent).rmdir()
         except OSError as error:
             if path.exists():
                 raise self._error(f"removing {key}", error) from error

@@ -14,8 +14,8 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError, NoCredentialsError
 from botocore.exceptions import ConnectionError as S3ConnectionError
 
-from zsnapdb.errors import ConfigError, ExistsError, NotThere, RepositoryError
-from zsnapdb.store.base import StoredObject
+from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError
+from zsnapdb.store.base import Body, StoredObject, Version
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -24,6 +24,7 @@ _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each further attempt at a body that broke off."""
 
 _MISSING = {"NoSuchKey", "404", "NotFound"}
+_NOT_AS_ASKED = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 
 
@@ -40,6 +41,10 @@ def _credentials(file: Path) -> tuple[str, str]:
             f"credentials_file {file} cannot be used: {type(error).__name__}",
             hint="it needs a [default] section with aws_access_key_id and aws_secret_access_key",
         ) from None
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
 
 
 class S3Store:
@@ -81,13 +86,13 @@ class S3Store:
         try:
             yield
         except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", ""))
+            code = _code(error)
             message = f"{doing} in {where}: {error.response.get('Error', {}).get('Message') or code} ({code})"
             if code == "NoSuchBucket":
                 raise NotThere(message, hint=f"create the bucket {self.bucket}, or correct the repository's url") from error
             if code in _MISSING:
                 raise NotThere(message) from error
-            if code in ("PreconditionFailed", "412", "ConditionalRequestConflict"):
+            if code in _NOT_AS_ASKED:
                 raise ExistsError(message, hint="another run wrote it; it was not changed") from error
             if code in _DENIED:
                 raise RepositoryError(message, hint="check the credentials and the bucket's policy (configs/iam-policy.json)") from error
@@ -104,7 +109,7 @@ class S3Store:
         with self._asking("listing"):
             self._client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
 
-    def put(self, key: str, body: bytes | memoryview, *, only_if_absent: bool = False) -> None:
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
         """Store the object; `only_if_absent` is a conditional request (If-None-Match: *)."""
         data = body if isinstance(body, bytes) else bytes(body)
         with self._asking(f"writing {key}"):
@@ -116,12 +121,35 @@ class S3Store:
     def get(self, key: str) -> bytes:
         """Return the object. A body that breaks off is asked for again: the client's own retries end with the headers."""
         with self._asking(f"reading {key}"):
-            for pause in _PAUSES:
-                try:
-                    return self._client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
-                except (HTTPClientError, IncompleteReadError):
-                    time.sleep(pause)
-            return self._client.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+            return self._read(key).body
+
+    def read_version(self, key: str) -> Version:
+        """Return the object with its ETag."""
+        with self._asking(f"reading {key}"):
+            return self._read(key)
+
+    def _read(self, key: str) -> Version:
+        for pause in (*_PAUSES, None):
+            try:
+                answer = self._client.get_object(Bucket=self.bucket, Key=key)
+                return Version(answer["Body"].read(), answer["ETag"])
+            except (HTTPClientError, IncompleteReadError):
+                if pause is None:
+                    raise
+                time.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    def replace(self, key: str, body: Body, *, tag: str) -> None:
+        """Store the object if its ETag is still `tag` (If-Match)."""
+        data = body if isinstance(body, bytes) else bytes(body)
+        with self._asking(f"replacing {key}"):
+            try:
+                self._client.put_object(Bucket=self.bucket, Key=key, Body=data, IfMatch=tag)
+            except ClientError as error:
+                # 404 where it is gone; 409 where somebody else writes at this moment.
+                if _code(error) in _MISSING | _NOT_AS_ASKED:
+                    raise ChangedError(f"object {key} in s3://{self.bucket} was changed meanwhile", hint="another run wrote it; it was not changed") from error
+                raise
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects under the prefix, page by page."""
