@@ -28,6 +28,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 POOL_BYTES = 12 << 30
 MAPPINGS = 1 << 20
 FLAVOURS = ("mysql", "mariadb", "none")
+LAB_INIT, SYSTEMD = "lab", "systemd"
+"""Process 1 of a guest: the agent, or systemd with the agent as a service."""
 
 Sink = Callable[[int, bytes], None]
 
@@ -112,7 +114,7 @@ class Running:
 class Guest:
     """One guest: its folder (disk, bucket, console log, /out) and, while it is on, its process."""
 
-    def __init__(self, lab: Lab, flavour: str, folder: Path, folder_lock: int, memory_mib: int, init: str = "lab") -> None:
+    def __init__(self, lab: Lab, flavour: str, folder: Path, folder_lock: int, memory_mib: int, init: str) -> None:
         self.lab = lab
         self.flavour = flavour
         self.folder = folder
@@ -128,10 +130,10 @@ class Guest:
         self.boot_seconds = 0.0
 
     @classmethod
-    def boot(cls, lab: Lab, flavour: str, *, memory_mib: int = 3072, blank_pool: bool = False, log: Path | None = None, init: str = "lab") -> Guest:
+    def boot(cls, lab: Lab, flavour: str, *, memory_mib: int = 3072, blank_pool: bool = False, log: Path | None = None, init: str = LAB_INIT) -> Guest:
         """Return a fresh guest that accepts commands; its server (if any) accepts queries.
 
-        `flavour` is mysql, mariadb or none; `init` its process 1: lab (the agent) or systemd. Raises LabError with the console's last lines if it does not come up.
+        `flavour` is mysql, mariadb or none; `init` its process 1, LAB_INIT or SYSTEMD. Raises LabError with the console's last lines if it does not come up.
         """
         if flavour not in FLAVOURS:
             raise LabError(f"unknown flavour {flavour!r}; one of {', '.join(FLAVOURS)}")
