@@ -75,6 +75,10 @@ class ServerSettings(_Section):
     user: str = "mysql"
     options: tuple[str, ...] = ()
     start_timeout: Annotated[Seconds, Field(gt=0)] = 120.0
+    manager: Literal["auto", "detached", "systemd"] = "auto"
+    memory: Annotated[Size, Field(ge=128 << 20)] | None = None
+    processors: Annotated[float, Field(gt=0, le=1024)] | None = None
+    nice: Annotated[int, Field(ge=0, le=19)] = 0
 
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
