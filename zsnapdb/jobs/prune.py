@@ -221,6 +221,7 @@ class _Run:
     def __init__(self, instance: Instance, repository: Repository, planned: PrunePlan, still_alone: Callable[[], None], tell: Tell) -> None:
         self._name, self._repository, self._plan = instance.name, repository, planned
         self._still_alone, self._tell = still_alone, tell
+        self._backups = {backup.backup_id: backup for backup in planned.backups.backups}
         self._removed: list[str] = []
         self._swept: list[str] = []
         self._destroyed: list[str] = []
@@ -271,8 +272,7 @@ class _Run:
 
     def _remove(self, name: str, local: Sequence[LocalDecision]) -> None:
         """Remove one backup: what is local, then the manifest, then the chunks."""
-        planned = next(backup for backup in self._plan.backups.backups if backup.backup_id == name)
-        self._read_again(planned)
+        self._read_again(self._backups[name])
         if self._is_pinned(name):
             raise PreflightError(f"backup {name} was pinned while it was to be pruned", hint="nothing more was removed; run it again")
         self._destroy(local)

@@ -227,7 +227,7 @@ class S3Store:
         except RepositoryError:
             # Many may remove objects and not ask this. A lock needs versions, so where they are not known locks are asked for.
             return Afterlife(keeps_versions=None, has_locks=True)
-        if status is None:
+        if status != "Enabled":
             return Afterlife(keeps_versions=False)
         return Afterlife(keeps_versions=True, days=self._version_days(), has_locks=self._has_locks())
 
