@@ -38,6 +38,14 @@ def _duration(value: object) -> object:
     return value
 
 
+def duration(text: str) -> float:
+    """Return the seconds of a duration such as 30d. ConfigError if it is none."""
+    try:
+        return float(str(_duration(text)))
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is not a duration", hint='a number with ms, s, m, h or d, as in "30d"') from error
+
+
 Size = Annotated[int, BeforeValidator(_size)]
 Seconds = Annotated[float, BeforeValidator(_duration)]
 Role = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]

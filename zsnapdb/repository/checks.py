@@ -69,10 +69,6 @@ class Checks:
         times = [finding.when for d, finding in self.findings.get(name, {}).items() if d in deep_enough and not finding.damage]
         return max(times, default=None)
 
-    def with_finding(self, name: str, depth: Depth, finding: Finding) -> Checks:
-        """Return these with one more finding; of one depth the latest counts."""
-        return Checks(_merged(self.findings, {name: {depth: finding}}), self.keys)
-
     def only(self, names: Collection[str]) -> Checks:
         """Return these without backups that are gone."""
         return Checks({name: found for name, found in self.findings.items() if name in names}, self.keys)
