@@ -39,7 +39,7 @@ HOMES = {
     "ctypes": {"zfs/core.py"},
     "zstandard": {"stream/chunks.py"},
 }
-PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/server.py", "hooks.py"}
+PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/server.py", "mysql/programs.py", "hooks.py"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
