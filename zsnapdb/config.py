@@ -37,6 +37,14 @@ def _duration(value: object) -> object:
     return value
 
 
+def duration(text: str) -> float:
+    """Return a duration given on the command line, in seconds. ConfigError if it is none."""
+    try:
+        return float(str(_duration(text)))
+    except ValueError as error:
+        raise ConfigError(f"{text!r}: {error}", hint='such as "30m"') from error
+
+
 Size = Annotated[int, BeforeValidator(_size)]
 Seconds = Annotated[float, BeforeValidator(_duration)]
 Role = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]

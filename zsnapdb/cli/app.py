@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, drill, inventory, restore
+from zsnapdb.cli import backup, clone, config, doctor, drill, inventory, rescue, restore
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
 app.command("drill")(drill.drill)
 app.command("drills")(drill.drills)
+app.command("rescue")(rescue.rescue)
 app.add_typer(clone.app, name="clone")
 app.add_typer(config.app, name="config")
 

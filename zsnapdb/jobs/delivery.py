@@ -144,7 +144,7 @@ def table_to_server(isolated: Isolated, tools: Tools, wanted: Wanted, name: Want
         target.session.query("SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION'")
         target.session.query(f"USE {quoted(name.schema)}")
         target.session.query(definition)
-        with undone_on_error(lambda: _drop(target, f"TABLE {quoted(name.schema, name.table or '')}")):
+        with undone_on_error(lambda: _drop(target, f"TABLE {quoted(name.schema, name.table or '')}", unlogged=asked is Transport.TABLESPACE)):
             is_local = is_plain(name) and file.is_file() and os.access(file.parent, os.W_OK)
             choice = choose_transport(asked, kind, here, target.kind, is_local=is_local)
             if choice.transport is Transport.TABLESPACE:
@@ -236,18 +236,22 @@ def _gone_afterwards(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _drop(target: Target, what: str) -> None:
+def _drop(target: Target, what: str, *, unlogged: bool) -> None:
     """Drop what this run created on the live server a moment ago; with a session of its own, as the other may be lost."""
-    with Session.open(target.address, target.password) as session:
-        if not target.session.is_same_connection() or not int(target.session.value("SELECT @@SESSION.sql_log_bin")):
+    with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
+        if unlogged:
             session.query("SET SESSION sql_log_bin = 0")
         session.query(f"DROP {what}")
 
 
+def _count(session: Session, name: Wanted) -> int:
+    table = quoted(name.schema, name.table or "")
+    return int(session.value(f"SELECT COUNT(*) FROM {table}"))  # noqa: S608 - names, in backticks
+
+
 def _compare(source: Session, there: Wanted, target: Target, here: Wanted) -> int:
     """Return how many rows the table has. ConsistencyError unless both servers count the same."""
-    wanted = int(source.value(f"SELECT COUNT(*) FROM {quoted(there.schema, there.table or '')}"))
-    found = int(target.session.value(f"SELECT COUNT(*) FROM {quoted(here.schema, here.table or '')}"))
+    wanted, found = _count(source, there), _count(target.session, here)
     if found != wanted:
         raise ConsistencyError(f"{here} has {found} rows on the live server, {wanted} where it came from", hint="it was dropped again; report this")
     return found
@@ -266,7 +270,7 @@ def schema_to_server(isolated: Isolated, tools: Tools, wanted: Wanted, name: Wan
             "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata WHERE schema_name = %s", (wanted.schema,)
         )[0]
         target.session.query(f"CREATE DATABASE {quoted(name.schema)} CHARACTER SET {charset} COLLATE {collation}")
-        with undone_on_error(lambda: _drop(target, f"DATABASE {quoted(name.schema)}")):
+        with undone_on_error(lambda: _drop(target, f"DATABASE {quoted(name.schema)}", unlogged=False)):
             words = ["--skip-triggers", "--skip-add-locks", *(f"--ignore-table={wanted.schema}.{view}" for view in others), wanted.schema]
             _load(isolated, tools, words, target, name.schema)
             counts = tuple((table, _compare(session, Wanted(wanted.schema, table), target, Wanted(name.schema, table))) for table in tables)

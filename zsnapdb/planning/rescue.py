@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from pathlib import PurePosixPath
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from zsnapdb.errors import PreflightError
@@ -42,7 +41,7 @@ def parse_table(text: str) -> Wanted:
 class DumpFile:
     """A dump goes to this file, which is not there yet."""
 
-    path: PurePosixPath
+    path: str
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
     if not re.match(r"^(mysql|mariadb)://", text):
         if "://" in text:
             raise PreflightError(f"cannot deliver into {text.split('://')[0]}://", hint="a file, or mysql://user@host:port/schema")
-        return DumpFile(PurePosixPath(text))
+        return DumpFile(text)
     parts = urlsplit(text)
     if parts.password is not None:
         raise PreflightError("the address has a password in it, which everybody on this host can read", hint="leave it out and name --password-file")
