@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -111,6 +112,35 @@ class DrillSettings(_Section):
     probe: tuple[ProbeSettings, ...] = ()
 
 
+Count = Annotated[int, Field(ge=0, le=100_000)]
+
+
+class KeepSettings(_Section):
+    """Which backups stay. A rule that is 0 keeps nothing; without any rule nothing is ever removed."""
+
+    last: Count = 0
+    hourly: Count = 0
+    daily: Count = 0
+    weekly: Count = 0
+    monthly: Count = 0
+    yearly: Count = 0
+    within: Annotated[Seconds, Field(ge=0)] = 0.0
+    minimum: Annotated[int, Field(ge=1, le=100_000)] = 1
+    local: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    sweep_after: Annotated[Seconds, Field(ge=3600)] = 7 * 86400.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rule keeps anything; `minimum` alone is a floor, not a rule."""
+        return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
+
+    @model_validator(mode="after")
+    def _some_rule(self) -> KeepSettings:
+        if self.is_empty:
+            raise ValueError("no rule keeps anything; give at least one of last, hourly, daily, weekly, monthly, yearly, within")
+        return self
+
+
 class InstanceSettings(_Section):
     """A configured server: how to reach it, which datasets it lives on, where its backups go."""
 
@@ -126,6 +156,7 @@ class InstanceSettings(_Section):
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
     drill: DrillSettings = DrillSettings()
+    keep: KeepSettings | None = None
 
     @model_validator(mode="after")
     def _one_way_to_reach(self) -> InstanceSettings:
@@ -176,6 +207,7 @@ class RepositorySettings(_Section):
     credentials_file: Path | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     stream: StreamSettings = StreamSettings()
+    keep: KeepSettings | None = None
 
     @model_validator(mode="after")
     def _known_scheme(self) -> RepositorySettings:
@@ -253,6 +285,8 @@ def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
         annotation, rest = get_args(annotation)[1], rest[1:]
     elif get_origin(annotation) is tuple:
         annotation, rest = get_args(annotation)[0], rest[1:]
+    elif get_origin(annotation) is UnionType:
+        annotation = get_args(annotation)[0]
     return _section_at(annotation, rest) if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 

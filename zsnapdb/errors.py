@@ -7,7 +7,8 @@
     │   └── LockError       10  the lock was not to be had in time, or was lost
     │       └── LockNotGranted  nothing was held; another attempt may succeed
     ├── RepositoryError     6   the repository cannot be reached, or refused
-    │   └── NotThere        6   an object, bucket or backup does not exist
+    │   ├── NotThere        6   an object, bucket or backup does not exist
+    │   └── ChangedError    6   an object is not the version any more that was to be replaced
     ├── DamagedError        7   what is stored is not what was written
     ├── ExistsError         8   the target is already there
     ├── CommandError        9   an external command failed
@@ -80,6 +81,12 @@ class NotThere(RepositoryError):
     """An object, a bucket or a backup does not exist."""
 
     code = "not-there"
+
+
+class ChangedError(RepositoryError):
+    """An object is not the version any more that was to be replaced; it was left as it is."""
+
+    code = "changed"
 
 
 class DamagedError(ZsnapdbError):

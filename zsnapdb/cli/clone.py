@@ -24,44 +24,42 @@ def create(
 ) -> None:
     """Make a clone of a local snapshot set and start its server."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import clone as job
+    from zsnapdb.jobs.clone import create as job
     from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import json as as_json
-    from zsnapdb.report import text as as_text
+    from zsnapdb.report import clone as report
 
     settings = load(config)
     if plan:
         planned = job.plan(settings, Instance.of(settings, instance), source, name)
-        print(as_json.clone_plan(planned) if json else as_text.clone_plan(planned))
+        print(report.plan_json(planned) if json else report.plan(planned))
         return
     result = job.create(settings, Instance.of(settings, instance), source, name)
-    print(as_json.created(result) if json else as_text.created(result))
+    print(report.created_json(result) if json else report.created(result))
 
 
 @app.command("list")
 def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the clones, oldest first."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import clone as job
-    from zsnapdb.report import json as as_json
-    from zsnapdb.report import text as as_text
+    from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.report import clone as report
 
-    found = job.listing(load(config))
-    print(as_json.clones(found) if json else as_text.clones(found))
+    found = catalogue.listing(load(config))
+    print(report.listing_json(found) if json else report.listing(found))
 
 
 @app.command("destroy")
 def destroy(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Stop a clone's server and destroy exactly its datasets."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import clone as job
-    from zsnapdb.report import json as as_json
-    from zsnapdb.report import text as as_text
+    from zsnapdb.jobs.clone import catalogue
+    from zsnapdb.jobs.clone import destroy as job
+    from zsnapdb.report import clone as report
 
     settings = load(config)
     if plan:
-        found = job.find(settings, name)
-        print(as_json.destroy_plan(found) if json else as_text.destroy_plan(found))
+        found = catalogue.find(settings, name)
+        print(report.destroy_plan_json(found) if json else report.destroy_plan(found))
         return
     gone = job.destroy(settings, name)
-    print(as_json.destroyed(gone) if json else as_text.destroyed(gone))
+    print(report.destroyed_json(gone) if json else report.destroyed(gone))

@@ -10,6 +10,7 @@ from zsnapdb import __version__
 from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
 from zsnapdb.jobs.applier import start_forgotten
 from zsnapdb.jobs.common import STATE_PROPERTY, STORED, Instance, Report, Tell, exclusive, fresh_backup_id, now, undone_on_error, unfinished
+from zsnapdb.jobs.courtesy import stepped_back
 from zsnapdb.jobs.observe import KEPT_PROPERTIES, Observed, observe
 from zsnapdb.jobs.snapshot import Taken, take
 from zsnapdb.model import Progress, Snapshot
@@ -95,7 +96,8 @@ def _backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
         started_again = start_forgotten(instance, session)
         if started_again is not None:
             note(started_again)
-        observed = observe(instance, session)
+        with stepped_back():
+            observed = observe(instance, session)
         instance = instance.with_volumes(observed.volumes)
         repository = instance.open_or_create_repository()
         unsettled = settle_unfinished(instance, repository)
@@ -105,7 +107,8 @@ def _backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
         started = time.monotonic()
         taken = take(instance, observed, session, fresh_backup_id(), note)
         snapshotted = time.monotonic()
-    with undone_on_error(lambda: snapshots.destroy_made([s.full_name for s in taken.set.snapshots.values()], taken.set.backup_id)):
+    made = [s.full_name for s in taken.set.snapshots.values()]
+    with stepped_back(), undone_on_error(lambda: snapshots.destroy_made(made, taken.set.backup_id)):
         volumes = tuple(
             _send(instance, observed, repository, taken, role, snapshot, _base_name(chosen, role, local), report)
             for role, snapshot in sorted(taken.set.snapshots.items())

@@ -23,6 +23,7 @@ from zsnapdb.jobs.common import (
     snapshot_name,
     undone_on_error,
 )
+from zsnapdb.jobs.courtesy import stepped_back
 from zsnapdb.jobs.hooked import Hooked
 from zsnapdb.jobs.observe import Observed, role_of
 from zsnapdb.model import Flavour, Position, Snapshot, SnapshotSet
@@ -78,11 +79,12 @@ def take(instance: Instance, observed: Observed, session: Session, backup_id: st
     with undone_on_error(lambda: snapshots.destroy_made(list(names.values()), backup_id)):
         with hooked.around():
             done = _under_least_lock(instance, observed, session, hooked, backup_id)
-        made = snapshots.describe(list(names.values()))
-        snapshots.check_one_group(made)
-        position = _prove_position(instance, observed, session, dict(zip(names, made, strict=True)), done.before)
-        snapshots.hold(list(names.values()))
-        snapshots.set_on(list(names.values()), {POSITION_PROPERTY: position.short(_POSITION_BYTES)})
+        with stepped_back():
+            made = snapshots.describe(list(names.values()))
+            snapshots.check_one_group(made)
+            position = _prove_position(instance, observed, session, dict(zip(names, made, strict=True)), done.before)
+            snapshots.hold(list(names.values()))
+            snapshots.set_on(list(names.values()), {POSITION_PROPERTY: position.short(_POSITION_BYTES)})
     return Taken(SnapshotSet(backup_id, dict(zip(names, made, strict=True))), position, done.choice, done.held_ms, done.channels)
 
 

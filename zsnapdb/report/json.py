@@ -9,7 +9,6 @@ from typing import Any
 from zsnapdb.config import Settings
 from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
-from zsnapdb.jobs.clone import CloneInfo, ClonePlan, Created
 from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Inventory
 from zsnapdb.jobs.restore import RestorePlan, RestoreResult
@@ -20,7 +19,8 @@ from zsnapdb.repository.manifest import Manifest
 VERSION = 1
 
 
-def _document(kind: str, **fields: Any) -> str:
+def document(kind: str, **fields: Any) -> str:
+    """Return a document of that kind: one line of JSON."""
     return json.dumps({"version": VERSION, "kind": kind, **fields})
 
 
@@ -53,7 +53,7 @@ def _manifest(m: Manifest) -> dict[str, Any]:
 
 def backup(result: BackupResult) -> str:
     """A finished backup."""
-    return _document(
+    return document(
         "backup", backup=_manifest(result.manifest), snapshot_seconds=result.snapshot_seconds, send_seconds=result.send_seconds, warnings=list(result.warnings)
     )
 
@@ -61,7 +61,7 @@ def backup(result: BackupResult) -> str:
 def backup_plan(plan: BackupPlan) -> str:
     """What a backup would do."""
     base = plan.base.base.backup_id if plan.base.base else None
-    return _document(
+    return document(
         "backup-plan",
         server=plan.observed.facts.describe(),
         findings=_findings(plan.observed.findings),
@@ -81,24 +81,24 @@ def backup_plan(plan: BackupPlan) -> str:
 
 def inventory(found: Inventory) -> str:
     """The backups of an instance."""
-    return _document("backups", backups=[{**_manifest(e.manifest), "local": e.is_local} for e in found.entries], damaged=[_error(e) for e in found.damaged])
+    return document("backups", backups=[{**_manifest(e.manifest), "local": e.is_local} for e in found.entries], damaged=[_error(e) for e in found.damaged])
 
 
 def detail(found: Detail) -> str:
     """One backup."""
-    return _document("backup-detail", backup={**_manifest(found.entry.manifest), "local": found.entry.is_local}, chain=[m.backup_id for m in found.chain])
+    return document("backup-detail", backup={**_manifest(found.entry.manifest), "local": found.entry.is_local}, chain=[m.backup_id for m in found.chain])
 
 
 def restore_plan(plan: RestorePlan) -> str:
     """What a restore would do."""
-    return _document(
+    return document(
         "restore-plan", target=plan.target.backup_id, chain=[m.backup_id for m in plan.chain], datasets=dict(plan.layout.datasets), mount=str(plan.mount)
     )
 
 
 def restore(result: RestoreResult) -> str:
     """A finished restore."""
-    return _document(
+    return document(
         "restore",
         backup_id=result.plan.target.backup_id,
         datasets=dict(result.plan.layout.datasets),
@@ -108,54 +108,6 @@ def restore(result: RestoreResult) -> str:
         receive_seconds=result.receive_seconds,
         recovery_seconds=result.recovery_seconds,
     )
-
-
-def _clone(c: CloneInfo) -> dict[str, Any]:
-    return {
-        "name": c.name,
-        "instance": c.instance,
-        "backup_id": c.backup_id,
-        "port": c.port,
-        "created": c.created,
-        "position": c.position,
-        "datasets": list(c.datasets),
-        "mount": str(c.mount),
-        "own_bytes": c.own_bytes,
-        "pid": c.pid,
-    }
-
-
-def created(result: Created) -> str:
-    """A new clone. The one document with a password in it."""
-    return _document(
-        "clone",
-        clone=_clone(result.info),
-        user=result.user,
-        password=result.password.get_secret_value(),
-        clone_seconds=result.clone_seconds,
-        start_seconds=result.start_seconds,
-    )
-
-
-def clone_plan(plan: ClonePlan) -> str:
-    """What making a clone would do."""
-    sources = {role: snapshot.full_name for role, snapshot in plan.chosen.snapshots.items()}
-    return _document("clone-plan", name=plan.name, port=plan.port, snapshots=sources, datasets=dict(plan.layout.datasets), mount=str(plan.copy.root))
-
-
-def destroy_plan(info: CloneInfo) -> str:
-    """What destroying a clone would do."""
-    return _document("clone-destroy-plan", clone=_clone(info))
-
-
-def clones(found: list[CloneInfo]) -> str:
-    """All clones."""
-    return _document("clones", clones=[_clone(c) for c in found])
-
-
-def destroyed(info: CloneInfo) -> str:
-    """A clone that is gone."""
-    return _document("clone-destroyed", clone=_clone(info))
 
 
 def _choice(choice: Choice) -> dict[str, Any]:
@@ -169,12 +121,12 @@ def _findings(found: Sequence[Finding]) -> list[dict[str, str]]:
 def diagnoses(found: Sequence[Diagnosis]) -> str:
     """What the doctor found."""
     rows = [{"instance": d.instance, "worst": d.worst.value, "findings": _findings(d.findings)} for d in found]
-    return _document("doctor", instances=rows)
+    return document("doctor", instances=rows)
 
 
 def configuration(settings: Settings) -> str:
     """What a configuration file names."""
-    return _document("configuration", instances=sorted(settings.instance), repositories=sorted(settings.repository))
+    return document("configuration", instances=sorted(settings.instance), repositories=sorted(settings.repository))
 
 
 def _error(error: ZsnapdbError) -> dict[str, str]:
@@ -183,4 +135,4 @@ def _error(error: ZsnapdbError) -> dict[str, str]:
 
 def error(error: ZsnapdbError) -> str:
     """A failure."""
-    return _document("error", error=_error(error), exit_code=error.exit_code)
+    return document("error", error=_error(error), exit_code=error.exit_code)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from zsnapdb.config import Settings
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
-from zsnapdb.jobs.clone import CloneInfo, ClonePlan, Created
 from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Entry, Inventory
 from zsnapdb.jobs.restore import RestorePlan, RestoreResult
@@ -135,44 +134,6 @@ def restore(result: RestoreResult) -> str:
             f"  start it  with --defaults-file={result.option_file}",
         ]
     )
-
-
-def created(result: Created) -> str:
-    """A new clone."""
-    return "\n".join(
-        [
-            f"clone {result.info.name} of {result.info.instance} runs on port {result.info.port}",
-            f"  data      as of {result.info.backup_id}: {result.position.describe()}",
-            f"  dataset   {result.info.top}, mounted at {result.info.mount}",
-            f"  client    --defaults-file={result.info.mount}/.zsnapdb/client.cnf",
-            f"  dsn       {result.dsn}",
-            f"  took      {result.clone_seconds:.1f} s to clone, {result.start_seconds:.1f} s to start",
-        ]
-    )
-
-
-def clone_plan(plan: ClonePlan) -> str:
-    """What making a clone would do."""
-    lines = [f"clone {plan.name} of the snapshot set {plan.chosen.backup_id}, on port {plan.port}"]
-    lines += [f"  zfs clone {plan.chosen.snapshots[role].full_name} to {dataset}" for role, dataset in sorted(plan.layout.datasets.items())]
-    return "\n".join([*lines, f"  start {plan.facts.describe()} with a new identity at {plan.copy.root}, and check it"])
-
-
-def destroy_plan(info: CloneInfo) -> str:
-    """What destroying a clone would do."""
-    lines = [f"end its server, process {info.pid}"] if info.pid else []
-    return "\n".join([*lines, *(f"zfs destroy {dataset}" for dataset in reversed(info.datasets))])
-
-
-def destroyed(info: CloneInfo) -> str:
-    """A clone that is gone."""
-    return f"clone {info.name} is gone: {', '.join(info.datasets)}"
-
-
-def clones(found: list[CloneInfo]) -> str:
-    """All clones."""
-    rows = [(c.name, c.instance, c.backup_id, c.created, str(c.port), f"running ({c.pid})" if c.pid else "stopped", size(c.own_bytes)) for c in found]
-    return table(("CLONE", "INSTANCE", "BACKUP", "CREATED", "PORT", "SERVER", "OWN BYTES"), rows)
 
 
 def configuration(settings: Settings) -> str:

@@ -4,6 +4,7 @@
     <instance>/manifests/<backup-id>.json                  written last, never over another; no manifest, no backup
     <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
     <instance>/drills/<id>.json                            what a drill found, written once
+    <instance>/binlogs/…                                   archived binlogs: repository/binlogs.py
 
 Manifests lie apart from chunks so that one short listing names all good backups, however many chunks there are.
 """
@@ -57,3 +58,13 @@ def chunks(instance: str, backup_id: str, role: str) -> str:
 def chunk(instance: str, backup_id: str, role: str, index: int) -> str:
     """Return the key of one chunk; `index` counts from 1."""
     return f"{instance}/chunks/{backup_id}/{role}/{index:08d}"
+
+
+def binlog_incarnations(instance: str) -> str:
+    """Return the prefix of the descriptions of an instance's binlog histories."""
+    return f"{instance}/binlogs/incarnations/"
+
+
+def binlogs(instance: str, incarnation: str) -> str:
+    """Return the prefix of one binlog history; below it are files/, growing/, segments/ and chunks/."""
+    return f"{instance}/binlogs/{incarnation}/"

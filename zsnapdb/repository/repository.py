@@ -11,6 +11,7 @@ from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest, decode
 from zsnapdb.store.base import Store
+from zsnapdb.stream.chunks import Body
 
 FORMAT = 1
 
@@ -21,6 +22,7 @@ class VolumeChunks:
 
     store: Store
     prefix: str
+    repository_id: str
     instance: str
     backup_id: str
     role: str
@@ -29,7 +31,11 @@ class VolumeChunks:
         """Return the chunk's key in the store."""
         return self.prefix + layout.chunk(self.instance, self.backup_id, self.role, index)
 
-    def put_chunk(self, index: int, body: bytes | memoryview) -> None:
+    def associated(self, index: int, *, last: bool) -> bytes:
+        """Return what an encrypted chunk is bound to."""
+        return "\n".join(("zsnapdb/1", self.repository_id, self.instance, self.backup_id, self.role, str(index), str(int(last)))).encode()
+
+    def put_chunk(self, index: int, body: Body) -> None:
         """Store the chunk."""
         self.store.put(self.key(index), body)
 
@@ -86,7 +92,7 @@ class Repository:
 
     def chunks(self, instance: str, backup_id: str, role: str) -> VolumeChunks:
         """Return the chunk store of one volume of a backup."""
-        return VolumeChunks(self.store, self.prefix, instance, backup_id, role)
+        return VolumeChunks(self.store, self.prefix, self.id, instance, backup_id, role)
 
     def backup_ids(self, instance: str) -> list[str]:
         """Return the ids of the instance's backups, oldest first."""

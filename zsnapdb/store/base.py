@@ -2,17 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object that exists: its key and its size in bytes."""
+    """An object that exists: its key, its size in bytes, and when it was written by the store's own clock (None: not known)."""
 
     key: str
     size: int
+    modified: datetime | None = None
+
+
+Body = bytes | bytearray | memoryview
+"""The bytes of an object to be stored; a memoryview is of single bytes in one piece."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """An object's bytes, and the tag that stands for exactly this version of it."""
+
+    body: bytes
+    tag: str
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The store itself keeps an object: until a time (UTC), or, without one, until somebody lifts a legal hold."""
+
+    until: datetime | None
+
+
+@dataclass(frozen=True)
+class Afterlife:
+    """What becomes of removed objects: whether they stay as older versions (None: the store does not say), and after how many days its rules remove those."""
+
+    keeps_versions: bool | None
+    days: int | None = None
 
 
 class Store(Protocol):
@@ -24,14 +53,35 @@ class Store(Protocol):
     def check(self) -> None:
         """Prove that the store can be reached and listed; NotThere if the bucket or folder is missing."""
 
-    def put(self, key: str, body: bytes | memoryview, *, only_if_absent: bool = False) -> None:
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
         """Store the object whole and durably. ExistsError if `only_if_absent` and there is one."""
 
     def get(self, key: str) -> bytes:
         """Return the object; NotThere if there is none."""
+
+    def read_version(self, key: str) -> Version:
+        """Return the object with its tag; NotThere if there is none."""
+
+    def replace(self, key: str, body: Body, *, tag: str) -> None:
+        """Store the object in place of the version with the tag; ChangedError if it is another, or gone.
+
+        Of several replacements of the same version one succeeds. One whose answer was lost may have been done: read again.
+        """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield every object whose key starts with the prefix, by key."""
 
     def delete(self, key: str) -> None:
         """Remove the object; one that is not there counts as removed."""
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove the objects, many in one request where the store can. RepositoryError if one was refused; others may be gone."""
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Yield, in order, each name up to the next slash that keys under the prefix (ending in a slash) go on with."""
+
+    def hold(self, key: str) -> Hold | None:
+        """Return what keeps the store from removing the object for good; None if nothing does, or if it is not there."""
+
+    def afterlife(self) -> Afterlife:
+        """Return what becomes of objects that are removed."""

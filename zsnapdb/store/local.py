@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.errors import ExistsError, NotThere, RepositoryError
-from zsnapdb.store.base import StoredObject
+from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError
+from zsnapdb.store.base import Afterlife, Body, Hold, StoredObject, Version
 
 _TEMPORARY = ".writing-"
+_LOCK = ".replacing"
 
 
 class LocalStore:
@@ -32,7 +36,7 @@ class LocalStore:
         except OSError as error:
             raise self._error("listing", error) from error
 
-    def put(self, key: str, body: bytes | memoryview, *, only_if_absent: bool = False) -> None:
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
         """Store the object: written to a temporary file, fsync, then renamed (or linked, which fails if there is one)."""
         target = self.folder / key
         temporary: str | None = None
@@ -74,33 +78,88 @@ class LocalStore:
         except OSError as error:
             raise self._error(f"reading {key}", error) from error
 
+    def read_version(self, key: str) -> Version:
+        """Return the file's bytes; their SHA-256 is the tag."""
+        body = self.get(key)
+        return Version(body, hashlib.sha256(body).hexdigest())
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only one in this folder, on all hosts that mount it (flock reaches over NFS), who replaces or removes."""
+        try:
+            with open(self.folder / _LOCK, "a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                yield
+        except FileNotFoundError:
+            self.check()
+            raise
+
+    def replace(self, key: str, body: Body, *, tag: str) -> None:
+        """Store the file in place of the one whose SHA-256 is `tag`."""
+        try:
+            with self._alone(), contextlib.suppress(FileNotFoundError):
+                if hashlib.sha256((self.folder / key).read_bytes()).hexdigest() == tag:
+                    self.put(key, body)
+                    return
+        except OSError as error:
+            raise self._error(f"replacing {key}", error) from error
+        raise ChangedError(f"object {key} in {self.folder} was changed meanwhile", hint="another run wrote it; it was not changed")
+
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the files whose path below the folder starts with the prefix."""
         self.check()
-        top = self.folder / prefix.rpartition("/")[0]
+        top = os.path.join(self.folder, prefix.rpartition("/")[0])
+        skip = len(os.path.join(self.folder, ""))
         found: list[StoredObject] = []
 
         def fail(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise self._error("listing", error) from error
 
+        # Texts, not Path objects: there may be hundreds of thousands of files.
         for folder, _, names in os.walk(top, onerror=fail):
             for name in names:
-                path = Path(folder) / name
-                key = path.relative_to(self.folder).as_posix()
-                if key.startswith(prefix) and not name.startswith(_TEMPORARY):
+                path = os.path.join(folder, name)
+                if path.startswith(prefix, skip) and not name.startswith((_TEMPORARY, _LOCK)):
                     with contextlib.suppress(FileNotFoundError):
-                        found.append(StoredObject(key, path.stat().st_size))
+                        status = os.stat(path)
+                        found.append(StoredObject(path[skip:], status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
         yield from sorted(found, key=lambda item: item.key)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the folders in the one that the prefix names."""
+        self.check()
+        try:
+            with os.scandir(self.folder / prefix) as entries:
+                found = [entry.name for entry in entries if entry.is_dir()]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._error(f"listing {prefix}", error) from error
+        yield from sorted(found)
 
     def delete(self, key: str) -> None:
         """Remove the file and the folders it leaves empty."""
         path = self.folder / key
         try:
-            path.unlink(missing_ok=True)
-            for parent in path.relative_to(self.folder).parents:
-                if parent.name:
-                    (self.folder / parent).rmdir()
+            with self._alone():
+                path.unlink(missing_ok=True)
+                for parent in path.relative_to(self.folder).parents:
+                    if parent.name:
+                        (self.folder / parent).rmdir()
         except OSError as error:
             if path.exists():
                 raise self._error(f"removing {key}", error) from error
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove the files one by one."""
+        for key in keys:
+            self.delete(key)
+
+    def hold(self, key: str) -> Hold | None:  # noqa: ARG002 - the protocol has it
+        """Nothing holds a file."""
+        return None
+
+    def afterlife(self) -> Afterlife:
+        """What is removed is gone; snapshots of the folder's file system are not ours to know."""
+        return Afterlife(keeps_versions=False)

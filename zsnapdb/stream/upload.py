@@ -5,16 +5,21 @@ Memory: `concurrency + 2` buffers of one chunk, and as many compressed ones at m
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from zsnapdb.stream.chunks import Chunk, ChunkStore, Codec, seal, stream_hash
-from zsnapdb.stream.records import RECORD_BYTES, Begin, check_end, parse_begin
+from zsnapdb.stream.crypto import ChunkCipher
+from zsnapdb.stream.records import Begin, Walker
+
+_AHEAD_BYTES = 512
+"""Read ahead of a slice; less than the smallest chunk."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,19 @@ class UploadSettings:
     codec: Codec
     level: int
     concurrency: int
+
+
+@dataclass(frozen=True)
+class KnownChunk:
+    """A chunk that is stored, and whether it is the last one of its stream."""
+
+    chunk: Chunk
+    last: bool
+
+    def is_of(self, plain: memoryview, last: bool) -> bool:
+        """Whether it was made of exactly this slice."""
+        same = (self.chunk.plain_size, self.last) == (len(plain), last)
+        return same and hashlib.sha256(plain).hexdigest() == self.chunk.plain_sha256
 
 
 @dataclass(frozen=True)
@@ -47,9 +65,8 @@ class Uploaded:
         return stream_hash(self.chunks)
 
 
-def _fill(pipe: BinaryIO, buffer: mmap.mmap) -> int:
-    """Read until the buffer is full or the pipe ends; return the bytes read."""
-    filled = 0
+def _fill(pipe: BinaryIO, buffer: mmap.mmap, filled: int) -> int:
+    """Read on behind `filled` bytes until the buffer is full or the pipe ends; return the bytes it holds."""
     with memoryview(buffer) as view:
         while filled < len(view):
             with view[filled:] as rest:
@@ -60,35 +77,56 @@ def _fill(pipe: BinaryIO, buffer: mmap.mmap) -> int:
     return filled
 
 
-class _Tail:
-    """The last bytes of a stream, however they fall across chunks."""
+def _slices(pipe: BinaryIO, take: Callable[[], mmap.mmap]) -> Iterator[tuple[mmap.mmap, int, bool]]:
+    """Yield the stream as filled buffers: buffer, bytes in it, whether it is the last one.
 
-    def __init__(self) -> None:
-        self.bytes = b""
+    To know the last one a few bytes are read ahead, not a whole slice: that would cost another buffer.
+    """
+    ahead = pipe.read(_AHEAD_BYTES)
+    while ahead:
+        buffer = take()
+        buffer[: len(ahead)] = ahead
+        size = _fill(pipe, buffer, len(ahead))
+        ahead = pipe.read(_AHEAD_BYTES) if size == len(buffer) else b""
+        yield buffer, size, not ahead
 
-    def add(self, piece: memoryview) -> None:
-        self.bytes = (self.bytes + bytes(piece[-RECORD_BYTES:]))[-RECORD_BYTES:]
 
-
-def upload(pipe: BinaryIO, store: ChunkStore, settings: UploadSettings, on_bytes: Callable[[int], None]) -> Uploaded:
+def upload(
+    pipe: BinaryIO,
+    store: ChunkStore,
+    settings: UploadSettings,
+    on_bytes: Callable[[int], None],
+    *,
+    cipher: ChunkCipher | None = None,
+    known: Mapping[int, KnownChunk] | None = None,
+    on_stored: Callable[[int, KnownChunk], None] | None = None,
+) -> Uploaded:
     """Store the stream in `pipe` to its end and return what was stored.
 
-    `on_bytes` is told the plain bytes read so far. Raises DamagedError if the stream does not begin and end as a send
-    stream does, and whatever the store raises. The caller still has to see that `zfs send` ended with status 0.
+    `on_bytes` is told the plain bytes read so far. `known` is what an earlier run stored of the same stream: a slice with
+    the same size, hash and end is not stored again. `on_stored` is told each chunk after it is stored (not the known ones),
+    from several threads at once, in any order; the upload fails if it raises. Raises DamagedError if the stream is not one
+    of whole records from BEGIN to END, and whatever the store raises. The caller still has to see that `zfs send` ended with status 0.
     """
+    before = known or {}
     buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
     for _ in range(settings.concurrency + 2):
         # Anonymous memory costs nothing until it is touched: a short stream does not pay for a whole chunk.
         buffers.put(mmap.mmap(-1, settings.chunk_size))
     failed = threading.Event()
 
-    def work(index: int, buffer: mmap.mmap, size: int) -> Chunk:
+    def work(index: int, buffer: mmap.mmap, size: int, last: bool) -> Chunk:
         try:
             with memoryview(buffer) as whole, whole[:size] as plain:
-                body, chunk = seal(plain, settings.codec, settings.level)
+                earlier = before.get(index)
+                if earlier is not None and earlier.is_of(plain, last):
+                    return earlier.chunk
+                body, chunk = seal(plain, settings.codec, settings.level, cipher, store.associated(index, last=last))
                 store.put_chunk(index, body)
                 if isinstance(body, memoryview):
                     body.release()
+            if on_stored is not None:
+                on_stored(index, KnownChunk(chunk, last))
             return chunk
         except BaseException:
             failed.set()
@@ -97,27 +135,19 @@ def upload(pipe: BinaryIO, store: ChunkStore, settings: UploadSettings, on_bytes
             buffers.put(buffer)
 
     futures: list[Future[Chunk]] = []
-    first, tail, total = b"", _Tail(), 0
+    walker, total = Walker(), 0
     pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk")
     try:
-        while not failed.is_set():
-            buffer = buffers.get()
-            size = _fill(pipe, buffer)
-            if size == 0:
+        for buffer, size, last in _slices(pipe, buffers.get):
+            if failed.is_set():
                 break
-            view = memoryview(buffer)[:size]
-            if not futures:
-                first = bytes(view[:RECORD_BYTES])
-                parse_begin(first)
-            tail.add(view)
-            view.release()
+            with memoryview(buffer) as whole, whole[:size] as piece:
+                walker.feed(piece)
             total += size
-            futures.append(pool.submit(work, len(futures) + 1, buffer, size))
+            futures.append(pool.submit(work, len(futures) + 1, buffer, size, last))
             on_bytes(total)
         chunks = tuple(future.result() for future in futures)
     finally:
         # After an error what has not begun is not begun any more.
         pool.shutdown(cancel_futures=True)
-    begin = parse_begin(first)
-    check_end(tail.bytes, first)
-    return Uploaded(begin, chunks)
+    return Uploaded(walker.finish(), chunks)

@@ -1,0 +1,1 @@
+"""Clones: writable copies of snapshot sets with servers of their own. Their facts are user properties of their datasets."""

@@ -1,0 +1,56 @@
+"""AES-256-GCM over chunks. The associated data says where a chunk belongs; one that was moved does not open."""
+
+from __future__ import annotations
+
+import os
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from zsnapdb.errors import DamagedError
+
+KEY_BYTES = 32
+NONCE_BYTES = 12
+TAG_BYTES = 16
+OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
+
+_IN_PLACE = hasattr(AESGCM, "encrypt_into")
+"""Older versions of the library only return new bytes; it costs them a copy."""
+
+
+class ChunkCipher:
+    """One data key. Every body gets a random nonce: safe for 2^32 of them under one key (NIST SP 800-38D, 8.3)."""
+
+    def __init__(self, key: bytes, key_id: str) -> None:
+        """`key` has 32 bytes; `key_id` is the name the manifest gives it."""
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(key)}")
+        self._aead = AESGCM(key)
+        self.key_id = key_id
+
+    def encrypt(self, data: bytes | bytearray | memoryview, associated: bytes) -> bytearray:
+        """Return nonce, ciphertext and tag as one body, 28 bytes longer than `data`."""
+        body = bytearray(len(data) + OVERHEAD_BYTES)
+        nonce = os.urandom(NONCE_BYTES)
+        body[:NONCE_BYTES] = nonce
+        with memoryview(body) as whole, whole[NONCE_BYTES:] as rest:
+            if _IN_PLACE:
+                self._aead.encrypt_into(nonce, data, associated, rest)
+            else:
+                rest[:] = self._aead.encrypt(nonce, data, associated)
+        return body
+
+    def decrypt(self, body: bytes | bytearray | memoryview, associated: bytes) -> bytearray:
+        """Return the data. DamagedError unless exactly this body was encrypted by this key for this place."""
+        if len(body) < OVERHEAD_BYTES:
+            raise DamagedError(f"{len(body)} bytes are too few for an encrypted chunk")
+        plain = bytearray(len(body) - OVERHEAD_BYTES)
+        try:
+            with memoryview(body) as whole, whole[:NONCE_BYTES] as nonce, whole[NONCE_BYTES:] as rest:
+                if _IN_PLACE:
+                    self._aead.decrypt_into(nonce, rest, associated, plain)
+                else:
+                    plain[:] = self._aead.decrypt(nonce, rest, associated)
+        except InvalidTag:
+            raise DamagedError("it does not decrypt: other bytes, another key, or a chunk of another place") from None
+        return plain
