@@ -77,10 +77,14 @@ def test_the_backup_is_the_newest_the_named_or_one_the_seed_decides() -> None:
         ([("l.t", "check", "Warning", "1 client is using the table"), ("l.t", "check", "status", "OK")], None),
         ([("l.t", "check", "status", "Table is already up to date")], None),
         ([("l.t", "check", "note", "The storage engine for the table doesn't support check")], None),
-        ([("l.t", "check", "Warning", "InnoDB: The B-tree is corrupted."), ("l.t", "check", "error", "Corrupt")], "Corrupt; InnoDB: The B-tree is corrupted."),
+        ([("l.t", "check", "Warning", "InnoDB: The B-tree is corrupted."), ("l.t", "check", "error", "Corrupt")], "InnoDB: The B-tree is corrupted.; Corrupt"),
         (
             [("l.t", "check", "Error", "Table 'l.t' doesn't exist"), ("l.t", "check", "status", "Operation failed")],
             "Table 'l.t' doesn't exist; Operation failed",
+        ),
+        (
+            [("l.t", "check", "Warning", "InnoDB: Index k is marked as corrupted"), ("l.t", "check", "status", "OK")],
+            "InnoDB: Index k is marked as corrupted; OK",
         ),
         ([], "CHECK TABLE answered nothing"),
     ],

@@ -124,13 +124,16 @@ def _quoted(name: str) -> str:
 
 
 def tables(session: Session) -> list[Sized]:
-    """Return the base tables that can be checked, quoted, with about their bytes."""
+    """Return the base tables that can be checked, quoted, with about their bytes.
+
+    One that cannot be opened is listed without its engine (MariaDB does so for a damaged one): it counts as small, so that it is always checked.
+    """
     rows = session.query(
         "SELECT table_schema, table_name, engine, COALESCE(data_length, 0) + COALESCE(index_length, 0) FROM information_schema.tables "
-        "WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL AND table_schema NOT IN ('information_schema', 'performance_schema')"
+        "WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('information_schema', 'performance_schema')"
     )
     return [
-        Sized(f"{_quoted(str(schema))}.{_quoted(str(name))}", max(int(size), _SMALLEST_TABLE))
+        Sized(f"{_quoted(str(schema))}.{_quoted(str(name))}", max(int(size), _SMALLEST_TABLE) if engine is not None else 0)
         for schema, name, engine, size in rows
         if str(engine).upper() not in _NO_CHECK
     ]

@@ -81,7 +81,7 @@ def check_there(session: Session, wanted: Wanted) -> None:
 def to_file(isolated: Isolated, tools: Tools, wanted: Wanted, path: Path, timeout: float) -> Delivered:
     """Dump into a new file, readable by its owner alone. It has its name only when it is whole; one that is there is never overwritten."""
     partial = path.with_name(f".{path.name}.writing")
-    what = ["--triggers", wanted.schema, wanted.table] if wanted.table is not None else ["--triggers", "--routines", "--events", wanted.schema]
+    what = ["--skip-triggers", wanted.schema, wanted.table] if wanted.table is not None else ["--triggers", "--routines", "--events", wanted.schema]
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -97,7 +97,7 @@ def to_file(isolated: Isolated, tools: Tools, wanted: Wanted, path: Path, timeou
             raise ExistsError(f"{path} has come to be meanwhile", hint="name another file; nothing is overwritten") from None
     finally:
         partial.unlink(missing_ok=True)
-    left_out = () if wanted.table is None else ("views, routines and events: a table was asked for",)
+    left_out = () if wanted.table is None else ("triggers: they would fire, or be in the way, where the dump is loaded",)
     return Delivered(str(path), Choice(Transport.DUMP, "into a file"), (), left_out)
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 from zsnapdb import __version__
 from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, ServerError, ZsnapdbError
-from zsnapdb.jobs import restore as restoring
-from zsnapdb.jobs import scratch
+from zsnapdb.jobs import scratch, trial
 from zsnapdb.jobs.checks import Check, Isolated, check_pages, check_probes, check_tables
 from zsnapdb.jobs.common import Instance, Report, Tell, fresh_backup_id, now
 from zsnapdb.mysql import programs, server
@@ -26,7 +25,7 @@ from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import version
 
-RECEIVE, RECOVER, PAGES, START, TABLES, PROBES = "receive", "recover", "pages", "start", "tables", "probes"
+PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 
 
 @dataclass(frozen=True)
@@ -130,18 +129,16 @@ def drill(settings: Settings, instance: Instance, wanted: str, *, seed: int | No
 
 def _try(settings: Settings, instance: Instance, planned: DrillPlan, log: _Log, report: Report, tell: Tell) -> None:
     """Restore, boot and check; what is found goes to the log."""
+    backup_id = planned.target.backup_id
     try:
-        restored = restoring.restore(settings, instance, planned.target.backup_id, planned.place.top, report)
+        restored = trial.restore(settings, instance, planned.chain, planned.place, report)
     except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
-        log.checks.append(CheckPart(kind="restore", what=planned.target.backup_id, outcome=outcome_of(error), found=error.message))
+        log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), found=error.message))
         return
-    received = sum(manifest.plain_size for manifest in planned.chain)
-    chain = f"{len(planned.chain)} backup(s) up to {planned.target.backup_id}"
-    log.steps.append(StepPart(kind=RECEIVE, what=chain, seconds=round(restored.receive_seconds, 3), size=received))
-    log.steps.append(StepPart(kind=RECOVER, what="first start, check, shutdown", seconds=round(restored.recovery_seconds, 3)))
-    log.position = restored.position.describe()
-    log.checks.append(CheckPart(kind="position", what=planned.target.backup_id, outcome=Outcome.PASSED, found=f"recovered to exactly {log.position}"))
-    copy = restoring.copy_of(instance, restored.plan)
+    copy = restored.copy
+    log.steps += restored.steps
+    log.position = restored.position
+    log.checks.append(CheckPart(kind="position", what=backup_id, outcome=Outcome.PASSED, found=f"recovered to exactly {log.position}"))
     timeout = instance.settings.drill.check_timeout
     tell("checking pages")
     began, size = time.monotonic(), 0

@@ -12,8 +12,7 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConfigError, ExistsError, PreflightError
-from zsnapdb.jobs import delivery, scratch
-from zsnapdb.jobs import restore as restoring
+from zsnapdb.jobs import delivery, scratch, trial
 from zsnapdb.jobs.checks import Isolated
 from zsnapdb.jobs.common import Instance, Report, Tell, fresh_backup_id, local_sets
 from zsnapdb.jobs.copies import Copy, Layout, check_recovered, lay_out, refuse_absolute
@@ -23,6 +22,8 @@ from zsnapdb.model import SnapshotSet, backup_time
 from zsnapdb.mysql import programs, server
 from zsnapdb.mysql.probe import flavour_of
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.drill import choose_backup
 from zsnapdb.planning.identity import PathMap
 from zsnapdb.planning.rescue import DumpFile, LiveServer, ServerKind, Transport, Wanted, new_name, parse_destination, parse_table
 from zsnapdb.repository.manifest import Manifest
@@ -56,13 +57,17 @@ class RescuePlan:
     """What a rescue will do: out of which backup, by which way, to where, under which name."""
 
     request: Request
-    manifest: Manifest
+    chain: tuple[Manifest, ...]
     local: SnapshotSet | None
     place: scratch.Scratch
     layout: Layout
     copy: Copy
     tools: Tools
     name: Wanted
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.chain[-1]
 
     @property
     def way(self) -> str:
@@ -134,7 +139,9 @@ def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> 
 
 def plan(settings: Settings, instance: Instance, request: Request) -> RescuePlan:
     """Return what a rescue would do; changes nothing. Refuses what would fail: a name taken, no such backup, a missing program."""
-    manifest = restoring.choose(instance.open_repository(), instance.name, request.to)
+    repository = instance.open_repository()
+    backup_id = choose_backup(repository.backup_ids(instance.name), request.to, 0)
+    manifest = repository.manifest(instance.name, backup_id)
     refuse_absolute(manifest.server.absolute_tablespaces)
     flavour = manifest.server.flavour
     binary = server.find_binary(instance.settings.server.binary, flavour)
@@ -159,7 +166,9 @@ def plan(settings: Settings, instance: Instance, request: Request) -> RescuePlan
     source = {volume.role: (volume.dataset, volume.mountpoint) for volume in manifest.volumes}
     layout = lay_out(source, place.top, str(settings.restore.mount_root / place.top.rpartition("/")[2]))
     copy = _copy(instance, manifest, layout.mountpoints)
-    return RescuePlan(request, manifest, _own_set(instance, manifest, place), place, layout, copy, tools, name)
+    local = _own_set(instance, manifest, place)
+    chain = (manifest,) if local is not None else restore_chain(repository.catalogue(instance.name).manifests, manifest)
+    return RescuePlan(request, chain, local, place, layout, copy, tools, name)
 
 
 def _refuse_file(path: Path) -> None:
@@ -199,7 +208,7 @@ def rescue(settings: Settings, instance: Instance, request: Request, report: Rep
                 _clone(planned, planned.local)
                 _start_cloned(isolated, planned)
             else:
-                restoring.restore(settings, instance, planned.manifest.backup_id, planned.place.top, report)
+                trial.restore(settings, instance, planned.chain, planned.place, report)
                 isolated.start()
             with isolated.session() as session:
                 delivery.check_there(session, request.wanted)

@@ -98,17 +98,17 @@ def choose_backup(known: Sequence[str], wanted: str, seed: int) -> str:
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
     """Return what CHECK TABLE objects to, None if nothing. Its rows are table, operation, kind of message, text; the last one is the verdict.
 
-    A warning does not make InnoDB's verdict other than OK (refman 8.4, "CHECK TABLE Statement": some are reported with a status of OK),
-    an error does. An engine that cannot check says so in a note.
+    An error is one whatever the verdict; so is a warning of corruption. Other warnings (a client has the table open) are none. An engine
+    that cannot check says so in a note.
     """
     texts = [(str(row[2]).lower(), str(row[3])) for row in rows]
     if not texts:
         return "CHECK TABLE answered nothing"
-    errors = [text for kind, text in texts if kind == "error"]
+    bad = [text for kind, text in texts if kind == "error" or (kind == "warning" and "corrupt" in text.lower())]
     verdict = texts[-1][1].lower()
-    if not errors and (verdict in _FINE or _CANNOT in verdict):
+    if not bad and (verdict in _FINE or _CANNOT in verdict):
         return None
-    return "; ".join(dict.fromkeys([*errors, *(text for kind, text in texts if kind == "warning"), texts[-1][1]]))
+    return "; ".join(dict.fromkeys([*bad, *(text for kind, text in texts if kind == "warning"), texts[-1][1]]))
 
 
 def judge_probe(probe: ProbeSettings, rows: Sequence[Sequence[object]]) -> str | None:
