@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, drill, inventory, rescue, restore
+from zsnapdb.cli import backup, clone, config, doctor, drill, init, inventory, key, rescue, restore
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
+app.command("init")(init.init)
 app.command("doctor")(doctor.doctor)
 app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
@@ -28,6 +29,7 @@ app.command("drill")(drill.drill)
 app.command("drills")(drill.drills)
 app.command("rescue")(rescue.rescue)
 app.add_typer(clone.app, name="clone")
+app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")
 
 
