@@ -195,9 +195,49 @@ class ArchivedFile(_Part):
         return self.span.end
 
     @property
+    def start(self) -> int:
+        """The offset of its first transaction: behind its head."""
+        return self.head.end
+
+    @property
+    def fingerprint(self) -> str:
+        """By which it is told from another file of its name."""
+        return self.head.fingerprint
+
+    @property
+    def server(self) -> str:
+        """By what the server that wrote it is known: its UUID (MySQL) or server id."""
+        return server_name(self.head.server_uuid, self.head.server_id)
+
+    @property
+    def created(self) -> int:
+        """When the server began it, seconds UTC."""
+        return self.head.created
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether its transactions have no GTIDs."""
+        return self.span.transactions > 0 and self.span.gtids is None
+
+    @property
+    def first_commit(self) -> int | None:
+        """The earliest commit time in it, microseconds UTC."""
+        return self.span.first_commit
+
+    @property
+    def last_commit(self) -> int | None:
+        """The latest commit time in it, microseconds UTC."""
+        return self.span.last_commit
+
+    @property
     def stored_size(self) -> int:
         """Bytes its objects take in the store, descriptions left out."""
         return sum(row[2] for row in self.chunks) + sum(segment.chunk[2] for segment in self.segments)
+
+
+def server_name(server_uuid: str | None, server_id: int) -> str:
+    """Return by what a server is known."""
+    return server_uuid or f"server_id {server_id}"
 
 
 def number_of(name: str) -> int:
