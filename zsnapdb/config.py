@@ -145,6 +145,14 @@ class KeepSettings(_Section):
         return self
 
 
+class BinlogSettings(_Section):
+    """How binlogs are archived, and which archived ones may be removed from the server."""
+
+    interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
+    keep: Annotated[Seconds, Field(ge=0)] = 86400.0
+    purge_files: Annotated[int, Field(ge=1, le=1000)] = 10
+
+
 class InstanceSettings(_Section):
     """A configured server: how to reach it, which datasets it lives on, where its backups go."""
 
@@ -160,6 +168,7 @@ class InstanceSettings(_Section):
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
     drill: DrillSettings = DrillSettings()
+    binlog: BinlogSettings = BinlogSettings()
     keep: KeepSettings | None = None
 
     @model_validator(mode="after")
