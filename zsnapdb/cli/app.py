@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, copy, doctor, init, inventory, key, pin, prune, restore, verify
+from zsnapdb.cli import backup, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, verify
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -30,6 +30,9 @@ app.command("copy")(copy.copy)
 app.command("prune")(prune.prune)
 app.command("pin")(pin.pin)
 app.command("unpin")(pin.unpin)
+app.command("drill")(drill.drill)
+app.command("drills")(drill.drills)
+app.command("rescue")(rescue.rescue)
 app.add_typer(clone.app, name="clone")
 app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")

@@ -31,7 +31,10 @@ from zsnapdb.stream.chunks import Chunk
 
 @dataclass(frozen=True)
 class CopyPlan:
-    """What a copy would do: all backups of the source; those to copy, what they are increments of first; how many are there; what is left out, and why, by id."""
+    """What a copy would do.
+
+    All backups of the source; those to copy, what they are increments of first; how many are there; what is left out and why, by id.
+    """
 
     instance: str
     backups: tuple[Summary, ...]
