@@ -23,7 +23,6 @@ def prune(
     from zsnapdb.config import load
     from zsnapdb.jobs import prune as job
     from zsnapdb.jobs.common import Instance
-    from zsnapdb.planning.retention import Unrestorable
     from zsnapdb.report import prune as report
 
     progress = ProgressLine()
@@ -31,7 +30,7 @@ def prune(
     chosen = Instance.at(settings, instance, repository, progress.tell)
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
     local = None if is_own else job.NOTHING_LOCAL
-    fate = Unrestorable.REMOVE if unrestorable else Unrestorable.KEEP
+    fate = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
     if plan:
         planned = job.plan(chosen, local=local, unrestorable=fate)
         print(report.plan_json(planned) if json else report.plan(planned))

@@ -28,12 +28,11 @@ def verify(
     from zsnapdb.jobs import verify as job
     from zsnapdb.jobs.common import Instance
     from zsnapdb.report import verify as report
-    from zsnapdb.repository.checks import Depth
 
     progress = ProgressLine()
     chosen = Instance.at(load(config), instance, repository, progress.tell)
     seconds = duration(older_than) if older_than is not None else None
-    depth = Depth.READ if deep else Depth.LISTED
+    depth = job.Depth.READ if deep else job.Depth.LISTED
     if plan:
         planned = job.plan(chosen, depth, older_than=seconds, limit=limit)
         print(report.plan_json(planned) if json else report.plan(planned))

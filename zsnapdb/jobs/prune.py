@@ -22,7 +22,8 @@ from zsnapdb.model import SNAPSHOT_PREFIX, is_backup_id
 from zsnapdb.planning import local_sets, retention, sweep
 from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.local_sets import LocalBookmark, LocalDecision, LocalSnapshot
-from zsnapdb.planning.retention import Known, Retention, Unrestorable
+from zsnapdb.planning.retention import Known, Retention
+from zsnapdb.planning.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.sweep import Leftover, Swept
 from zsnapdb.repository import checks, layout, marks
 from zsnapdb.repository.catalogue import Summaries, Summary

@@ -17,7 +17,8 @@ from zsnapdb.model import Progress
 from zsnapdb.planning.verification import Consequences, consequences, due
 from zsnapdb.repository import checks, layout
 from zsnapdb.repository.catalogue import Summaries
-from zsnapdb.repository.checks import Checks, Depth, Finding
+from zsnapdb.repository.checks import Checks, Finding
+from zsnapdb.repository.checks import Depth as Depth
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.chunks import Body, stream_hash, unseal

@@ -7,7 +7,6 @@ from typing import Any
 from zsnapdb.jobs.prune import PrunePlan, PruneResult
 from zsnapdb.report.json import document
 from zsnapdb.report.units import size, table
-from zsnapdb.store.base import Afterlife
 
 
 def plan(found: PrunePlan) -> str:
@@ -30,7 +29,7 @@ def plan(found: PrunePlan) -> str:
         "",
         f"removes {len(found.retention.removal_order)} of {len(rows)} backups; {size(found.freed)} of objects, {size(found.freed_locally)} of this pool",
     ]
-    note = _afterlife(found.afterlife)
+    note = _afterlife(found)
     return "\n".join([*lines, note] if note and found.freed else lines)
 
 
@@ -38,15 +37,15 @@ def _foreign(count: int) -> str:
     return f"; {count} objects whose keys are not of our layout stay" if count else ""
 
 
-def _afterlife(found: Afterlife) -> str:
+def _afterlife(found: PrunePlan) -> str:
     """What the store does with removed objects, where it matters."""
-    if found.keeps_versions is None:
+    if found.afterlife.keeps_versions is None:
         return "whether the store keeps removed objects as older versions is not known: it was not allowed to ask"
-    if not found.keeps_versions:
+    if not found.afterlife.keeps_versions:
         return ""
-    if found.days is None:
+    if found.afterlife.days is None:
         return "the bucket keeps versions, and no lifecycle rule is known that removes older ones: space is freed when somebody removes them"
-    return f"the bucket keeps versions: space is freed {found.days} days after a removal, by its lifecycle rule"
+    return f"the bucket keeps versions: space is freed {found.afterlife.days} days after a removal, by its lifecycle rule"
 
 
 def _plan(found: PrunePlan) -> dict[str, Any]:
@@ -82,7 +81,7 @@ def result(found: PruneResult) -> str:
     lines += [f"  destroyed {name}" for name in found.destroyed]
     lines.append(f"  freed     {size(found.size)} in {found.objects} chunks")
     lines += [f"  note      {text}" for text in found.notes]
-    note = _afterlife(found.plan.afterlife)
+    note = _afterlife(found.plan)
     return "\n".join([*lines, f"  note      {note}"] if note and found.objects else lines)
 
 
