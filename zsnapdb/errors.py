@@ -9,7 +9,8 @@
     ├── RepositoryError     6   the repository cannot be reached, or refused
     │   ├── NotThere        6   an object, bucket or backup does not exist
     │   ├── ChangedError    6   an object is not the version any more that was to be replaced
-    │   └── UnreachableError    6   it did not answer, or is busy; another attempt may succeed
+    │   ├── UnreachableError    6   it did not answer, or is busy; another attempt may succeed
+    │   └── LeaseError      6   another run has the lease, or has taken it over
     ├── DamagedError        7   what is stored is not what was written
     ├── ExistsError         8   the target is already there
     ├── CommandError        9   an external command failed
@@ -94,6 +95,12 @@ class UnreachableError(RepositoryError):
     """The repository did not answer, broke off or is busy; another attempt may succeed."""
 
     code = "unreachable"
+
+
+class LeaseError(RepositoryError):
+    """Another run has the lease on the repository, or has taken it over; nothing was called good."""
+
+    code = "lease"
 
 
 class DamagedError(ZsnapdbError):
