@@ -44,7 +44,7 @@ def volume(repository: Repository, backup_id: str, role: str, guid: int, from_gu
     rows = []
     for index, piece in enumerate(slices, 1):
         body, chunk = seal(memoryview(piece), Codec.ZSTD, 1, None, chunks.associated(index, last=index == len(slices)))
-        chunks.put_chunk(index, body)
+        chunks.put_chunk(index, body, chunk.stored_sha256)
         rows.append(chunk)
     part: VolumePart = example().volumes[0]
     return part.model_copy(
@@ -155,8 +155,8 @@ class FaultyStore:
         self._alive()
         self.inner.check()
 
-    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
-        self._change("put", key, lambda: self.inner.put(key, body, only_if_absent=only_if_absent))
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        self._change("put", key, lambda: self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256))
 
     def get(self, key: str) -> bytes:
         self._alive()
@@ -189,3 +189,6 @@ class FaultyStore:
 
     def afterlife(self) -> Afterlife:
         return self.inner.afterlife()
+
+    def give_up(self) -> None:
+        self.inner.give_up()

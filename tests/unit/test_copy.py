@@ -74,7 +74,7 @@ def test_killed_at_any_change_nothing_half_is_listed_and_the_next_run_goes_on(si
         for key in [item.key for item in there(site).list("")]:
             there(site).delete(key)
 
-        def dying(settings, moment=moment):
+        def dying(settings, tell=None, moment=moment):
             store, prefix = open_store(settings)
             faulty = FaultyStore(store)
             if settings.url.endswith("-there"):
@@ -171,7 +171,7 @@ def test_another_backup_with_the_same_id_is_never_overwritten(site: Site, monkey
         if written == key:
             there(site).put(key, b"another")
 
-    def opened(settings):
+    def opened(settings, tell=None):
         store, prefix = open_store(settings)
         return (FaultyStore(store, meanwhile) if settings.url.endswith("-there") else store), prefix
 
@@ -190,7 +190,7 @@ def test_a_store_that_refuses_ends_it_with_its_error(site: Site, monkeypatch: py
                 raise RepositoryError("denied")
             return super().get(key)
 
-    monkeypatch.setattr(common, "open_store", lambda settings: (Denied(open_store(settings)[0]), ""))
+    monkeypatch.setattr(common, "open_store", lambda settings, tell=None: (Denied(open_store(settings)[0]), ""))
     with pytest.raises(RepositoryError, match="denied"):
         copy(site)
     assert not list(there(site).list("main/manifests/"))

@@ -66,7 +66,7 @@ def later(monkeypatch: pytest.MonkeyPatch, **time: float) -> None:
 def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[LocalStore], FaultyStore]) -> list[FaultyStore]:
     made: list[FaultyStore] = []
 
-    def opened(settings):
+    def opened(settings, tell=None):
         store, prefix = open_store(settings)
         made.append(wrap(store))
         return made[-1], prefix
@@ -134,7 +134,7 @@ def test_killed_at_any_change_it_leaves_no_hole_and_a_later_run_finishes(site: S
         with monkeypatch.context() as patched:
             made = injected(patched, FaultyStore)
 
-            def dying(settings, moment=moment):
+            def dying(settings, tell=None, moment=moment):
                 faulty = FaultyStore(open_store(settings)[0])
                 faulty.die_at, faulty.die_after = moment, after
                 return faulty, ""

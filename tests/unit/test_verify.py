@@ -34,7 +34,7 @@ def verify(site: Site, depth: Depth = Depth.LISTED, **more) -> VerifyResult:
 
 
 def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[LocalStore], FaultyStore]) -> None:
-    monkeypatch.setattr(common, "open_store", lambda settings: (wrap(open_store(settings)[0]), ""))
+    monkeypatch.setattr(common, "open_store", lambda settings, tell=None: (wrap(open_store(settings)[0]), ""))
 
 
 both = pytest.mark.parametrize("depth", list(Depth))
@@ -209,7 +209,7 @@ def test_killed_while_it_tidies_its_findings_none_is_lost(site: Site, monkeypatc
     for moment in (1, 2):
         for after in (False, True):
 
-            def dying(settings, moment=moment, after=after):
+            def dying(settings, tell=None, moment=moment, after=after):
                 faulty = FaultyStore(open_store(settings)[0])
                 faulty.die_at, faulty.die_after = moment, after
                 return faulty, ""

@@ -179,7 +179,7 @@ class _Run:
                 raise DamagedError(f"chunk {key} is missing", hint="see `zsnapdb verify`") from error
             if len(body) != chunk.stored_size or _hash(body) != chunk.stored_sha256:
                 raise DamagedError(f"chunk {key}: its stored bytes do not have the SHA-256 the manifest says", hint="see `zsnapdb verify --deep`")
-            self._there.store.put(self._there.prefix + key, body)
+            self._there.store.put(self._there.prefix + key, body, sha256=chunk.stored_sha256)
             with self._counting:
                 self.size += len(body)
         with self._counting:

@@ -330,7 +330,7 @@ class _Run:
         for decision in decisions:
             try:
                 if "#" in decision.name:
-                    snapshots.destroy_bookmark(decision.name, decision.guid)
+                    snapshots.destroy_proved_bookmark(decision.name, decision.guid)
                 else:
                     snapshots.destroy_stored(decision.name, decision.guid, decision.backup_id)
             except CommandError as error:

@@ -195,7 +195,7 @@ def destroy_stored(name: str, guid: int, backup_id: str) -> None:
     run([ZFS, "destroy", name])
 
 
-def destroy_bookmark(name: str, guid: int) -> None:
+def destroy_proved_bookmark(name: str, guid: int) -> None:
     """Destroy one bookmark, if it stands for the snapshot with that GUID. One that is gone is passed over."""
     if "#" not in name:
         raise ValueError(f"not a bookmark: {name}")
