@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
+from zsnapdb.gtid import Gtids, GtidSet, contains, joined
 from zsnapdb.model import Flavour, backup_time, is_backup_id, parse_gtids
 from zsnapdb.planning.restore import LogPart, Point, Replay, Transaction
 
@@ -159,15 +159,6 @@ class Path:
     @property
     def is_empty(self) -> bool:
         return not self.logs
-
-
-def joined(before: Gtids | None, more: Gtids | None) -> Gtids | None:
-    """Return what is reached when `more` comes after `before`; None is nothing known."""
-    if isinstance(before, GtidSet) and isinstance(more, GtidSet):
-        return before.union(more)
-    if isinstance(before, GtidPosition) and isinstance(more, GtidPosition):
-        return GtidPosition(dict(sorted({**before.heads, **more.heads}.items())))
-    return before if more is None else more
 
 
 def path_from(base: Base, logs: Sequence[Log]) -> Path:
@@ -443,10 +434,10 @@ def to_transaction(found: Scanned | None, file: str) -> Transaction | None:
     return None if found is None else Transaction(found.gtid, found.committed, file, found.end)
 
 
-def replays(base: Base, logs: Sequence[Log], start: int, stop: int, batch_bytes: int) -> tuple[Replay, ...]:
-    """Return the replay steps: the logs in batches of about `batch_bytes`, each with what is in after it.
+def replays(base: Base, logs: Sequence[Log], start: int, stop: int, gtids: Gtids | None, batch_bytes: int) -> tuple[Replay, ...]:
+    """Return the replay steps: the logs in batches of about `batch_bytes`, each with what is in after it; after the last that is `gtids`.
 
-    The first log begins at `start`, the last ends at `stop`. A log with nothing to replay is left out.
+    The first log begins at `start`, the last ends at `stop` (offsets in bytes). A log with nothing to replay is left out.
     """
     steps: list[Replay] = []
     batch: list[LogPart] = []
@@ -456,24 +447,21 @@ def replays(base: Base, logs: Sequence[Log], start: int, stop: int, batch_bytes:
         part = LogPart(log.incarnation, log.file, stop if last else log.end, start if first else log.head_end, stop if last else log.end)
         if part.stop is not None and part.stop > part.start:
             batch.append(part)
-        reached = joined(reached, log.gtids)
+        reached = gtids if last else joined(reached, log.gtids)
         if batch and (last or sum(log_part.size for log_part in batch) >= batch_bytes):
             steps.append(Replay(len(steps) + 1, tuple(batch), None if reached is None else str(reached)))
             batch = []
     return tuple(steps)
 
 
-def point_of(choice: Choice, boundary: Boundary | None, following: Scanned | None = None, last: Scanned | None = None) -> Point:
-    """Return the point a choice comes to."""
+def point_of(choice: Choice, boundary: Boundary | None, following_file: str | None = None) -> Point:
+    """Return the point a choice comes to; without a boundary the backup alone. `following_file`: where the first transaction left out is, if elsewhere."""
     base = choice.path.base
-    notes = [f"the archive is not continued: {choice.path.broken}"] if choice.path.broken and isinstance(choice.target, Latest) else []
+    notes = [f"the archive goes no further: {choice.path.broken}"] if choice.path.broken and isinstance(choice.target, Latest) else []
     if boundary is None:
-        end = reached_by(base, choice.logs)
-        file = choice.logs[-1].file if choice.logs else ""
-        return Point(None if end is None else str(end), to_transaction(last, file), to_transaction(following, file), tuple(notes))
+        return Point(None if base.gtids is None else str(base.gtids), notes=tuple(notes))
     file = choice.logs[-1].file
     gtids = None if boundary.gtids is None else str(boundary.gtids)
-    return Point(gtids, to_transaction(boundary.last, file), to_transaction(boundary.following, file), (*notes, *boundary.notes))
+    following = to_transaction(boundary.following, following_file or file)
+    return Point(gtids, to_transaction(boundary.last, file), following, (*notes, *boundary.notes))
 
-
-SECOND = timedelta(seconds=1)
