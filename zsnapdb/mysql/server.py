@@ -6,6 +6,7 @@ import contextlib
 import grp
 import os
 import pwd
+import re
 import shutil
 import signal
 import subprocess
@@ -40,6 +41,18 @@ def find_binary(configured: Path | None, flavour: Flavour) -> Path:
         if found:
             return Path(found)
     raise PreflightError(f"no server program for {flavour} was found", hint="set server.binary of the instance")
+
+
+def version_of(binary: Path) -> str:
+    """Return the version a server program says it has, as in its `version` variable. PreflightError if it does not say."""
+    try:
+        done = subprocess.run([str(binary), "--no-defaults", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PreflightError(f"`{binary} --version`: {error}", hint="name the server program of the instance's version as server.binary") from error
+    match = re.search(r"\bVer\s+(\S+)", done.stdout)
+    if done.returncode != 0 or match is None:
+        raise PreflightError(f"`{binary} --version` does not say a version: {done.stdout.strip()[:200]}", hint="is it a server program?")
+    return match.group(1)
 
 
 def account(user: str) -> tuple[int, int]:

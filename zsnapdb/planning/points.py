@@ -146,6 +146,7 @@ class Log:
     first_commit: datetime | None
     last_commit: datetime | None
     gap: str | None
+    last_gtid: str | None = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Literal
 
 from zsnapdb.model import Flavour
 
-Handover = Literal["stopped", "run", "promote", "replica"]
+HandoverKind = Literal["stopped", "run", "promote", "replica"]
 
 
 @dataclass(frozen=True)
