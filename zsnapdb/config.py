@@ -75,6 +75,10 @@ class ServerSettings(_Section):
     user: str = "mysql"
     options: tuple[str, ...] = ()
     start_timeout: Annotated[Seconds, Field(gt=0)] = 120.0
+    manager: Literal["auto", "detached", "systemd"] = "auto"
+    memory: Annotated[Size, Field(ge=128 << 20)] | None = None
+    processors: Annotated[float, Field(gt=0, le=1024)] | None = None
+    nice: Annotated[int, Field(ge=0, le=19)] = 0
 
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
@@ -162,6 +166,15 @@ class StreamSettings(_Section):
     concurrency: Annotated[int, Field(ge=1, le=64)] = 3
 
 
+class EncryptionSettings(_Section):
+    """Who can read what this host writes, and whose manifests it believes. Everything here is a public key or the path of a secret."""
+
+    recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
+    identity_file: Path | None = None
+    signing_key_file: Path | None = None
+    signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
+
+
 class RepositorySettings(_Section):
     """Where backups go: s3://bucket/prefix or file:///folder."""
 
@@ -171,6 +184,7 @@ class RepositorySettings(_Section):
     credentials_file: Path | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     stream: StreamSettings = StreamSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
     keep: KeepSettings | None = None
 
     @model_validator(mode="after")

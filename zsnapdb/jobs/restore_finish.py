@@ -111,13 +111,15 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
     if wanted is None:
         raise PreflightError("the server does not number its transactions, so a replica would not know where to begin", hint="set gtid_mode = ON, or use run")
     source = replica.Source(step.source_host, step.source_port, step.source_user, password)
-    last = replica.options(work.plan.flavour)
-    with served(work, port=step.port, server_id=step.server_id, last=last, stays=True) as session:
+    flavour = work.plan.flavour
+    with served(
+        work, port=step.port, server_id=step.server_id, last=replica.options(flavour), stays=True, finally_do=lambda s: replica.refuse_writes(s, flavour)
+    ) as session:
         _check_other(work, session, step.server_id, step.port)
-        replica.follow(session, work.plan.flavour, source, parse_gtids(work.plan.flavour, wanted))
+        replica.follow(session, flavour, source, parse_gtids(flavour, wanted))
         work.tell(f"replicating from {step.source_host}:{step.source_port}; waiting until it has caught up")
         _catch_up(work, session)
-    return _running(work, copy, step.server_id, step.port, last)
+    return _running(work, copy, step.server_id, step.port, replica.lasting_options(flavour))
 
 
 def _catch_up(work: Work, session: Session) -> None:

@@ -24,7 +24,7 @@ from zsnapdb.planning.points import AtTime, Base, Boundary, Choice, Log, Scanned
 from zsnapdb.planning.restore import Check, Layout, MakeTop, Mount, MountPart, Point, Preflight, Receive, Recover, Replay, RestorePlan, Step, Transaction
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
-from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.manifest import KeyPart, Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
@@ -43,7 +43,12 @@ class Request:
 
 def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
     """Return the instance's binlog archive."""
-    return BinlogArchive(repository, instance.name)
+
+    def unwrap(wrapped: str) -> bytes:
+        part = KeyPart(id="1", recipients=(), wrapped=wrapped)
+        return repository.keyring.open_keys((part,), f"the archived binlogs of {instance.name}")["1"]
+
+    return BinlogArchive(repository, instance.name, unwrap)
 
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: Request) -> RestorePlan:
@@ -57,6 +62,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.path.base.backup_id)
     refuse_absolute(manifest.server.absolute_tablespaces)
     chain = restore_chain(manifests, manifest) if not manifest.is_full else (manifest,)
+    for link in chain:
+        repository.ciphers(link)
     top = request.top or _default_top(manifest, request.name or instance.name)
     mount = settings.restore.mount_root / top.rpartition("/")[2]
     _refuse_existing(top, mount, is_own=request.top is None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from posixpath import join
 
@@ -73,10 +73,13 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
 
 
 @contextlib.contextmanager
-def served(work: Work, *, port: int | None, server_id: int, last: Sequence[str] = (), stays: bool = False) -> Iterator[Session]:
+def served(
+    work: Work, *, port: int | None, server_id: int, last: Sequence[str] = (), stays: bool = False, finally_do: Callable[[Session], None] = lambda _session: None
+) -> Iterator[Session]:
     """The restored server, started for the block with an account of ours that is gone after it; its changes go to no binlog.
 
-    Accounts are in force (a server without them would load no plugins). `stays`: it goes on running behind the block.
+    Accounts are in force (a server without them would load no plugins). `stays`: it goes on running behind the block. `finally_do`: with the
+    account gone, in its last session.
     """
     copy = work.copy
     password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
@@ -88,6 +91,7 @@ def served(work: Work, *, port: int | None, server_id: int, last: Sequence[str] 
         with copy.start(identity, replaying.ACCOUNT, password, last) as session:
             yield session
             replaying.drop_account(session)
+            finally_do(session)
         init_file.unlink()
         if not stays:
             process.stop(timeout=max(600.0, work.instance.settings.server.start_timeout))

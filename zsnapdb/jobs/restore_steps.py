@@ -15,7 +15,7 @@ from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, Re
 from zsnapdb.jobs.copies import Copy, check_inside, check_recovered
 from zsnapdb.jobs.restore_plan import copy_of
 from zsnapdb.model import PROPERTY, Position, Progress
-from zsnapdb.mysql import server
+from zsnapdb.mysql import processes, server
 from zsnapdb.planning.fitness import Finding, ok, unfit, warning
 from zsnapdb.planning.identity import Access
 from zsnapdb.planning.restore import Check, MakeTop, Mount, Preflight, Receive, Recover, RestorePlan
@@ -101,7 +101,7 @@ def _judge_server(work: Work, step: Preflight) -> Finding:
     try:
         binary = server.find_binary(work.instance.settings.server.binary, step.flavour)
         server.account(work.instance.settings.server.user)
-        found = server.version_of(binary)
+        found = processes.version_of(binary)
     except PreflightError as error:
         return unfit("server program", error.message, error.hint)
     objection = objection_to(step.flavour, step.server_version, found)
@@ -112,6 +112,8 @@ def _judge_server(work: Work, step: Preflight) -> Finding:
 
 def _judge_chunks(work: Work, manifest: Manifest) -> list[Finding]:
     """Return whether every chunk of a backup is in the repository with its size, as one listing tells, and its keys can be opened."""
+    # A key that does not fit is found now, not after the download of the backups before it.
+    work.repository.ciphers(manifest)
     for volume in manifest.volumes:
         prefix = work.repository.prefix + keys.chunks(manifest.instance, manifest.backup_id, volume.role)
         there = {item.key[len(prefix) :]: item.size for item in work.repository.store.list(prefix)}
@@ -124,7 +126,7 @@ def _judge_chunks(work: Work, manifest: Manifest) -> list[Finding]:
                     f"{name}: {there[f'{index:08d}']} bytes are stored, the manifest says {chunk.stored_size}",
                     hint="the object was changed or cut after it was written; restore another backup, see `zsnapdb list`",
                 )
-    return [ok("backup", f"{manifest.backup_id}: all chunks are there with their sizes")]
+    return [ok("backup", f"{manifest.backup_id}: all chunks are there with their sizes, and the keys open")]
 
 
 def make_top(work: Work, step: MakeTop) -> None:
@@ -149,12 +151,13 @@ def receive(work: Work, step: Receive) -> None:
         # A reader that went away is `zfs receive` giving up; finish() says why.
         with contextlib.suppress(BrokenPipeError):
             download(
-                work.repository.chunks(manifest.instance, manifest.backup_id, step.role),
+                work.repository.chunks_of(manifest, step.role),
                 volume.chunk_list(),
                 volume.codec,
                 stream.pipe,
                 concurrency=work.instance.repository.stream.concurrency,
                 name=lambda index: f"chunk {keys.chunk(manifest.instance, manifest.backup_id, step.role, index)}",
+                ciphers=work.repository.ciphers(manifest),
                 on_bytes=lambda done: work.report(Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)),
             )
         stream.finish()

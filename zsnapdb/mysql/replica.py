@@ -20,10 +20,22 @@ class Source:
 
 
 def options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the lines of the option file of a replica, to be put behind all others: it takes writes from its source alone."""
+    """Return the lines of the option file of a replica that is being made, to be put behind all others."""
     if flavour is Flavour.MARIADB:
-        return ("read_only=ON", "log_slave_updates=ON", "relay_log_recovery=ON", "skip_slave_start=OFF")
-    return ("super_read_only=ON", "relay_log_recovery=ON", "loose_skip_replica_start=OFF", "loose_log_replica_updates=ON")
+        return ("log_slave_updates=ON", "relay_log_recovery=ON")
+    return ("relay_log_recovery=ON", "loose_log_replica_updates=ON")
+
+
+def lasting_options(flavour: Flavour) -> tuple[str, ...]:
+    """Return those of one that is made: it replicates from its start on and takes writes from its source alone."""
+    if flavour is Flavour.MARIADB:
+        return (*options(flavour), "read_only=ON", "skip_slave_start=OFF")
+    return (*options(flavour), "super_read_only=ON", "loose_skip_replica_start=OFF")
+
+
+def refuse_writes(session: Session, flavour: Flavour) -> None:
+    """Make the running replica take writes from its source alone."""
+    session.query("SET GLOBAL read_only = ON" if flavour is Flavour.MARIADB else "SET GLOBAL super_read_only = ON")
 
 
 def follow(session: Session, flavour: Flavour, source: Source, gtids: Gtids) -> None:

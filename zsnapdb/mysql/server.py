@@ -6,12 +6,9 @@ import contextlib
 import grp
 import os
 import pwd
-import re
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +16,7 @@ from pydantic import SecretStr
 
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.model import Flavour
+from zsnapdb.mysql.processes import Launched, Limits, ProcessManager
 from zsnapdb.mysql.session import Address, Session
 
 _SOCKET_LIMIT = 107
@@ -41,18 +39,6 @@ def find_binary(configured: Path | None, flavour: Flavour) -> Path:
         if found:
             return Path(found)
     raise PreflightError(f"no server program for {flavour} was found", hint="set server.binary of the instance")
-
-
-def version_of(binary: Path) -> str:
-    """Return the version a server program says it has, as in its `version` variable. PreflightError if it does not say."""
-    try:
-        done = subprocess.run([str(binary), "--no-defaults", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise PreflightError(f"`{binary} --version`: {error}", hint="name the server program of the instance's version as server.binary") from error
-    match = re.search(r"\bVer\s+(\S+)", done.stdout)
-    if done.returncode != 0 or match is None:
-        raise PreflightError(f"`{binary} --version` does not say a version: {done.stdout.strip()[:200]}", hint="is it a server program?")
-    return match.group(1)
 
 
 def account(user: str) -> tuple[int, int]:
@@ -124,8 +110,8 @@ class ServerProcess:
         except OSError:
             return "(no error log)"
 
-    def start(self, binary: Path, user: str, login: Address, password: SecretStr, *, timeout: float) -> Session:
-        """Start it detached and return a session once it answers. ServerError with its log's end if it does not.
+    def start(self, binary: Path, user: str, login: Address, password: SecretStr, *, timeout: float, manager: ProcessManager, limits: Limits) -> Session:
+        """Start it under the manager, within the limits, and return a session once it answers. ServerError with its log's end if it does not.
 
         `user` owns its files, `login` is how to reach it, `timeout` in seconds.
         """
@@ -134,25 +120,23 @@ class ServerProcess:
         self.pid_file.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
         uid, gid = account(user)
-        argv: Sequence[str] = [str(binary), f"--defaults-file={self.option_file}"]
         with self.error_log.open("ab") as log:
             if os.geteuid() == 0:
                 os.fchown(log.fileno(), uid, gid)
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
+        launched = manager.launch(self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits)
         try:
-            return self._wait_until_it_answers(process, login, password, timeout)
+            return self._wait_until_it_answers(launched, login, password, timeout)
         except BaseException:
             # Until it has its pid file nobody else could find it.
-            process.kill()
-            process.wait()
+            launched.kill()
             raise
 
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes], login: Address, password: SecretStr, timeout: float) -> Session:
+    def _wait_until_it_answers(self, launched: Launched, login: Address, password: SecretStr, timeout: float) -> Session:
         deadline = time.monotonic() + timeout
         while True:
-            status = process.poll()
-            if status is not None:
-                raise ServerError(f"the server ended with exit status {status} while starting\n{self.log_tail()}", hint=f"its whole log is {self.error_log}")
+            end = launched.ended()
+            if end is not None:
+                raise ServerError(f"the server ended ({end}) while starting\n{self.log_tail()}", hint=f"its whole log is {self.error_log}")
             if self.socket.exists():
                 # A first connection may be accepted and never served; another one is tried then.
                 with contextlib.suppress(ServerError):
