@@ -11,8 +11,8 @@ from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
 from zsnapdb.errors import PreflightError
 
 if TYPE_CHECKING:
+    from zsnapdb.jobs.restore import Step
     from zsnapdb.jobs.restore_handover import Handover
-    from zsnapdb.planning.restore import Step
 
 _KINDS = ("stopped", "run", "promote", "replica")
 
@@ -22,8 +22,10 @@ def restore(
     to: Annotated[
         str, typer.Option("--to", metavar="POINT", help="latest, latest-backup, a backup id, a time with its zone, a GTID, or before-GTID.")
     ] = "latest",
-    target: Annotated[str | None, typer.Option("--target", metavar="DATASET", help="A new dataset; the restored volumes go there.", show_default=False)] = None,
-    name: Annotated[str | None, typer.Option("--as", metavar="NAME", help="Without --target: go to POOL/zsnapdb/restored/NAME.", show_default="INSTANCE")] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="DATASET", help="A new dataset for the restored volumes.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Without --target: go to POOL/zsnapdb/restored/NAME.", show_default="INSTANCE")
+    ] = None,
     handover: Annotated[str, typer.Option("--handover", metavar="HOW", help=f"What becomes of it: {', '.join(_KINDS)}.")] = "stopped",
     port: Annotated[int | None, typer.Option("--port", help="Its port, with run and replica.", show_default="a free one of clones")] = None,
     server_id: Annotated[int | None, typer.Option("--server-id", help="Its server_id, with run and replica.", show_default="a random one")] = None,
@@ -33,7 +35,7 @@ def restore(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a restore that was interrupted (--target, if there are several).")] = False,
     abandon: Annotated[bool, typer.Option("--abandon", help="Remove what an interrupted restore made.")] = False,
     step: Annotated[bool, typer.Option("--step", help="Ask before each step.")] = False,
-    stop_after: Annotated[str | None, typer.Option("--stop-after", metavar="STEP", help="Stop behind this step; go on with --resume.", show_default=False)] = None,
+    stop_after: Annotated[str | None, typer.Option("--stop-after", metavar="STEP", help="Stop behind this step, for --resume.", show_default=False)] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,

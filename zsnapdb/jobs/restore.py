@@ -22,7 +22,7 @@ from zsnapdb.planning.restore import Check, MakeTop, Mount, Preflight, Receive, 
 from zsnapdb.repository.manifest import PositionPart
 from zsnapdb.repository.repository import Repository
 
-__all__ = ["RESTORED_PROPERTY", "Request", "RestorePlan", "RestoreResult", "abandon", "copy_of", "plan", "restore", "resume", "run"]
+__all__ = ["RESTORED_PROPERTY", "Request", "RestorePlan", "RestoreResult", "Step", "abandon", "copy_of", "plan", "restore", "resume", "run"]
 
 Confirm = Callable[[Step], bool]
 """Asked before each step; False stops the restore there, to be resumed later."""
@@ -101,7 +101,8 @@ def run(
         begun = journals.read(planned.layout.top)
         if begun is not None:
             raise PreflightError(
-                f"a restore to {planned.layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M:%S} UTC", hint="go on with --resume, or give it up with --abandon"
+                f"a restore to {planned.layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
+                hint="go on with --resume, or give it up with --abandon",
             )
         return _carry_out(Work(settings, instance, repository, planned, report, tell), journals, Journal(planned), confirm, stop_after)
 
@@ -128,7 +129,7 @@ def find(journals: Journals, instance: str, top: str | None) -> Journal:
     chosen = [journal for journal in known if top is None or journal.plan.layout.top == top]
     if len(chosen) != 1:
         listing = ", ".join(journal.plan.layout.top for journal in known) or "none"
-        raise NotThere(f"no single restore of {instance}{f' to {top}' if top else ''} is under way", hint=f"under way are those to: {listing}; name one with --target")
+        raise NotThere(f"no single restore of {instance}{f' to {top}' if top else ''} is under way", hint=f"under way: {listing}; name one with --target")
     return chosen[0]
 
 

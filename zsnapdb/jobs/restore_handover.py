@@ -58,7 +58,7 @@ def _promote(planned: RestorePlan) -> Promote:
     pool = layout.top.split("/", 1)[0]
     elsewhere = sorted({dataset for dataset, _ in layout.places.values() if dataset.split("/", 1)[0] != pool})
     if elsewhere:
-        raise PreflightError(f"{elsewhere[0]} is in another pool than the target {layout.top}", hint="to put it in place of the old one restore into the same pool")
+        raise PreflightError(f"{elsewhere[0]} is in another pool than the target {layout.top}", hint="to promote it restore into the same pool")
     outer = layout.top in layout.datasets.values()
     pairs = [(layout.datasets[role], place) for role, (place, _) in layout.places.items()]
     tops = [pair for pair in pairs if pair[0] == layout.top] if outer else sorted(pairs)

@@ -1,7 +1,7 @@
 """What a restore is going to do and what of it is done, in a file beside it, written through after every step.
 
-    <restore.journal>/<target dataset, / as %>.json             one under way
-    <restore.journal>/done/<restore id>.json                    one that came to its end; how long each step took
+<restore.journal>/<target dataset, / as %>.json             one under way
+<restore.journal>/done/<restore id>.json                    one that came to its end; how long each step took
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class Request:
     to: str = "latest"
     top: str | None = None
     name: str | None = None
-    handover: Handover = Handover()
+    handover: Handover = field(default_factory=Handover)
 
 
 def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:

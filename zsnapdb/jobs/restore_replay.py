@@ -74,7 +74,13 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
 
 @contextlib.contextmanager
 def served(
-    work: Work, *, port: int | None, server_id: int, last: Sequence[str] = (), stays: bool = False, finally_do: Callable[[Session], None] = lambda _session: None
+    work: Work,
+    *,
+    port: int | None,
+    server_id: int,
+    last: Sequence[str] = (),
+    stays: bool = False,
+    finally_do: Callable[[Session], None] = lambda _session: None,
 ) -> Iterator[Session]:
     """The restored server, started for the block with an account of ours that is gone after it; its changes go to no binlog.
 

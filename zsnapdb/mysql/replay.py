@@ -200,7 +200,7 @@ def replay(session: Session, flavour: Flavour, logs: RelayLogs, source: Source, 
         found = status(session, words)
         on_bytes(_done(source.sizes, found))
         if not found.is_running:
-            raise ConsistencyError(f"the replay stopped: {found.error or 'see the error log'}", hint="the server's error log says where; nothing was called good")
+            raise ConsistencyError(f"the replay stopped: {found.error or 'see the error log'}", hint="the server's error log says where")
         if _is_finished(session, flavour, source, found):
             break
         time.sleep(_POLL_SECONDS)

@@ -169,9 +169,7 @@ def binlog_paths(variables: Mapping[str, str], kind: str) -> tuple[str, str] | N
     return base, _absolute(index, datadir)
 
 
-def option_file(
-    flavour: Flavour, variables: Mapping[str, str], paths: PathMap, identity: Identity, extra: Sequence[str], last: Sequence[str] = ()
-) -> str:
+def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, identity: Identity, extra: Sequence[str], last: Sequence[str] = ()) -> str:
     """Return the option file of a server on a copy of the files.
 
     `extra` are the site's own lines. A later line wins, so they cannot bring back a path, an identity or anything that acts.

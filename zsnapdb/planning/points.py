@@ -103,14 +103,14 @@ def parse_time(text: str) -> datetime:
     try:
         local = datetime.fromisoformat(f"{day}T{clock}")
         if not zone:
-            raise PreflightError(f"the time {text!r} does not say its zone", hint=f"write {day}T{clock}Z for UTC, or an offset, or a zone such as Europe/Berlin")
+            raise PreflightError(f"the time {text!r} does not say its zone", hint=f"write {day}T{clock}Z for UTC, or an offset or zone")
         if zone.upper() in ("Z", "UTC"):
             return local.replace(tzinfo=UTC)
         if _OFFSET.fullmatch(zone):
             return datetime.fromisoformat(f"{day}T{clock}{zone}").astimezone(UTC)
         place = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise PreflightError(f"{text!r} is no time: {error}", hint="write it as 2026-11-20T10:00:00Z, 2026-11-20T11:00:00+01:00 or with a zone's name") from error
+        raise PreflightError(f"{text!r} is no time: {error}", hint="write it as 2026-11-20T10:00:00Z") from error
     first, second = (local.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
     if first != second:
         raise PreflightError(f"{text!r}: clocks were changed then, and it is either {first:%H:%M:%S} or {second:%H:%M:%S} UTC", hint="write it in UTC")
@@ -321,7 +321,9 @@ def _choose_gtid(target: AtGtids | BeforeGtid, backups: Sequence[Base], logs: Se
     try:
         wanted = parse_gtids(flavour, target.text)
     except ValueError as error:
-        raise PreflightError(f"{target.text!r} is no GTID of {flavour}: {error}", hint="see `zsnapdb show` for what the backups and the archive hold") from error
+        raise PreflightError(
+            f"{target.text!r} is no GTID of {flavour}: {error}", hint="see `zsnapdb show` for what the backups and the archive hold"
+        ) from error
     for base in reversed(backups):
         if base.gtids is None:
             raise PreflightError("the server did not number its transactions", hint="name a time, or a backup")
@@ -456,7 +458,7 @@ def replays(base: Base, logs: Sequence[Log], start: int, stop: int, gtids: Gtids
 
 
 def point_of(choice: Choice, boundary: Boundary | None, following_file: str | None = None) -> Point:
-    """Return the point a choice comes to; without a boundary the backup alone. `following_file`: where the first transaction left out is, if elsewhere."""
+    """Return the point a choice comes to; without a boundary the backup alone. `following_file`: the log of the first one left out."""
     base = choice.path.base
     notes = [f"the archive goes no further: {choice.path.broken}"] if choice.path.broken and isinstance(choice.target, Latest) else []
     if boundary is None:
@@ -465,4 +467,3 @@ def point_of(choice: Choice, boundary: Boundary | None, following_file: str | No
     gtids = None if boundary.gtids is None else str(boundary.gtids)
     following = to_transaction(boundary.following, following_file or file)
     return Point(gtids, to_transaction(boundary.last, file), following, (*notes, *boundary.notes))
-

@@ -13,7 +13,10 @@ from zsnapdb.report.units import size
 
 def plan(found: RestorePlan) -> str:
     """What a restore would do."""
-    lines = [f"restore {found.instance} to {found.layout.top}, mounted at {found.layout.mount}, from backup {found.backup_id}", *_point(found.asked, found.point)]
+    lines = [
+        f"restore {found.instance} to {found.layout.top}, mounted at {found.layout.mount}, from backup {found.backup_id}",
+        *_point(found.asked, found.point),
+    ]
     lines += [f"  {number}. {_step(step)}" for number, step in enumerate(found.steps, 1)]
     return "\n".join(lines)
 
@@ -48,8 +51,7 @@ def restore(result: RestoreResult) -> str:
     lines = [
         f"{point} of {found.instance} is restored to {place}",
         *([] if place != found.layout.top else [f"  mounted   {found.layout.mount}"]),
-        f"  position  {result.position.describe()}, "
-        + ("exactly the GTIDs wanted" if found.point.gtids is not None else "the server numbers no transactions"),
+        f"  position  {result.position.describe()}, " + ("exactly the GTIDs wanted" if found.point.gtids is not None else "the server numbers no transactions"),
         f"  took      {result.receive_seconds:.1f} s to receive, {result.recovery_seconds:.1f} s to recover and check"
         + (f", {result.replay_seconds:.1f} s to replay" if found.replays else ""),
     ]
