@@ -43,7 +43,9 @@ def best(found: dict[str, Any], which: str) -> dict[str, float]:
 def lines(flavour: str, found: dict[str, Any]) -> list[str]:
     """Return the table of a flavour and size."""
     ours, hand = best(found, "ours"), best(found, "hand")
-    rows = [f"{flavour}: streams of {found['stream_bytes'] / 2**20:.0f} MiB, stored as {found['stored_bytes'] / 2**20:.0f} MiB; the best of {len(found['samples'])}"]
+    rows = [
+        f"{flavour}: streams of {found['stream_bytes'] / 2**20:.0f} MiB, stored as {found['stored_bytes'] / 2**20:.0f} MiB; the best of {len(found['samples'])}"
+    ]
     for name, seconds in ours.items():
         if name != "whole":
             rows.append(f"  {name:44s} {seconds:7.2f} s {100 * seconds / ours['whole']:5.1f} %")

@@ -282,7 +282,8 @@ def main() -> int:
     bad = [r for r in campaign.rounds if r.wrong]
     took = sorted(r.seconds for r in campaign.rounds)
     print(
-        f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} points exact, seed {options.seed}, {len(campaign.written)} transactions in "
+        f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} points exact, seed {options.seed}, "
+        f"{len(campaign.written)} transactions in "
         f"{len({w.file for w in campaign.written})} binlogs, at most {bursts_of(campaign.written)} in a second; a restore {took[len(took) // 2]:.1f} s median; "
         f"{time.monotonic() - began:.0f} s"
     )

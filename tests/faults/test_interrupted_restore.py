@@ -6,7 +6,6 @@ import json
 import random
 import signal
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -28,7 +27,8 @@ ARCHIVE = (
 )
 STATE = (
     HEAD + "import json; c = ledger.connect(sys.argv[1], 'root', '', 'ledger'); s = ledger.read_state(c); k = c.cursor(); "
-    "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later'); print(json.dumps([sorted(s.journal), sorted(s.accounts.items()), s.ballast, str(k.fetchone())]))"
+    "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later'); "
+    "print(json.dumps([sorted(s.journal), sorted(s.accounts.items()), s.ballast, str(k.fetchone())]))"
 )
 TOP = "tank/resumed"
 RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--handover", "run", "--json"]
@@ -36,8 +36,8 @@ RESUME = ["zsnapdb", "restore", "main", "--resume", "--target", TOP, "--json"]
 
 
 @pytest.fixture
-def prepared(guest: Guest) -> Iterator[str]:
-    """A full backup, an increment, and archived binlogs behind it; journals on a dataset, so that a power cut leaves them. Yields the source's state."""
+def prepared(guest: Guest) -> str:
+    """A full backup, an increment, and archived binlogs behind it; journals on a dataset, so that a power cut leaves them; the source's state."""
     guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb", "tank/state"]).check()
     guest.run([PYTHON, "-c", HEAD + "ledger.set_up('/run/mysqld/mysqld.sock')"]).check()
     guest.run(["zsnapdb", "backup"]).check()
@@ -45,7 +45,7 @@ def prepared(guest: Guest) -> Iterator[str]:
     guest.run(["zsnapdb", "backup"]).check()
     guest.run([PYTHON, "-c", WRITE], timeout=180).check()
     guest.run([PYTHON, "-c", ARCHIVE], env={"PYTHONPATH": "/checkout"}, timeout=120).check()
-    yield guest.run([PYTHON, "-c", STATE, "/run/mysqld/mysqld.sock"]).check().stdout
+    return guest.run([PYTHON, "-c", STATE, "/run/mysqld/mysqld.sock"]).check().stdout
 
 
 def steps(guest: Guest) -> list[str]:

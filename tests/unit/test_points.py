@@ -183,13 +183,18 @@ def test_what_cannot_be_reached_is_said(to: AtTime, error: type[ZsnapdbError], w
 
 
 def test_a_time_behind_a_hole_is_not_reached() -> None:
-    with pytest.raises(NotThere, match="transactions before binlog.000003 are in no archived binlog"):
+    with pytest.raises(NotThere, match=r"transactions before binlog\.000003 are in no archived binlog"):
         choose(AtTime(at(35)), (base(),), (LOGS[0], LOGS[2]), NOW)
 
 
 @given(st.integers(11, 39))
 def test_a_boundary_is_right_behind_or_before_what_was_asked_for(number: int) -> None:
-    for to, last in ((AtTime(at(number)), number), (AtTime(at(number + 0.5)), number), (AtGtids(f"{UUID}:{number}"), number), (BeforeGtid(f"{UUID}:{number}"), number - 1)):
+    for to, last in (
+        (AtTime(at(number)), number),
+        (AtTime(at(number + 0.5)), number),
+        (AtGtids(f"{UUID}:{number}"), number),
+        (BeforeGtid(f"{UUID}:{number}"), number - 1),
+    ):
         chosen = choose(to, (base(),), LOGS, NOW)
         found = chosen.logs[-1]
         first = {1: 1, 2: 21, 3: 31}[int(found.file[-1])]

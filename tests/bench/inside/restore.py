@@ -112,7 +112,11 @@ def main() -> None:
         link.mkdir(parents=True, exist_ok=True)
         (link / "server.cnf").write_text(option_file.read_text().replace(top, "/tmp/option"))
         samples.append({"ours": {**restored["seconds"], "whole": whole}, "hand": by_hand(backup["backup_id"], str(link / "server.cnf"))})
-    found = {"stream_bytes": sum(v["plain_bytes"] for v in backup["volumes"]), "stored_bytes": sum(v["stored_bytes"] for v in backup["volumes"]), "samples": samples}
+    found = {
+        "stream_bytes": sum(v["plain_bytes"] for v in backup["volumes"]),
+        "stored_bytes": sum(v["stored_bytes"] for v in backup["volumes"]),
+        "samples": samples,
+    }
     Path("/out/bench.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
