@@ -26,17 +26,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-import archiver
 import ledger
 from lockfree import PARENT, SOCKET, Disturbance, Truth, differences
 
-from zsnapdb.config import load
 from zsnapdb.gtid import Gtids, joined
-from zsnapdb.jobs.common import Instance
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.mysql.transactions import transactions
 
-CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MYSQL_STAMP = re.compile(r"immediate_commit_timestamp=(\d+)")
 _MYSQL_GTID = re.compile(r"^SET @@SESSION.GTID_NEXT= '([0-9a-f-]+:\d+)'")
@@ -112,7 +108,6 @@ class Campaign:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.instance = Instance.of(load(CONFIG), None)
         self.rounds: list[Round] = []
         self.flavour = Flavour(Path("/etc/lab-flavour").read_text().strip())
         self.tool = "/opt/mysql/bin/mysqlbinlog" if self.flavour is Flavour.MYSQL else "/usr/bin/mariadb-binlog"
@@ -156,8 +151,7 @@ class Campaign:
             running.stop()
             assert not running.failures + disturbance.failures, (running.failures, disturbance.failures)
             committed.update(running.committed)
-        uuid = str(self.sql("SELECT @@server_uuid")[0][0]) if self.flavour is Flavour.MYSQL else None
-        archiver.archive(self.instance, PARENT, uuid, 1)
+        self.zsnapdb("binlog", "archive", "main", "--once")
         self._read()
 
     def _read(self) -> None:
