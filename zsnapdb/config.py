@@ -110,6 +110,14 @@ class KeepSettings(_Section):
         return self
 
 
+class ChainSettings(_Section):
+    """When the next backup is a full one, and how long an interrupted one is continued. 0: never for that."""
+
+    full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
+    longest: Annotated[int, Field(ge=0, le=100_000)] = 0
+    resume_within: Annotated[Seconds, Field(ge=0)] = 3 * 86400.0
+
+
 class InstanceSettings(_Section):
     """A configured server: how to reach it, which datasets it lives on, where its backups go."""
 
@@ -124,6 +132,7 @@ class InstanceSettings(_Section):
     lock: LockSettings = LockSettings()
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
+    chain: ChainSettings = ChainSettings()
     keep: KeepSettings | None = None
 
     @model_validator(mode="after")

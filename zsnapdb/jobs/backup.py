@@ -53,7 +53,7 @@ def plan(instance: Instance, observed: Observed, repository: Repository | None) 
     catalogue = repository.catalogue(instance.name) if repository is not None else Catalogue((), ())
     damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in catalogue.damaged)
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    base = choose_base(catalogue.manifests, _local_guids(instance), SEND_FLAGS)
+    base = choose_base(catalogue.manifests, _local_guids(instance), SEND_FLAGS, now=now(), policy=instance.chain_policy())
     return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base)
 
 

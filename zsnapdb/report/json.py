@@ -74,7 +74,7 @@ def backup_plan(plan: BackupPlan) -> str:
         deadline_seconds=plan.deadline,
         hooks=list(plan.hooks),
         base=base,
-        reasons=list(plan.base.reasons),
+        reasons=[{"why": reason.why.value, "text": reason.text} for reason in plan.base.reasons],
         warnings=list(plan.observed.warnings),
     )
 

@@ -47,7 +47,7 @@ def backup_plan(plan: BackupPlan) -> str:
     steps.append(f"snapshot {', '.join(dataset for _, dataset in sorted(seen.volumes.items()))} in one request, then unlock")
     steps += [f"run hook {hook}" for hook in plan.hooks if "(after" in hook]
     steps.append(f"read the position from the snapshot's own binlog; it must contain {seen.position.describe()}")
-    steps.append(f"send {_kind(plan.base.base is None)}: {'; '.join(plan.base.reasons)}")
+    steps.append(f"send {_kind(plan.base.base is None)}: {'; '.join(map(str, plan.base.reasons))}")
     return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
 
 
