@@ -17,6 +17,7 @@ WRITE = (
     "c.cursor().execute('CREATE TABLE IF NOT EXISTS lock_probe (id INT)'); c.close()"
 )
 PYTHON = "/opt/venv/bin/python"
+CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 
 
 def backups(guest: Guest) -> list[str]:
@@ -32,15 +33,18 @@ def snapshots(guest: Guest) -> set[str]:
 
 
 def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
-    """No lock blocks a write or DDL; what is listed is what was good; the next backup works and sweeps what was left."""
+    """No lock blocks a write or DDL; what is listed is what was good; the next run finishes or removes what was left, and makes a backup."""
     guest.run([PYTHON, "-c", WRITE], timeout=20).check()
     listed = backups(guest)
     assert set(known) <= set(listed)
-    guest.run(["zsnapdb", "backup"]).check()
+    done = json.loads(guest.run(["zsnapdb", "backup", "--json"], timeout=180).check().stdout)
     after = backups(guest)
-    assert len(after) == len(listed) + 1
+    assert set(after) == {*listed, *done["continued"], done["backup"]["backup_id"]}
     assert snapshots(guest) == set(after)
     assert guest.run(["sh", "-c", "zfs list -H -t snapshot -o name | xargs zfs holds -H"]).check().stdout == ""
+    assert guest.run(["sh", "-c", "zfs list -H -t bookmark -o name | sed 's/.*#zsnapdb-//' | sort -u"]).check().stdout.split() == sorted(after)
+    assert guest.run(["find", "/var/lib/zsnapdb/journal", "-type", "f"]).stdout == ""
+    assert json.loads(guest.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"] == []
     return after
 
 
@@ -57,16 +61,89 @@ def test_killed_at_random_moments(guest: Guest) -> None:
         known = check_clean_and_working(guest, known)
 
 
-def test_terminated_politely_it_leaves_nothing_at_all(guest: Guest) -> None:
+def fill(guest: Guest, mebibytes: int) -> None:
+    """Have something to send that takes a while; `zsnapdb` sends it in chunks of 1 MiB."""
+    guest.run(["sh", "-c", f"head -c {mebibytes}M /dev/urandom > /var/lib/mysql/data/filling && sync"]).check()
+    guest.run(["sh", "-c", f"printf '\n[repository.s3.stream]\nchunk_size = \"1MiB\"\nconcurrency = 1\n' >> {CONFIG}"]).check()
+
+
+def journal(guest: Guest) -> str:
+    """The id of the backup that was interrupted."""
+    (found,) = guest.run(["sh", "-c", "ls /var/lib/zsnapdb/journal/main"]).check().stdout.split()
+    return found
+
+
+def wait_for_chunks(guest: Guest, count: int) -> None:
+    stored = "$(cat /var/lib/zsnapdb/journal/main/* 2>/dev/null | grep -c chunk)"
+    guest.run(["sh", "-c", f'until [ "{stored}" -ge {count} ]; do sleep 0.05; done'], timeout=60).check()
+
+
+STORED_WHEN = (
+    "import boto3, json, os; os.environ.update(AWS_ENDPOINT_URL='http://127.0.0.1:7070', AWS_DEFAULT_REGION='us-east-1', "
+    "AWS_SHARED_CREDENTIALS_FILE='/etc/zsnapdb/credentials'); p = boto3.client('s3').get_paginator('list_objects_v2'); "
+    "print(json.dumps({o['Key']: [o['ETag'], str(o['LastModified'])] for page in p.paginate(Bucket='backups', Prefix='lab/main/chunks/') "
+    "for o in page.get('Contents', [])}))"
+)
+
+
+def chunks(guest: Guest, backup_id: str) -> dict[str, list[str]]:
+    """Every chunk of the backup, with its tag and when it was stored."""
+    found = json.loads(guest.run([PYTHON, "-c", STORED_WHEN]).check().stdout)
+    return {key: value for key, value in found.items() if backup_id in key}
+
+
+def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_snapshots(guest: Guest) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()
-    before = guest.run(["zfs", "list", "-H", "-t", "all", "-o", "name"]).check().stdout
+    guest.run(["zsnapdb", "backup"]).check()
+    known = backups(guest)
+    fill(guest, 48)
     command = guest.spawn(["zsnapdb", "backup"])
-    waiting = "until zfs list -H -t snapshot -o name | grep -q zsnapdb-; do sleep 0.05; done"
-    guest.run(["sh", "-c", waiting], timeout=60).check()
+    wait_for_chunks(guest, 10)
+    command.signal(signal.SIGKILL)
+    command.wait(30)
+    begun = journal(guest)
+    before = chunks(guest, begun)
+    assert len(before) >= 10
+    assert backups(guest) == known
+    (told,) = json.loads(guest.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"]
+    assert told["backup_id"] == begun
+    (planned,) = json.loads(guest.run(["zsnapdb", "backup", "--plan", "--json"]).check().stdout)["interrupted"]
+    assert (planned["backup_id"], planned["fate"]) == (begun, "continue")
+    after = check_clean_and_working(guest, known)
+    assert begun in after
+    now = chunks(guest, begun)
+    # The last one may have been stored without being noted any more.
+    assert sum(now[key] == before[key] for key in before) >= len(before) - 2
+    assert len(now) > len(before)
+    restored = json.loads(guest.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=180).check().stdout)
+    guest.run(["cmp", "/var/lib/mysql/data/filling", f"{restored['mount']}/data/filling"]).check()
+
+
+def test_terminated_politely_it_says_how_it_goes_on(guest: Guest) -> None:
+    guest.run([PYTHON, "-c", PREPARE]).check()
+    fill(guest, 32)
+    command = guest.spawn(["zsnapdb", "backup"])
+    wait_for_chunks(guest, 10)
     command.signal(signal.SIGTERM)
-    assert command.wait(60).code == 130
-    assert guest.run(["zfs", "list", "-H", "-t", "all", "-o", "name"]).check().stdout == before
+    done = command.wait(60)
+    assert done.code == 130
+    begun = journal(guest)
+    assert f"backup {begun} is unfinished; its snapshots are held" in done.stderr
+    guest.run(["zsnapdb", "backup", "--fresh"], timeout=180).check()
+    assert begun not in backups(guest)
     check_clean_and_working(guest, [])
+
+
+def test_without_room_for_the_journal_a_backup_is_made_all_the_same(guest: Guest) -> None:
+    guest.run([PYTHON, "-c", PREPARE]).check()
+    fill(guest, 16)
+    guest.run(["sh", "-c", "mkdir -p /var/lib/zsnapdb/journal && mount -t tmpfs -o size=16k none /var/lib/zsnapdb/journal"]).check()
+    known = check_clean_and_working(guest, [])
+    guest.run(["sh", "-c", "rm -rf /var/lib/zsnapdb/journal/*; dd if=/dev/zero of=/var/lib/zsnapdb/journal/full bs=4k"])
+    done = guest.run(["zsnapdb", "backup", "--json"], timeout=180).check()
+    assert "the journal in /var/lib/zsnapdb/journal/main cannot be written" in done.stderr
+    guest.run(["rm", "/var/lib/zsnapdb/journal/full"]).check()
+    check_clean_and_working(guest, known)
 
 
 def test_power_cut_during_the_upload(guest: Guest) -> None:
@@ -75,9 +152,14 @@ def test_power_cut_during_the_upload(guest: Guest) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["zsnapdb", "backup"]).check()
     known = backups(guest)
+    fill(guest, 48)
+    # The guest's own root is in memory; the journal has to be on a disk, as it would be.
+    guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb/journal", "tank/journal"]).check()
+    guest.run(["zpool", "sync"]).check()
     guest.spawn(["zsnapdb", "backup"])
-    waiting = "until [ $(zfs list -H -t snapshot -o name | grep -c zsnapdb-) -ge 4 ]; do sleep 0.05; done"
-    guest.run(["sh", "-c", waiting], timeout=60).check()
+    wait_for_chunks(guest, 10)
+    begun = journal(guest)
     guest.power_cut()
     guest.start()
-    check_clean_and_working(guest, known)
+    after = check_clean_and_working(guest, known)
+    assert begun in after

@@ -36,6 +36,9 @@ TAKEN = "taken"
 STORED = "stored"
 """State of a snapshot set whose backup is in the repository."""
 
+BASE_TAG = f"{PROPERTY}:base"
+"""Hold tag of a snapshot that a running backup is an increment of."""
+
 RUN_FOLDER = Path("/run/zsnapdb")
 
 Report = Callable[[Progress], None]

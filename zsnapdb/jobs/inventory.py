@@ -9,6 +9,7 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.common import Instance, local_sets
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.zfs import datasets
 
 
@@ -40,17 +41,20 @@ def _local_ids(instance: Instance, manifests: Sequence[Manifest]) -> set[str]:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The backups of an instance, oldest first, and what is wrong with those that cannot be read."""
+    """The backups of an instance, oldest first, what is wrong with those that cannot be read, and those that were begun and are not finished."""
 
     entries: tuple[Entry, ...]
     damaged: tuple[DamagedError, ...]
+    unfinished: tuple[Unfinished, ...] = ()
 
 
 def inventory(instance: Instance) -> Inventory:
     """Return what there is."""
-    catalogue = instance.open_repository().catalogue(instance.name)
+    repository = instance.open_repository()
+    catalogue = repository.catalogue(instance.name)
     local = _local_ids(instance, catalogue.manifests)
-    return Inventory(tuple(Entry(manifest, manifest.backup_id in local) for manifest in catalogue.manifests), catalogue.damaged)
+    begun = tuple(unfinished(repository, instance.name, repository.backup_ids(instance.name)))
+    return Inventory(tuple(Entry(manifest, manifest.backup_id in local) for manifest in catalogue.manifests), catalogue.damaged, begun)
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:

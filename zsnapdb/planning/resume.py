@@ -16,6 +16,7 @@ class Fate(StrEnum):
     FINISH = "finish"
     CONTINUE = "continue"
     GIVE_UP = "give-up"
+    LEAVE = "leave"
 
 
 class Because(StrEnum):
@@ -32,6 +33,8 @@ class Because(StrEnum):
     OTHER_REPOSITORY = "other-repository"
     OTHER_RECIPIENTS = "other-recipients"
     OTHER_FLAGS = "other-flags"
+    UNREADABLE = "unreadable"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Interrupted:
 class Surroundings:
     """What there is now. `sources` are snapshots, `origins` snapshots and bookmarks, each by dataset and GUID; `kept` is the stored manifest's snapshots."""
 
-    now: datetime
+    time: datetime
     repository_id: str
     recipients: tuple[str, ...]
     send_flags: tuple[str, ...]
@@ -85,7 +88,7 @@ def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fre
     if fresh:
         return give_up(Because.ASKED, "it was asked for")
     # A clock that was set back makes ages negative: it is young then, and one that was set forward costs what was uploaded.
-    age = (around.now - backup_time(begun.backup_id)).total_seconds()
+    age = (around.time - backup_time(begun.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(Because.TOO_OLD, f"it was begun {age / 3600:.1f} hours ago, resume_within is {within / 3600:.1f} hours")
     if begun.repository_id != around.repository_id:
