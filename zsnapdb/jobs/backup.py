@@ -140,7 +140,7 @@ def _finish_interrupted(asked: _Asked) -> tuple[Manifest, ...]:
             journal.go_on()
             try:
                 protect(journal.begun.snapshots())
-                with _noted(journal):
+                with _closed(journal):
                     done.append(Sender.of(instance, repository, journal, held, asked.report, is_new=False).finish())
             except RepositoryError:
                 raise
@@ -192,13 +192,13 @@ def _store(asked: _Asked, instance: Instance, observed: Observed, planned: Backu
             snapshots.destroy_made(names, backup_id)
             remove(repository, instance.name, backup_id)
 
-    with undone_on_error(undo), _noted(journal):
+    with undone_on_error(undo), _closed(journal):
         return sender.finish()
 
 
 @contextlib.contextmanager
-def _noted(journal: Journal) -> Iterator[None]:
-    """Say of an error which way the backup goes on."""
+def _closed(journal: Journal) -> Iterator[None]:
+    """Close the journal at the end, and say of an error how the backup goes on."""
     try:
         yield
     except BaseException as error:
@@ -207,6 +207,8 @@ def _noted(journal: Journal) -> Iterator[None]:
                 f"backup {journal.begun.backup_id} is unfinished; its snapshots are held, and the next `zsnapdb backup` continues it (--fresh gives it up)"
             )
         raise
+    finally:
+        journal.close()
 
 
 def _begun(instance: Instance, observed: Observed, repository: Repository, taken: Taken, base: Manifest | None) -> Begun:

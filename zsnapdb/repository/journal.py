@@ -78,11 +78,8 @@ class Journal:
         self._known: dict[tuple[str, int], KnownChunk] = {}
         self._writing = threading.Lock()
         self._out: BinaryIO | None = None
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether it is still written; once it could not be, it is gone."""
-        return self._out is not None
+        self.is_durable = False
+        """Whether all it was told is on disk. Once it could not be written, it is gone and stays so."""
 
     @classmethod
     def create(cls, folder: Path, begun: Begun, on_failure: Callable[[OSError], None]) -> Journal:
@@ -93,9 +90,13 @@ class Journal:
             journal._out = journal.file.open("xb", buffering=0)
             journal._append("begun", begun.model_dump(mode="json"))
             _sync_folder(folder)
+            journal.is_durable = True
         except OSError as error:
             journal._give_up()
             on_failure(error)
+        except BaseException:
+            journal.close()
+            raise
         return journal
 
     @classmethod
@@ -130,6 +131,7 @@ class Journal:
             self._out.truncate(whole)
             self._out.seek(whole)
             os.fsync(self._out.fileno())
+            self.is_durable = True
         except OSError as error:
             raise PreflightError(
                 f"opening the journal {self.file}: {error.strerror}", hint="free space there, or begin anew with `zsnapdb backup --fresh`"
@@ -190,6 +192,13 @@ class Journal:
             self.finished[volume.role] = volume
             self._note("volume", volume.model_dump(mode="json"))
 
+    def close(self) -> None:
+        """End this run's writing; the file stays for the next one."""
+        with self._writing:
+            if self._out is not None:
+                self._out.close()
+            self._out = None
+
     def remove(self) -> None:
         """Remove it: the backup is stored, or given up."""
         with self._writing:
@@ -212,6 +221,7 @@ class Journal:
         os.fsync(self._out.fileno())
 
     def _give_up(self) -> None:
+        self.is_durable = False
         if self._out is not None:
             with contextlib.suppress(OSError):
                 self._out.close()
