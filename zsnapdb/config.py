@@ -154,21 +154,20 @@ class KeepSettings(_Section):
         return self
 
 
-<<<<<<< HEAD
 class ChainSettings(_Section):
     """When the next backup is a full one, and how long an interrupted one is continued. 0: never for that."""
 
     full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
     longest: Annotated[int, Field(ge=0, le=100_000)] = 0
     resume_within: Annotated[Seconds, Field(ge=0)] = 3 * 86400.0
-=======
+
+
 class BinlogSettings(_Section):
     """How binlogs are archived, and which archived ones may be removed from the server."""
 
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0
     purge_files: Annotated[int, Field(ge=1, le=1000)] = 10
->>>>>>> main
 
 
 class InstanceSettings(_Section):
@@ -185,12 +184,9 @@ class InstanceSettings(_Section):
     lock: LockSettings = LockSettings()
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
-<<<<<<< HEAD
     chain: ChainSettings = ChainSettings()
-=======
     drill: DrillSettings = DrillSettings()
     binlog: BinlogSettings = BinlogSettings()
->>>>>>> main
     keep: KeepSettings | None = None
 
     @model_validator(mode="after")

@@ -201,10 +201,10 @@ def test_a_stream_without_its_end_becomes_no_backup_even_if_send_ended_well(worl
 def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones(world: World) -> None:
     """Its send fails each time, of a bad block say: it is given up, and the run goes on with new snapshots."""
     begun = interrupt(world, "put main/chunks/", number=2)
-    original, world.send = world.send, lambda name, base: (_ for _ in ()).throw(CommandError("bad block"))  # type: ignore[method-assign,assignment,return-value]
+    original, world.send = world.send, lambda name, base, flags: (_ for _ in ()).throw(CommandError("bad block"))  # type: ignore[method-assign,assignment,return-value]
     from zsnapdb.jobs import sending
 
-    sending.SendStream = lambda name, base: original(name, base) if begun not in name else world.send(name, base)  # type: ignore[assignment,misc]
+    sending.SendStream = lambda name, base, flags: original(name, base) if begun not in name else world.send(name, base, flags)  # type: ignore[assignment,misc]
     result = world.backup()
     assert result.continued == ()
     assert f"backup {begun}, which was interrupted, is given up: it failed again: bad block" in result.warnings

@@ -244,7 +244,7 @@ class World:
         self.time += timedelta(minutes=1)
         return new_backup_id(self.time, self.guid)
 
-    def send(self, name: str, base: str | None) -> _Send:
+    def send(self, name: str, base: str | None, flags: object = ()) -> _Send:
         self.alive()
         return _Send(self, self._snap(name).guid, self._snap(base).guid if base else 0)
 
@@ -345,7 +345,7 @@ def made(folder: Path) -> Iterator[World]:
         for module in (command, snapshots, datasets):
             patch.setattr(module, "run", world.run)
         patch.setattr(common, "RUN_FOLDER", folder / "run")
-        patch.setattr(common, "open_store", lambda settings: (Store(world, world.local), ""))
+        patch.setattr(common, "open_store", lambda settings, tell=None: (Store(world, world.local), ""))
         patch.setattr(interrupted, "JOURNAL_FOLDER", folder / "journal")
         patch.setattr(interrupted, "now", lambda: world.time)
         patch.setattr(job, "now", lambda: world.time)
@@ -356,7 +356,7 @@ def made(folder: Path) -> Iterator[World]:
         patch.setattr(job, "_kept_properties", lambda dataset: {})
         patch.setattr(job, "fresh_backup_id", world.new_id)
         patch.setattr(sending, "SendStream", world.send)
-        patch.setattr(sending, "estimate", lambda name, base: 0)
+        patch.setattr(sending, "estimate", lambda name, base, flags: 0)
         patch.setattr(sending, "_PAUSES", (0.0,))
         patch.setattr(Instance, "session", lambda instance: contextlib.nullcontext())
         patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))

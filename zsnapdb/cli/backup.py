@@ -28,12 +28,12 @@ def backup(
     from zsnapdb.report import json as as_json
     from zsnapdb.report import text as as_text
 
-    chosen = Instance.of(load(config), instance)
+    progress = ProgressLine()
+    chosen = Instance.of(load(config), instance, progress.tell)
     if plan:
         planned = job.plan_now(chosen, full=full, fresh=fresh)
         print(as_json.backup_plan(planned) if json else as_text.backup_plan(planned))
         return
-    progress = ProgressLine()
     result = job.backup(chosen, progress, progress.tell, full=full, fresh=fresh)
     progress.end()
     print(as_json.backup(result) if json else as_text.backup(result))

@@ -30,7 +30,6 @@ from zsnapdb.repository.repository import Catalogue, Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.store.open import open_store
 from zsnapdb.zfs import datasets, snapshots, version
-from zsnapdb.zfs.streams import SEND_FLAGS
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def plan(instance: Instance, observed: Observed, repository: Repository | None, 
     catalogue = repository.catalogue(instance.name) if repository is not None else Catalogue((), ())
     damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in catalogue.damaged)
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    base = choose_base(catalogue.manifests, _local_guids(instance), SEND_FLAGS, now=now(), policy=instance.chain_policy(), full=full)
+    base = choose_base(catalogue.manifests, _local_guids(instance), instance.send_flags, now=now(), policy=instance.chain_policy(), full=full)
     found = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base, found)
 
@@ -214,17 +213,17 @@ def _closed(journal: Journal) -> Iterator[None]:
 def _begun(instance: Instance, observed: Observed, repository: Repository, taken: Taken, base: Manifest | None) -> Begun:
     """Return all that is known of the backup before its streams are sent; a later run needs no more."""
     settings = instance.upload_settings()
-    volumes = tuple(_volume(observed, role, snapshot, base) for role, snapshot in sorted(taken.set.snapshots.items()))
+    volumes = tuple(_volume(observed, instance.send_flags, role, snapshot, base) for role, snapshot in sorted(taken.set.snapshots.items()))
     return Begun(
         draft=_draft(instance, observed, repository, taken),
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
-        cut=Cut(chunk_size=settings.chunk_size, codec=settings.codec, level=settings.level),
+        cut=Cut(chunk_size=settings.chunk_size, codec=settings.codec, level=settings.level, adaptive=settings.adaptive),
         volumes=volumes,
     )
 
 
-def _volume(observed: Observed, role: str, snapshot: Snapshot, base: Manifest | None) -> VolumeBegun:
+def _volume(observed: Observed, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Manifest | None) -> VolumeBegun:
     before = base.volume(role) if base is not None else None
     return VolumeBegun(
         role=role,
@@ -232,7 +231,7 @@ def _volume(observed: Observed, role: str, snapshot: Snapshot, base: Manifest | 
         snapshot=snapshot.name,
         guid=snapshot.guid,
         from_guid=before.guid if before is not None else None,
-        send_flags=SEND_FLAGS,
+        send_flags=flags,
         mountpoint=observed.mountpoints[role],
         properties=_kept_properties(snapshot.dataset),
     )

@@ -24,6 +24,7 @@ from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.upload import UploadSettings
 from zsnapdb.zfs import snapshots
+from zsnapdb.zfs.streams import COMPRESSED_FLAGS, PLAIN_FLAGS
 
 BACKUP_PROPERTY = f"{PROPERTY}:backup"
 INSTANCE_PROPERTY = f"{PROPERTY}:instance"
@@ -36,13 +37,11 @@ TAKEN = "taken"
 STORED = "stored"
 """State of a snapshot set whose backup is in the repository."""
 
-<<<<<<< HEAD
 BASE_TAG = f"{PROPERTY}:base"
 """Hold tag of a snapshot that a running backup is an increment of."""
-=======
+
 FIRST_LEVEL = 3
 """The zstd level that `level = "auto"` begins with."""
->>>>>>> main
 
 RUN_FOLDER = Path("/run/zsnapdb")
 
@@ -105,15 +104,20 @@ class Instance:
 
     def open_repository(self) -> Repository:
         """Open its repository; NotThere if there is none yet. One that has lost its marker is opened from the instance's manifests."""
-        found = Repository.open(*open_store(self.repository), Keyring.of(self.repository.encryption), instances=(self.name,))
+        found = Repository.open(*open_store(self.repository, self.tell), Keyring.of(self.repository.encryption), instances=(self.name,))
         if found.note:
             self.tell(found.note)
         return found
 
     def open_or_create_repository(self) -> Repository:
         """Open its repository, making its marker if there is none yet."""
-        store, prefix = open_store(self.repository)
+        store, prefix = open_store(self.repository, self.tell)
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,))
+
+    @property
+    def send_flags(self) -> tuple[str, ...]:
+        """How its volumes are sent."""
+        return COMPRESSED_FLAGS if self.repository.stream.send == "compressed" else PLAIN_FLAGS
 
     def upload_settings(self) -> UploadSettings:
         """Return how its streams are cut and compressed."""

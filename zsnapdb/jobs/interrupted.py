@@ -17,7 +17,6 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.unfinished import unfinished as announced
 from zsnapdb.zfs import snapshots
-from zsnapdb.zfs.streams import SEND_FLAGS
 
 JOURNAL_FOLDER = Path("/var/lib/zsnapdb/journal")
 
@@ -53,7 +52,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             found.append(Found(file.name, file, None, Judgement(Fate.GIVE_UP, Because.UNREADABLE, error.message)))
             continue
         try:
-            around = _surroundings(journal.begun, repository, stored)
+            around = _surroundings(instance, journal.begun, repository, stored)
         except DamagedError as error:
             # There is a manifest: whatever it says, what belongs to it is not thrown away.
             found.append(Found(file.name, file, journal, Judgement(Fate.LEAVE, Because.UNREADABLE, error.message)))
@@ -75,7 +74,7 @@ def _needs(begun: Begun) -> Interrupted:
     )
 
 
-def _surroundings(begun: Begun, repository: Repository, stored: list[str]) -> Surroundings:
+def _surroundings(instance: Instance, begun: Begun, repository: Repository, stored: list[str]) -> Surroundings:
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
     for volume in begun.volumes:
@@ -88,7 +87,7 @@ def _surroundings(begun: Begun, repository: Repository, stored: list[str]) -> Su
     if begun.backup_id in stored:
         manifest = repository.manifest(begun.draft.instance, begun.backup_id)
         kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
-    return Surroundings(now(), repository.id, repository.keyring.recipients, SEND_FLAGS, stored, sources, origins, kept)
+    return Surroundings(now(), repository.id, repository.keyring.recipients, instance.send_flags, stored, sources, origins, kept)
 
 
 def settle_all(instance: Instance, repository: Repository, found: Iterable[Found], tell: Tell) -> list[Journal]:

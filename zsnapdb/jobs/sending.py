@@ -47,15 +47,19 @@ class _JournalledChunks:
         """Return what an encrypted chunk is bound to."""
         return self.chunks.associated(index, last=last)
 
-    def put_chunk(self, index: int, body: Body) -> None:
+    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
         """Store the chunk. What the journal says of an earlier one in its place is taken back first."""
         self.lease.check()
         self.journal.forget(self.chunks.role, index)
-        self.chunks.put_chunk(index, body)
+        self.chunks.put_chunk(index, body, sha256)
 
     def get_chunk(self, index: int) -> bytes:
         """Return the stored chunk."""
         return self.chunks.get_chunk(index)
+
+    def give_up(self) -> None:
+        """Let the store try nothing again."""
+        self.chunks.give_up()
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ class Sender:
     def _send(self, volume: VolumeBegun, key: DataKey | None) -> VolumePart:
         """Send one volume. Afterwards all its chunks are stored, the stream's END was seen and `zfs send` ended well."""
         base = _base_name(volume)
-        total = estimate(volume.full_name, base)
+        total = estimate(volume.full_name, base, volume.send_flags)
         begun = self.journal.begun
         chunks = self.repository.chunks(begun.draft.instance, begun.backup_id, volume.role)
         known = {index: chunk for index, chunk in self.journal.known(volume.role).items() if self._is_present(volume.role, index, chunk.chunk.stored_size)}
@@ -124,7 +128,7 @@ class Sender:
         def stored_now(index: int, chunk: KnownChunk) -> None:
             self.journal.stored(volume.role, index, chunk)
 
-        with SendStream(volume.full_name, base) as stream:
+        with SendStream(volume.full_name, base, volume.send_flags) as stream:
             try:
                 stored = upload(
                     stream.pipe,
@@ -160,7 +164,7 @@ class Sender:
     def _settings(self) -> UploadSettings:
         """Return how the stream is cut and compressed: as in the first run, whatever the configuration says now."""
         cut = self.journal.begun.cut
-        return replace(self.instance.upload_settings(), chunk_size=cut.chunk_size, codec=cut.codec, level=cut.level)
+        return replace(self.instance.upload_settings(), chunk_size=cut.chunk_size, codec=cut.codec, level=cut.level, adaptive=cut.adaptive)
 
 
 def _announce(instance: str, repository: Repository, journal: Journal) -> None:

@@ -46,6 +46,7 @@ class Cut(Part):
     chunk_size: int
     codec: Codec
     level: int
+    adaptive: bool = False
 
 
 class Begun(Part):
