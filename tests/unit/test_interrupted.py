@@ -346,6 +346,26 @@ def test_a_full_disk_under_the_journal_costs_only_the_resumption(world: World, c
     world.check_settled()
 
 
+def test_without_a_journal_an_error_leaves_nothing_and_promises_nothing(world: World) -> None:
+    before = set(world.snapshots), set(world.bookmarks)
+    world.journal_fails_at, world.send_dies_at = 3, 9000
+    with pytest.raises((CommandError, DamagedError)) as caught:
+        world.backup()
+    assert not any("is unfinished" in note for note in getattr(caught.value, "__notes__", ()))
+    assert (set(world.snapshots), set(world.bookmarks), world.journals()) == (*before, [])
+    world.journal_fails_at = world.send_dies_at = None
+    world.backup()
+    world.check_settled()
+
+
+def test_a_journal_that_was_lost_leaves_no_hold_behind(world: World) -> None:
+    begun = interrupt(world, "put main/chunks/", number=2)
+    (world.folder / "journal" / "main" / begun).unlink()
+    assert [snap.name for snap in world.snapshots.values() if "zsnapdb:base" in snap.holds]
+    assert world.backup(full=True).continued == ()
+    world.check_settled()
+
+
 def test_a_lease_that_is_lost_ends_the_run_before_its_manifest(world: World) -> None:
     before = world.ids()
     them = Holder("them", "db2", 7, "elsewhere", "backing up", "now", 1, "", 30.0)

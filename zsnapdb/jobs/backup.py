@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from zsnapdb import __version__
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere, RepositoryError
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs import interrupted
 from zsnapdb.jobs.applier import start_forgotten
 from zsnapdb.jobs.common import Instance, Report, Tell, exclusive, fresh_backup_id, now, undone_on_error
@@ -141,8 +141,6 @@ def _finish_interrupted(asked: _Asked) -> tuple[Manifest, ...]:
                 protect(journal.begun.snapshots())
                 with _closed(journal):
                     done.append(Sender.of(instance, repository, journal, held, asked.report, is_new=False).finish())
-            except RepositoryError:
-                raise
             except (CommandError, DamagedError, ConsistencyError) as error:
                 failed = Judgement(Fate.GIVE_UP, Because.FAILED, f"it failed again: {error.message}")
                 interrupted.give_up(instance, repository, Found(journal.begun.backup_id, journal.file, journal, failed), asked.note)
