@@ -345,6 +345,7 @@ def made(folder: Path) -> Iterator[World]:
         for module in (command, snapshots, datasets):
             patch.setattr(module, "run", world.run)
         patch.setattr(common, "RUN_FOLDER", folder / "run")
+        patch.setattr(common, "CACHE_FOLDER", folder / "cache")
         patch.setattr(common, "open_store", lambda settings, tell=None: (Store(world, world.local), ""))
         patch.setattr(interrupted, "JOURNAL_FOLDER", folder / "journal")
         patch.setattr(interrupted, "now", lambda: world.time)

@@ -23,10 +23,11 @@ from zsnapdb.planning import fitness
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.identity import RECORDED
 from zsnapdb.planning.resume import Because, Fate, Judgement
+from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.journal import Begun, Cut, Journal, VolumeBegun
 from zsnapdb.repository.lease import Lease, lease
 from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart
-from zsnapdb.repository.repository import Catalogue, Repository
+from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.store.open import open_store
 from zsnapdb.zfs import datasets, snapshots, version
@@ -39,7 +40,7 @@ class BackupPlan:
     observed: Observed
     hooks: tuple[str, ...]
     deadline: float
-    base: BasePlan[Manifest]
+    base: BasePlan[Summary]
     interrupted: tuple[Found, ...] = ()
 
 
@@ -73,10 +74,10 @@ class _Asked:
 
 def plan(instance: Instance, observed: Observed, repository: Repository | None, *, full: bool = False, fresh: bool = False) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
-    catalogue = repository.catalogue(instance.name) if repository is not None else Catalogue((), ())
-    damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in catalogue.damaged)
+    known = instance.summaries(repository) if repository is not None else Summaries((), {})
+    damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in known.unreadable.values())
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    base = choose_base(catalogue.manifests, _local_guids(instance), instance.send_flags, now=now(), policy=instance.chain_policy(), full=full)
+    base = choose_base(known.backups, _local_guids(instance), instance.send_flags, now=now(), policy=instance.chain_policy(), full=full)
     found = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base, found)
 
@@ -208,7 +209,7 @@ def _closed(journal: Journal) -> Iterator[None]:
         journal.close()
 
 
-def _begun(instance: Instance, observed: Observed, repository: Repository, taken: Taken, base: Manifest | None) -> Begun:
+def _begun(instance: Instance, observed: Observed, repository: Repository, taken: Taken, base: Summary | None) -> Begun:
     """Return all that is known of the backup before its streams are sent; a later run needs no more."""
     settings = instance.upload_settings()
     volumes = tuple(_volume(observed, instance.send_flags, role, snapshot, base) for role, snapshot in sorted(taken.set.snapshots.items()))
@@ -221,7 +222,7 @@ def _begun(instance: Instance, observed: Observed, repository: Repository, taken
     )
 
 
-def _volume(observed: Observed, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Manifest | None) -> VolumeBegun:
+def _volume(observed: Observed, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Summary | None) -> VolumeBegun:
     before = base.volume(role) if base is not None else None
     return VolumeBegun(
         role=role,

@@ -147,7 +147,7 @@ def sweep(instance: Instance, repository: Repository, tell: Tell) -> None:
             continue
         try:
             if backup_id in stored:
-                keep_as_base(names)
+                keep_as_base(names, repository)
             else:
                 snapshots.destroy_made(names, backup_id)
         except ZsnapdbError as error:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.common import BASE_TAG, STATE_PROPERTY, STORED, Instance, Report
+from zsnapdb.jobs.common import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED, Instance, Report
 from zsnapdb.model import Progress
 from zsnapdb.repository import layout
 from zsnapdb.repository.journal import Journal, VolumeBegun
@@ -24,7 +24,7 @@ from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.lease import Lease
 from zsnapdb.repository.manifest import Manifest, VolumePart, chunk_row
 from zsnapdb.repository.repository import Repository, VolumeChunks
-from zsnapdb.repository.unfinished import Unfinished, remove
+from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
 from zsnapdb.stream.chunks import Body
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import KnownChunk, UploadSettings, upload
@@ -170,7 +170,7 @@ class Sender:
 def _announce(instance: str, repository: Repository, journal: Journal) -> None:
     """Tell other hosts, before the first chunk, what is going on here."""
     draft = journal.begun.draft
-    parts: dict[str, Mapping[str, str | int]] = {v.role: {"name": v.full_name, "guid": v.guid} for v in journal.begun.volumes}
+    parts = {v.role: SnapshotMark(v.full_name, v.guid, v.from_guid) for v in journal.begun.volumes}
     Unfinished(journal.begun.backup_id, instance, socket.gethostname(), f"{draft.created:%Y-%m-%dT%H:%M:%SZ}", parts).write(repository)
 
 
@@ -232,7 +232,7 @@ def _check_present(repository: Repository, manifest: Manifest) -> None:
 
 def settle(instance: str, repository: Repository, journal: Journal) -> None:
     """After the manifest was read back: its snapshots become a base, and what told of an unfinished backup is removed. Can be repeated."""
-    keep_as_base([name for name in journal.begun.snapshots() if datasets.exists(name)])
+    keep_as_base([name for name in journal.begun.snapshots() if datasets.exists(name)], repository)
     # A host that may not remove objects leaves it: beside a manifest it has no meaning.
     with contextlib.suppress(RepositoryError):
         remove(repository, instance, journal.begun.backup_id)
@@ -245,9 +245,9 @@ def protect(names: Sequence[str]) -> None:
         snapshots.bookmark(snapshot)
 
 
-def keep_as_base(names: Sequence[str]) -> None:
-    """After the manifest is read back: each snapshot has a bookmark, its hold is let go, and the set is marked as stored."""
+def keep_as_base(names: Sequence[str], repository: Repository) -> None:
+    """After the manifest is read back: each snapshot has a bookmark, its hold is let go, and the set is marked as stored there."""
     if names:
         protect(names)
         snapshots.release(names)
-        snapshots.set_on(names, {STATE_PROPERTY: STORED})
+        snapshots.set_on(names, {STATE_PROPERTY: STORED, REPOSITORY_PROPERTY: repository.id})

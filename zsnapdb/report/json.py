@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from zsnapdb.config import Settings
@@ -11,9 +12,9 @@ from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
 from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Inventory
-from zsnapdb.jobs.restore import RestorePlan, RestoreResult
 from zsnapdb.planning.fitness import Finding
 from zsnapdb.planning.strategy import Choice
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.unfinished import Unfinished
 
@@ -25,7 +26,7 @@ def document(kind: str, **fields: Any) -> str:
     return json.dumps({"version": VERSION, "kind": kind, **fields})
 
 
-def _manifest(m: Manifest) -> dict[str, Any]:
+def _manifest(m: Manifest | Summary) -> dict[str, Any]:
     return {
         "backup_id": m.backup_id,
         "instance": m.instance,
@@ -45,7 +46,7 @@ def _manifest(m: Manifest) -> dict[str, Any]:
                 "from_guid": v.from_guid,
                 "plain_bytes": v.plain_size,
                 "stored_bytes": v.stored_size,
-                "chunks": len(v.chunks),
+                "chunks": v.chunk_count,
             }
             for v in m.volumes
         ],
@@ -90,7 +91,7 @@ def backup_plan(plan: BackupPlan) -> str:
 
 
 def _unfinished(u: Unfinished) -> dict[str, Any]:
-    return {"backup_id": u.backup_id, "host": u.host, "started": u.started, "snapshots": {role: dict(s) for role, s in u.snapshots.items()}}
+    return {"backup_id": u.backup_id, "host": u.host, "started": u.started, "snapshots": {role: asdict(mark) for role, mark in u.snapshots.items()}}
 
 
 def inventory(found: Inventory) -> str:
@@ -106,27 +107,6 @@ def inventory(found: Inventory) -> str:
 def detail(found: Detail) -> str:
     """One backup."""
     return document("backup-detail", backup={**_manifest(found.entry.manifest), "local": found.entry.is_local}, chain=[m.backup_id for m in found.chain])
-
-
-def restore_plan(plan: RestorePlan) -> str:
-    """What a restore would do."""
-    return document(
-        "restore-plan", target=plan.target.backup_id, chain=[m.backup_id for m in plan.chain], datasets=dict(plan.layout.datasets), mount=str(plan.mount)
-    )
-
-
-def restore(result: RestoreResult) -> str:
-    """A finished restore."""
-    return document(
-        "restore",
-        backup_id=result.plan.target.backup_id,
-        datasets=dict(result.plan.layout.datasets),
-        mount=str(result.plan.mount),
-        option_file=str(result.option_file),
-        gtids=str(result.position.gtids) if result.position.gtids is not None else None,
-        receive_seconds=result.receive_seconds,
-        recovery_seconds=result.recovery_seconds,
-    )
 
 
 def _choice(choice: Choice) -> dict[str, Any]:

@@ -13,14 +13,23 @@ from zsnapdb.repository.repository import Repository
 
 
 @dataclass(frozen=True)
+class SnapshotMark:
+    """A snapshot that is being stored, and the GUID of the one it is an increment of (None: a full stream)."""
+
+    name: str
+    guid: int
+    from_guid: int | None
+
+
+@dataclass(frozen=True)
 class Unfinished:
-    """A backup that was begun on a host and has no manifest yet; `started` is UTC, ISO 8601. Snapshots by role: name and GUID."""
+    """A backup that was begun on a host and has no manifest yet; `started` is UTC, ISO 8601. Snapshots by role."""
 
     backup_id: str
     instance: str
     host: str
     started: str
-    snapshots: Mapping[str, Mapping[str, str | int]]
+    snapshots: Mapping[str, SnapshotMark]
     format: int = 1
 
     def write(self, repository: Repository) -> None:
@@ -32,8 +41,9 @@ class Unfinished:
 def _parse(body: bytes, instance: str, backup_id: str) -> Unfinished:
     try:
         found = json.loads(body)
-        return Unfinished(backup_id, instance, str(found["host"]), str(found["started"]), dict(found["snapshots"]))
-    except (ValueError, KeyError, TypeError):
+        parts = {str(role): SnapshotMark(part["name"], part["guid"], part["from_guid"]) for role, part in found["snapshots"].items()}
+        return Unfinished(backup_id, instance, str(found["host"]), str(found["started"]), parts)
+    except (ValueError, KeyError, TypeError, AttributeError):
         # What it says is for people; that it is there is what counts.
         return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {})
 
