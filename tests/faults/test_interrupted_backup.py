@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import random
 import signal
+from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.guest import Guest
+from tests.lab.guest import Guest, Lab
 
 PREPARE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; ledger.set_up('/run/mysqld/mysqld.sock')"
 WRITE = (
@@ -61,10 +62,24 @@ def test_killed_at_random_moments(guest: Guest) -> None:
         known = check_clean_and_working(guest, known)
 
 
-def fill(guest: Guest, mebibytes: int) -> None:
-    """Have something to send that takes a while; `zsnapdb` sends it in chunks of 1 MiB."""
-    guest.run(["sh", "-c", f"head -c {mebibytes}M /dev/urandom > /var/lib/mysql/data/filling && sync"]).check()
-    guest.run(["sh", "-c", f"printf '\n[repository.s3.stream]\nchunk_size = \"1MiB\"\nconcurrency = 1\n' >> {CONFIG}"]).check()
+def small_chunks(guest: Guest) -> None:
+    """Have streams cut into chunks of 1 MiB, sent one after the other."""
+    guest.run(["sh", "-c", f"printf '\\n[repository.s3.stream]\\nchunk_size = \"1MiB\"\\nconcurrency = 1\\n' >> {CONFIG}"]).check()
+
+
+def fill(guest: Guest) -> None:
+    """Have something new to send that takes a while."""
+    guest.run(["sh", "-c", "head -c 32M /dev/urandom > /var/lib/mysql/data/filling && sync"]).check()
+
+
+@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+def used(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
+    """A guest with a first backup, which several tests interrupt and leave clean."""
+    with Guest.boot(lab, request.param) as found:
+        found.run([PYTHON, "-c", PREPARE]).check()
+        found.run(["zsnapdb", "backup"]).check()
+        small_chunks(found)
+        yield found
 
 
 def journal(guest: Guest) -> str:
@@ -92,58 +107,55 @@ def chunks(guest: Guest, backup_id: str) -> dict[str, list[str]]:
     return {key: value for key, value in found.items() if backup_id in key}
 
 
-def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_snapshots(guest: Guest) -> None:
-    guest.run([PYTHON, "-c", PREPARE]).check()
-    guest.run(["zsnapdb", "backup"]).check()
-    known = backups(guest)
-    fill(guest, 48)
-    command = guest.spawn(["zsnapdb", "backup"])
-    wait_for_chunks(guest, 10)
+def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_snapshots(used: Guest) -> None:
+    known = backups(used)
+    fill(used)
+    command = used.spawn(["zsnapdb", "backup"])
+    wait_for_chunks(used, 8)
     command.signal(signal.SIGKILL)
     command.wait(30)
-    begun = journal(guest)
-    before = chunks(guest, begun)
-    assert len(before) >= 10
-    assert backups(guest) == known
-    (told,) = json.loads(guest.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"]
+    begun = journal(used)
+    before = chunks(used, begun)
+    assert len(before) >= 8
+    assert backups(used) == known
+    (told,) = json.loads(used.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"]
     assert told["backup_id"] == begun
-    (planned,) = json.loads(guest.run(["zsnapdb", "backup", "--plan", "--json"]).check().stdout)["interrupted"]
+    (planned,) = json.loads(used.run(["zsnapdb", "backup", "--plan", "--json"]).check().stdout)["interrupted"]
     assert (planned["backup_id"], planned["fate"]) == (begun, "continue")
-    after = check_clean_and_working(guest, known)
-    assert begun in after
-    now = chunks(guest, begun)
+    assert begun in check_clean_and_working(used, known)
+    now = chunks(used, begun)
     # The last one may have been stored without being noted any more.
     assert sum(now[key] == before[key] for key in before) >= len(before) - 2
     assert len(now) > len(before)
-    restored = json.loads(guest.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=180).check().stdout)
-    guest.run(["cmp", "/var/lib/mysql/data/filling", f"{restored['mount']}/data/filling"]).check()
+    restored = json.loads(used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=180).check().stdout)
+    used.run(["cmp", "/var/lib/mysql/data/filling", f"{restored['mount']}/data/filling"]).check()
+    used.run(["zfs", "destroy", "-r", "tank/continued"]).check()
 
 
-def test_terminated_politely_it_says_how_it_goes_on(guest: Guest) -> None:
-    guest.run([PYTHON, "-c", PREPARE]).check()
-    fill(guest, 32)
-    command = guest.spawn(["zsnapdb", "backup"])
-    wait_for_chunks(guest, 10)
+def test_terminated_politely_it_says_how_it_goes_on_and_can_be_given_up(used: Guest) -> None:
+    known = backups(used)
+    fill(used)
+    command = used.spawn(["zsnapdb", "backup"])
+    wait_for_chunks(used, 8)
     command.signal(signal.SIGTERM)
     done = command.wait(60)
     assert done.code == 130
-    begun = journal(guest)
+    begun = journal(used)
     assert f"backup {begun} is unfinished; its snapshots are held" in done.stderr
-    guest.run(["zsnapdb", "backup", "--fresh"], timeout=180).check()
-    assert begun not in backups(guest)
-    check_clean_and_working(guest, [])
+    used.run(["zsnapdb", "backup", "--fresh"], timeout=180).check()
+    assert begun not in backups(used)
+    check_clean_and_working(used, known)
 
 
-def test_without_room_for_the_journal_a_backup_is_made_all_the_same(guest: Guest) -> None:
-    guest.run([PYTHON, "-c", PREPARE]).check()
-    fill(guest, 16)
-    guest.run(["sh", "-c", "mkdir -p /var/lib/zsnapdb/journal && mount -t tmpfs -o size=16k none /var/lib/zsnapdb/journal"]).check()
-    known = check_clean_and_working(guest, [])
-    guest.run(["sh", "-c", "rm -rf /var/lib/zsnapdb/journal/*; dd if=/dev/zero of=/var/lib/zsnapdb/journal/full bs=4k"])
-    done = guest.run(["zsnapdb", "backup", "--json"], timeout=180).check()
+def test_without_room_for_the_journal_a_backup_is_made_all_the_same(used: Guest) -> None:
+    used.run(["sh", "-c", "mkdir -p /var/lib/zsnapdb/journal && mount -t tmpfs -o size=8k none /var/lib/zsnapdb/journal"]).check()
+    fill(used)
+    known = check_clean_and_working(used, [])
+    used.run(["sh", "-c", "rm -rf /var/lib/zsnapdb/journal/*; dd if=/dev/zero of=/var/lib/zsnapdb/journal/full bs=4k"])
+    done = used.run(["zsnapdb", "backup", "--json"], timeout=180).check()
     assert "the journal in /var/lib/zsnapdb/journal/main cannot be written" in done.stderr
-    guest.run(["rm", "/var/lib/zsnapdb/journal/full"]).check()
-    check_clean_and_working(guest, known)
+    used.run(["umount", "/var/lib/zsnapdb/journal"]).check()
+    check_clean_and_working(used, known)
 
 
 def test_power_cut_during_the_upload(guest: Guest) -> None:
@@ -152,12 +164,13 @@ def test_power_cut_during_the_upload(guest: Guest) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["zsnapdb", "backup"]).check()
     known = backups(guest)
-    fill(guest, 48)
+    small_chunks(guest)
+    fill(guest)
     # The guest's own root is in memory; the journal has to be on a disk, as it would be.
     guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb/journal", "tank/journal"]).check()
     guest.run(["zpool", "sync"]).check()
     guest.spawn(["zsnapdb", "backup"])
-    wait_for_chunks(guest, 10)
+    wait_for_chunks(guest, 8)
     begun = journal(guest)
     guest.power_cut()
     guest.start()
