@@ -25,7 +25,7 @@ from zsnapdb.store.open import open_store
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import upload
 from zsnapdb.zfs import datasets, snapshots, version
-from zsnapdb.zfs.streams import SEND_FLAGS, SendStream, estimate
+from zsnapdb.zfs.streams import SendStream, estimate
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def plan(instance: Instance, observed: Observed, repository: Repository | None) 
     catalogue = repository.catalogue(instance.name) if repository is not None else Catalogue((), ())
     damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in catalogue.damaged)
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    base = choose_base(catalogue.manifests, _local_guids(instance), SEND_FLAGS)
+    base = choose_base(catalogue.manifests, _local_guids(instance), instance.send_flags())
     return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base)
 
 
@@ -159,11 +159,12 @@ def _send(
     report: Report,
 ) -> VolumePart:
     """Send one volume. Afterwards all its chunks are stored, the stream's END was seen and `zfs send` ended well."""
-    total = estimate(snapshot.full_name, base)
+    flags = instance.send_flags()
+    total = estimate(snapshot.full_name, base, flags)
     chunks = repository.chunks(instance.name, taken.set.backup_id, role)
     settings = instance.upload_settings()
     cipher = ChunkCipher(key.secret, key.part.id) if key is not None else None
-    with SendStream(snapshot.full_name, base) as stream:
+    with SendStream(snapshot.full_name, base, flags) as stream:
         try:
             stored = upload(stream.pipe, chunks, settings, lambda done: report(Progress(f"send {role}", done, total)), cipher=cipher)
         except DamagedError:
@@ -185,7 +186,7 @@ def _send(
         snapshot=snapshot.name,
         guid=snapshot.guid,
         from_guid=wanted_base or None,
-        send_flags=SEND_FLAGS,
+        send_flags=flags,
         features=stored.begin.features,
         mountpoint=observed.mountpoints[role],
         properties=kept,
