@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.model import new_backup_id
-from zsnapdb.planning.chain import BasePlan, ChainPolicy, Why, choose_base, restore_chain
+from zsnapdb.planning.chain import BasePlan, ChainPolicy, Why, choose_base, newest_without, restore_chain
 
 FLAGS = ("-L",)
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -180,3 +180,12 @@ def test_what_somebody_else_stores_beside_it_changes_nothing(world: tuple[list[S
     if not kept:
         return
     assert choose([*kept, *foreign], known, hours=hours, policy=policy).base == choose(kept, known, hours=hours, policy=policy).base
+
+
+def test_after_damage_the_newest_backup_that_does_not_need_the_damaged_one_is_named() -> None:
+    full, middle, last, other = stored(1, 1, None), stored(2, 2, 1), stored(3, 3, 2), stored(4, 9, None)
+    assert newest_without([full, middle, last], middle.backup_id) == full
+    assert newest_without([full, middle, last], last.backup_id) == middle
+    assert newest_without([full, middle, other, last], full.backup_id) == other
+    assert newest_without([full, middle, last], full.backup_id) is None
+    assert newest_without([middle, last], "none") is None

@@ -358,7 +358,6 @@ def made(folder: Path) -> Iterator[World]:
         patch.setattr(job, "fresh_backup_id", world.new_id)
         patch.setattr(sending, "SendStream", world.send)
         patch.setattr(sending, "estimate", lambda name, base, flags: 0)
-        patch.setattr(sending, "_PAUSES", (0.0,))
         patch.setattr(Instance, "session", lambda instance: contextlib.nullcontext())
         patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))
         # A dead run of this test is one of this very process; on a real host it would be known to have ended.

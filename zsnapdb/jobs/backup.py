@@ -77,7 +77,7 @@ def plan(instance: Instance, observed: Observed, repository: Repository | None, 
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
     damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in known.unreadable.values())
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    base = choose_base(known.backups, _local_guids(instance), instance.send_flags, now=now(), policy=instance.chain_policy(), full=full)
+    base = choose_base(known.backups, _local_guids(instance), instance.send_flags(), now=now(), policy=instance.chain_policy(), full=full)
     found = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base, found)
 
@@ -212,7 +212,7 @@ def _closed(journal: Journal) -> Iterator[None]:
 def _begun(instance: Instance, observed: Observed, repository: Repository, taken: Taken, base: Summary | None) -> Begun:
     """Return all that is known of the backup before its streams are sent; a later run needs no more."""
     settings = instance.upload_settings()
-    volumes = tuple(_volume(observed, instance.send_flags, role, snapshot, base) for role, snapshot in sorted(taken.set.snapshots.items()))
+    volumes = tuple(_volume(observed, instance.send_flags(), role, snapshot, base) for role, snapshot in sorted(taken.set.snapshots.items()))
     return Begun(
         draft=_draft(instance, observed, repository, taken),
         base=base.backup_id if base is not None else None,

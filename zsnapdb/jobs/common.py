@@ -26,7 +26,7 @@ from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.upload import UploadSettings
 from zsnapdb.zfs import snapshots
-from zsnapdb.zfs.streams import COMPRESSED_FLAGS, PLAIN_FLAGS
+from zsnapdb.zfs.streams import SEND_FLAGS
 
 BACKUP_PROPERTY = f"{PROPERTY}:backup"
 INSTANCE_PROPERTY = f"{PROPERTY}:instance"
@@ -142,10 +142,9 @@ class Instance:
         store, prefix = open_store(self.repository, self.tell)
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,))
 
-    @property
     def send_flags(self) -> tuple[str, ...]:
-        """How its volumes are sent."""
-        return COMPRESSED_FLAGS if self.repository.stream.send == "compressed" else PLAIN_FLAGS
+        """Return the options of its `zfs send`."""
+        return SEND_FLAGS[self.repository.stream.send]
 
     def summaries(self, repository: Repository) -> Summaries:
         """Return its backups there, without their chunk tables; what was read of them once is known on this host."""

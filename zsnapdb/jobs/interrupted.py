@@ -87,7 +87,7 @@ def _surroundings(instance: Instance, begun: Begun, repository: Repository, stor
     if begun.backup_id in stored:
         manifest = repository.manifest(begun.draft.instance, begun.backup_id)
         kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
-    return Surroundings(now(), repository.id, repository.keyring.recipients, instance.send_flags, stored, sources, origins, kept)
+    return Surroundings(now(), repository.id, repository.keyring.recipients, instance.send_flags(), stored, sources, origins, kept)
 
 
 def settle_all(instance: Instance, repository: Repository, found: Iterable[Found], tell: Tell) -> list[Journal]:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError, ZsnapdbError
+from zsnapdb.errors import DamagedError, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.common import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED, Instance, Report
 from zsnapdb.model import Progress
 from zsnapdb.repository import layout
+from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.journal import Journal, VolumeBegun
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.lease import Lease
@@ -30,9 +30,6 @@ from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import KnownChunk, UploadSettings, upload
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.streams import SendStream, estimate
-
-_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each further look at a listing that lacks what was just stored."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +89,8 @@ class Sender:
         used = {row[4] for volume in volumes for row in volume.chunks}
         keys = tuple(part for key_id, part in self.journal.keys.items() if key_id in used)
         manifest = begun.draft.model_copy(update={"keys": keys, "volumes": volumes})
-        _check_present(self.repository, manifest)
+        for volume in manifest.volumes:
+            confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunk_list())
         self.lease.confirm()
         self.repository.commit(manifest)
         settle(self.instance.name, self.repository, self.journal)
@@ -208,26 +206,6 @@ def _bases_held(volumes: Sequence[VolumeBegun]) -> Iterator[None]:
 def _stored_sizes(repository: Repository, draft: Manifest) -> dict[str, int]:
     prefix = repository.prefix + layout.chunks_of_backup(draft.instance, draft.backup_id)
     return {item.key.removeprefix(repository.prefix): item.size for item in repository.store.list(prefix)}
-
-
-def _check_present(repository: Repository, manifest: Manifest) -> None:
-    """Raise ConsistencyError unless the store lists every chunk with its size: what it acknowledged is asked for once more before it is relied on."""
-    wanted = {
-        layout.chunk(manifest.instance, manifest.backup_id, volume.role, index): row[2]
-        for volume in manifest.volumes
-        for index, row in enumerate(volume.chunks, 1)
-    }
-    for pause in (*_PAUSES, None):
-        present = _stored_sizes(repository, manifest)
-        missing = sorted(key for key, size in wanted.items() if present.get(key) != size)
-        if not missing:
-            return
-        if pause is not None:
-            time.sleep(pause)
-    raise ConsistencyError(
-        f"{len(missing)} chunks were stored and are not there, the first is {missing[0]}",
-        hint="the store lost or does not list them; the backup was not called good, and the next run stores them again",
-    )
 
 
 def settle(instance: str, repository: Repository, journal: Journal) -> None:
