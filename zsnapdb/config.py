@@ -154,6 +154,14 @@ class KeepSettings(_Section):
         return self
 
 
+class ChainSettings(_Section):
+    """When the next backup is a full one, and how long an interrupted one is continued. 0: never for that."""
+
+    full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
+    longest: Annotated[int, Field(ge=0, le=100_000)] = 0
+    resume_within: Annotated[Seconds, Field(ge=0)] = 3 * 86400.0
+
+
 class BinlogSettings(_Section):
     """How binlogs are archived, and which archived ones may be removed from the server."""
 
@@ -176,6 +184,7 @@ class InstanceSettings(_Section):
     lock: LockSettings = LockSettings()
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
+    chain: ChainSettings = ChainSettings()
     drill: DrillSettings = DrillSettings()
     binlog: BinlogSettings = BinlogSettings()
     keep: KeepSettings | None = None
@@ -275,12 +284,12 @@ class CloneSettings(_Section):
 
 
 class RestoreSettings(_Section):
-    """Where restored datasets are mounted and journals kept; how binlogs are replayed: bytes between two snapshots, parallel workers."""
+    """Where restored datasets are mounted and journals kept; how binlogs are replayed: bytes between two snapshots, workers (none: a processor each)."""
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")
     journal: Path = Path("/var/lib/zsnapdb/restores")
     batch_size: Annotated[Size, Field(ge=1 << 20)] = 1 << 30
-    workers: Annotated[int, Field(ge=1, le=256)] = 4
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
 
 
 class SiteSettings(_Section):

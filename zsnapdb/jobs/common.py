@@ -17,6 +17,7 @@ from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.chain import ChainPolicy
 from zsnapdb.repository.catalogue import Cache, Summaries, summaries
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.lease import lease
@@ -25,6 +26,7 @@ from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.upload import UploadSettings
 from zsnapdb.zfs import snapshots
+from zsnapdb.zfs.streams import SEND_FLAGS
 
 BACKUP_PROPERTY = f"{PROPERTY}:backup"
 INSTANCE_PROPERTY = f"{PROPERTY}:instance"
@@ -38,6 +40,9 @@ TAKEN = "taken"
 """State of a snapshot set from the command that makes it on: its backup is not in the repository yet."""
 STORED = "stored"
 """State of a snapshot set whose backup is in the repository."""
+
+BASE_TAG = f"{PROPERTY}:base"
+"""Hold tag of a snapshot that a running backup is an increment of."""
 
 FIRST_LEVEL = 3
 """The zstd level that `level = "auto"` begins with."""
@@ -110,6 +115,11 @@ class Instance:
         """Return its hooks in the order of the configuration."""
         return tuple(Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure)) for h in self.settings.hooks)
 
+    def chain_policy(self) -> ChainPolicy:
+        """Return when its next backup is a full one."""
+        chain = self.settings.chain
+        return ChainPolicy(chain.full_every or None, chain.longest or None)
+
     @property
     def address(self) -> Address:
         """How its server is reached."""
@@ -122,15 +132,19 @@ class Instance:
 
     def open_repository(self) -> Repository:
         """Open its repository; NotThere if there is none yet. One that has lost its marker is opened from the instance's manifests."""
-        found = Repository.open(*open_store(self.repository), Keyring.of(self.repository.encryption), instances=(self.name,))
+        found = Repository.open(*open_store(self.repository, self.tell), Keyring.of(self.repository.encryption), instances=(self.name,))
         if found.note:
             self.tell(found.note)
         return found
 
     def open_or_create_repository(self) -> Repository:
         """Open its repository, making its marker if there is none yet."""
-        store, prefix = open_store(self.repository)
+        store, prefix = open_store(self.repository, self.tell)
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,))
+
+    def send_flags(self) -> tuple[str, ...]:
+        """Return the options of its `zfs send`."""
+        return SEND_FLAGS[self.repository.stream.send]
 
     def summaries(self, repository: Repository) -> Summaries:
         """Return its backups there, without their chunk tables; what was read of them once is known on this host."""
