@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, init, inventory, key, restore
+from zsnapdb.cli import backup, binlog, clone, config, doctor, init, inventory, key, restore, status
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -25,6 +25,8 @@ app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
 app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
+app.command("status")(status.status)
+app.add_typer(binlog.app, name="binlog")
 app.add_typer(clone.app, name="clone")
 app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")

@@ -1,0 +1,115 @@
+"""What an instance can be restored to, and how fresh what that needs is. Reads the repository alone, so it works when the server is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.jobs.common import Instance, now
+from zsnapdb.model import BinlogCoordinates, backup_time
+from zsnapdb.planning.window import Point, Window, window
+from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile, server_name
+from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.repository import Repository
+
+_MICROSECONDS = 1_000_000
+_LONGEST_WAIT = 86_400 * _MICROSECONDS
+"""So long, at most, may lie between the moment a backup gets its id and its snapshot: the largest `lock.budget`."""
+
+
+class _Check(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    outcome: str
+
+
+class Drill(BaseModel):
+    """The evidence of a drill, as far as a status needs it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    drill_id: str
+    backup_id: str
+    finished: datetime
+    checks: tuple[_Check, ...]
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether every check was passed, and there was one."""
+        return bool(self.checks) and all(check.outcome == "passed" for check in self.checks)
+
+
+@dataclass(frozen=True)
+class Status:
+    """An instance's state of protection at a time (UTC). Ages and lags in seconds; None where there is nothing to have one."""
+
+    instance: str
+    at: datetime
+    newest: Manifest | None
+    backup_age: float | None
+    window: Window
+    last: ArchivedFile | None
+    archive_lag: float | None
+    drill: Drill | None
+    damaged: tuple[DamagedError, ...]
+
+
+def status(instance: Instance) -> Status:
+    """Return the state of protection now. An instance without backups or binlogs has an empty window."""
+    repository = instance.open_repository()
+    catalogue = repository.catalogue(instance.name)
+    archive = BinlogArchive(repository, instance.name).load()
+    at = now()
+    newest = catalogue.manifests[-1] if catalogue.manifests else None
+    last = _last(archive)
+    return Status(
+        instance=instance.name,
+        at=at,
+        newest=newest,
+        backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
+        window=window([point_of(manifest) for manifest in catalogue.manifests], archive.files),
+        last=last,
+        archive_lag=at.timestamp() - last.last_commit / _MICROSECONDS if last and last.last_commit is not None else None,
+        drill=_last_drill(repository, instance.name),
+        damaged=(*catalogue.damaged, *archive.damaged),
+    )
+
+
+def archived(instance: Instance) -> Archive:
+    """Return what is archived of the instance's binlogs."""
+    return BinlogArchive(instance.open_repository(), instance.name).load()
+
+
+def point_of(manifest: Manifest) -> Point:
+    """Return where a backup stands in the history of its server."""
+    position = manifest.position.position(manifest.server.flavour)
+    taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS
+    created = round(manifest.created.timestamp() * _MICROSECONDS)
+    where = position.coordinates
+    return Point(
+        backup_id=manifest.backup_id,
+        taken=taken,
+        before=max(taken, min(created, taken + _LONGEST_WAIT)),
+        server=server_name(manifest.server.server_uuid, manifest.server.server_id),
+        coordinates=BinlogCoordinates(where.file, where.offset) if where else None,
+        gtids=position.gtids,
+    )
+
+
+def _last(archive: Archive) -> ArchivedFile | None:
+    """Return the file with the latest archived transaction."""
+    dated = [file for file in archive.files if file.last_commit is not None]
+    return max(dated, key=lambda file: file.last_commit or 0, default=None)
+
+
+def _last_drill(repository: Repository, instance: str) -> Drill | None:
+    """Return the newest evidence that can be read."""
+    keys = [item.key for item in repository.store.list(f"{repository.prefix}{instance}/drills/") if item.key.endswith(".json")]
+    for key in sorted(keys, reverse=True):
+        try:
+            return Drill.model_validate_json(repository.store.get(key))
+        except ValidationError:
+            continue
+    return None
