@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, binlog, clone, config, doctor, init, inventory, key, restore, status
+from zsnapdb.cli import backup, binlog, clone, config, doctor, drill, init, inventory, key, rescue, restore, status
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -25,6 +25,9 @@ app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
 app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
+app.command("drill")(drill.drill)
+app.command("drills")(drill.drills)
+app.command("rescue")(rescue.rescue)
 app.command("status")(status.status)
 app.add_typer(binlog.app, name="binlog")
 app.add_typer(clone.app, name="clone")

@@ -5,40 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.common import Instance, now
 from zsnapdb.model import BinlogCoordinates, backup_time
 from zsnapdb.planning.window import Point, Window, window
+from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile, server_name
+from zsnapdb.repository.drills import Evidence
 from zsnapdb.repository.manifest import Manifest
-from zsnapdb.repository.repository import Repository
 
 _MICROSECONDS = 1_000_000
 _LONGEST_WAIT = 86_400 * _MICROSECONDS
 """So long, at most, may lie between the moment a backup gets its id and its snapshot: the largest `lock.budget`."""
-
-
-class _Check(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-    outcome: str
-
-
-class Drill(BaseModel):
-    """The evidence of a drill, as far as a status needs it."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-    drill_id: str
-    backup_id: str
-    finished: datetime
-    checks: tuple[_Check, ...]
-
-    @property
-    def has_passed(self) -> bool:
-        """Whether every check was passed, and there was one."""
-        return bool(self.checks) and all(check.outcome == "passed" for check in self.checks)
 
 
 @dataclass(frozen=True)
@@ -52,7 +31,7 @@ class Status:
     window: Window
     last: ArchivedFile | None
     archive_lag: float | None
-    drill: Drill | None
+    drill: Evidence | None
     damaged: tuple[DamagedError, ...]
 
 
@@ -72,7 +51,7 @@ def status(instance: Instance) -> Status:
         window=window([point_of(manifest) for manifest in catalogue.manifests], archive.files),
         last=last,
         archive_lag=at.timestamp() - last.last_commit / _MICROSECONDS if last and last.last_commit is not None else None,
-        drill=_last_drill(repository, instance.name),
+        drill=next(iter(drills.newest(repository, instance.name, 1)), None),
         damaged=(*catalogue.damaged, *archive.damaged),
     )
 
@@ -102,14 +81,3 @@ def _last(archive: Archive) -> ArchivedFile | None:
     """Return the file with the latest archived transaction."""
     dated = [file for file in archive.files if file.last_commit is not None]
     return max(dated, key=lambda file: file.last_commit or 0, default=None)
-
-
-def _last_drill(repository: Repository, instance: str) -> Drill | None:
-    """Return the newest evidence that can be read."""
-    keys = [item.key for item in repository.store.list(f"{repository.prefix}{instance}/drills/") if item.key.endswith(".json")]
-    for key in sorted(keys, reverse=True):
-        try:
-            return Drill.model_validate_json(repository.store.get(key))
-        except ValidationError:
-            continue
-    return None

@@ -36,7 +36,7 @@ def status_text(found: Status) -> str:
     else:
         lines.append("last binlog   none is archived")
     if found.drill is not None:
-        lines.append(f"last drill    {found.drill.drill_id} of {found.drill.backup_id}: {'passed' if found.drill.has_passed else 'FAILED'}")
+        lines.append(f"last drill    {found.drill.drill_id} of {found.drill.backup_id}: {found.drill.outcome}")
     else:
         lines.append("last drill    none")
     return "\n".join([*lines, *(f"damaged       {error.message}" for error in found.damaged)])
@@ -68,6 +68,8 @@ def status_json(found: Status) -> str:
         }
         if last
         else None,
-        drill={"drill_id": drill.drill_id, "backup_id": drill.backup_id, "finished": drill.finished.isoformat(), "passed": drill.has_passed} if drill else None,
+        drill={"drill_id": drill.drill_id, "backup_id": drill.backup_id, "finished": drill.finished.isoformat(), "outcome": drill.outcome.value}
+        if drill
+        else None,
         damaged=[{"code": error.code, "message": error.message, "hint": error.hint} for error in found.damaged],
     )

@@ -3,6 +3,7 @@
     zsnapdb.json                                           format version and repository id
     <instance>/manifests/<backup-id>.json                  written last, never over another; no manifest, no backup
     <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
+    <instance>/drills/<id>.json                            what a drill found, written once
     <instance>/unfinished/<backup-id>.json                 a backup that was begun; removed when it ends
     <instance>/<name>.lock                                 leases
     <instance>/binlogs/…                                   archived binlogs: repository/binlogs.py
@@ -16,6 +17,23 @@ import re
 
 MARKER = "zsnapdb.json"
 _MANIFEST = re.compile(r"([a-z0-9][a-z0-9_-]*)/manifests/(\d{8}T\d{6}Z-[0-9a-f]{4})\.json")
+_DRILL = re.compile(r"([a-z0-9][a-z0-9_-]*)/drills/(\d{8}T\d{6}Z-[0-9a-f]{4})\.json")
+
+
+def drills(instance: str) -> str:
+    """Return the prefix of an instance's drills."""
+    return f"{instance}/drills/"
+
+
+def drill(instance: str, drill_id: str) -> str:
+    """Return the key of a drill's evidence."""
+    return f"{instance}/drills/{drill_id}.json"
+
+
+def parse_drill(key: str) -> str | None:
+    """Return the id in a drill's key, or None if it is not one."""
+    match = _DRILL.fullmatch(key)
+    return match.group(2) if match else None
 
 
 def manifests(instance: str) -> str:
