@@ -52,7 +52,7 @@ def window_fields(found: Window) -> dict[str, object]:
 
 def status_json(found: Status) -> str:
     """The state of protection; ages and lags in seconds."""
-    last, drill = found.last, found.drill
+    last, tried = found.last, found.drill
     return document(
         "status",
         instance=found.instance,
@@ -68,7 +68,9 @@ def status_json(found: Status) -> str:
         }
         if last
         else None,
-        drill={"drill_id": drill.drill_id, "backup_id": drill.backup_id, "finished": drill.finished.isoformat(), "outcome": drill.outcome.value}
+        drill={"drill_id": tried.drill_id, "backup_id": tried.backup_id, "finished": tried.finished.isoformat(), "outcome": tried.outcome.value}
+        if tried
+        else None,
         if drill
         else None,
         damaged=[{"code": error.code, "message": error.message, "hint": error.hint} for error in found.damaged],
