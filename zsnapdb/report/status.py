@@ -71,7 +71,5 @@ def status_json(found: Status) -> str:
         drill={"drill_id": tried.drill_id, "backup_id": tried.backup_id, "finished": tried.finished.isoformat(), "outcome": tried.outcome.value}
         if tried
         else None,
-        if drill
-        else None,
         damaged=[{"code": error.code, "message": error.message, "hint": error.hint} for error in found.damaged],
     )
