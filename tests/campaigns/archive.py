@@ -3,7 +3,8 @@
 Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign archive`). Under the ledger's load, with rotations and big
 transactions under way, `sync_binlog` 0 or 1 and `innodb_flush_log_at_trx_commit` 1 or 2, the archiver is killed here and there and the power
 is cut. What the bucket holds then must be, byte for byte, the beginning of what the server still has after its recovery; every transfer that
-was acknowledged longer before the cut than `binlog.interval` must be in it; and the next run must go on without a gap.
+was acknowledged longer before the cut than `binlog.interval` must be in it; and the next run must go on without a gap. Each round has transfers of its own.
+With `innodb_flush_log_at_trx_commit` 2 the server itself may lose in its tables what is in its binlog; then its binlog alone is the measure.
 """
 
 from __future__ import annotations
@@ -29,10 +30,7 @@ INTERVAL = 5.0
 INSIDE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger, json, time, random, threading; S = '/run/mysqld/mysqld.sock'\n"
 
 LOAD = """
-firsts = {}
-with ledger.connect(S) as c, c.cursor() as cursor:
-    cursor.execute('SELECT worker, MAX(number) FROM journal GROUP BY worker')
-    firsts = {int(w): int(n) for w, n in cursor.fetchall()}
+firsts = {worker: {ROUND} * 1000000 for worker in range(3)}
 class Told(dict):
     def __setitem__(self, worker, number):
         super().__setitem__(worker, number)
@@ -85,7 +83,7 @@ rows = ledger.journal_in_binlog(out, index, tool, found.files[-1].name, found.fi
 with ledger.connect(S) as c, c.cursor() as cursor:
     cursor.execute('SELECT worker, number FROM journal')
     server = {(int(w), int(n)) for w, n in cursor.fetchall()}
-wrong += [f'transfer {row} is archived and not on the server' for row in sorted(set(rows) - server)[:3]]
+wrong += [] if {FLUSH} == 2 else [f'transfer {row} is archived and not on the server' for row in sorted(set(rows) - server)[:3]]
 print(json.dumps({'rows': sorted(rows), 'server': sorted(server), 'wrong': wrong, 'incarnations': len(found.incarnations), 'files': len(found.files)}))
 """
 
@@ -129,7 +127,8 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     """Load, archive, cut, look."""
     sync, flush = chance.choice([0, 1]), chance.choice([1, 2])
     told = Acknowledged()
-    code = INSIDE + LOAD.replace("SEED", str(chance.randrange(1 << 30))).replace("{SYNC}", str(sync)).replace("{FLUSH}", str(flush))
+    code = INSIDE + LOAD.replace("SEED", str(chance.randrange(1 << 30))).replace("{ROUND}", str(number))
+    code = code.replace("{SYNC}", str(sync)).replace("{FLUSH}", str(flush))
     guest.spawn([PYTHON, "-c", code], sink=told)
     archiver = guest.spawn(["zsnapdb", "binlog", "archive", "main"])
     begun = time.monotonic()
@@ -144,7 +143,7 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     seconds = time.monotonic() - begun
     guest.power_cut()
     guest.start()
-    done = guest.run([PYTHON, "-c", INSIDE + LOOK], env={"PYTHONPATH": "/checkout"}, timeout=300)
+    done = guest.run([PYTHON, "-c", INSIDE + LOOK.replace("{FLUSH}", str(flush))], env={"PYTHONPATH": "/checkout"}, timeout=300)
     if done.code != 0:
         return Round(number, sync, flush, seconds, len(told.rows), 0, 0.0, 0, (done.stderr[-2000:], told.other[-500:]))
     seen = json.loads(done.stdout)
