@@ -25,7 +25,7 @@ from tests.lab.guest import Guest, Lab
 ON_HOST = True
 PYTHON = "/opt/venv/bin/python"
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
-INTERVAL = 5.0
+INTERVAL = 10.0
 
 INSIDE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger, json, time, random, threading; S = '/run/mysqld/mysqld.sock'\n"
 
@@ -139,7 +139,7 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
         archiver.wait(30)
         guest.spawn(["zsnapdb", "binlog", "archive", "main"])
         _wait(guest, told)
-    time.sleep(chance.uniform(2 * INTERVAL, 4 * INTERVAL))
+    time.sleep(chance.uniform(INTERVAL, 2 * INTERVAL))
     seconds = time.monotonic() - begun
     guest.power_cut()
     guest.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from threading import Event
 
 from zsnapdb.errors import ConsistencyError, DamagedError, NotThere, PreflightError, RepositoryError, ServerError, ZsnapdbError
@@ -9,6 +10,9 @@ from zsnapdb.jobs.binlog_archiver import Archiver, Round
 from zsnapdb.jobs.binlog_files import Source, find_source
 from zsnapdb.jobs.common import Instance, Tell, exclusive
 from zsnapdb.repository.binlog_archive import BinlogArchive
+
+_SHORTEST_PAUSE = 0.2
+"""Seconds between two looks, however long they take."""
 
 
 def open_archive(instance: Instance) -> BinlogArchive:
@@ -45,7 +49,7 @@ def archive_continuously(instance: Instance, tell: Tell, stop: Event) -> Round:
         notes = Notes(tell)
         found = Round()
         while True:
-            is_last = stop.is_set()
+            is_last, begun = stop.is_set(), time.monotonic()
             try:
                 source, archiver = _current(instance, archiver, source, tell)
                 found = archiver.look()
@@ -57,7 +61,7 @@ def archive_continuously(instance: Instance, tell: Tell, stop: Event) -> Round:
                 archiver = _renewed(instance, archiver, source, tell)
             if is_last:
                 return found
-            stop.wait(pause)
+            stop.wait(max(_SHORTEST_PAUSE, pause - (time.monotonic() - begun)))
 
 
 def _current(instance: Instance, archiver: Archiver, source: Source, tell: Tell) -> tuple[Source, Archiver]:
