@@ -22,7 +22,7 @@ LINT = (
 )
 KINDS = ("unit", "system", "campaigns", "faults")
 SAMPLES = {
-    "archive": ("--rounds", "2", "--seed", "7"),
+    "archive": ("--rounds", "1", "--seed", "7"),
     "lockfree": ("--rounds", "5", "--seed", "7"),
     "flush0": ("--rounds", "3", "--seed", "7"),
     "points": ("--points", "3", "--seconds", "8", "--seed", "7"),
