@@ -25,6 +25,7 @@ app.command("list")(inventory.list_backups)
 app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
 app.add_typer(clone.app, name="clone")
+app.command("reap")(clone.reap)
 app.add_typer(config.app, name="config")
 
 

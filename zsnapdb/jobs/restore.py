@@ -113,22 +113,31 @@ def _restore(settings: Settings, instance: Instance, wanted: str, top: str, repo
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, wanted, top)
     started = time.monotonic()
-    with undone_on_error(lambda: _remove_all_received(planned.layout)):
+    receive_chain(instance, repository, planned, report)
+    with undone_on_error(lambda: remove_received(planned.layout)):
+        for volume in _outer_first(planned.target.volumes, planned.layout):
+            datasets.mount(planned.layout.datasets[volume.role])
+    received = time.monotonic()
+    position, option_file = _first_recovery(instance, planned)
+    return RestoreResult(planned, position, option_file, received - started, time.monotonic() - received)
+
+
+def receive_chain(instance: Instance, repository: Repository, planned: RestorePlan, report: Report) -> None:
+    """Receive all the plan's backups into new datasets, proved, with the properties they had, not mounted. On an error the datasets are gone again."""
+    with undone_on_error(lambda: remove_received(planned.layout)):
         for manifest in planned.chain:
             for volume in _outer_first(manifest.volumes, planned.layout):
                 _receive(instance, repository, manifest, volume, planned, report)
         _check_guids(planned)
         _give_properties(instance, planned)
-    received = time.monotonic()
-    position, option_file = _first_recovery(instance, planned)
-    return RestoreResult(planned, position, option_file, received - started, time.monotonic() - received)
 
 
 def _outer_first(volumes: Sequence[VolumePart], planned: Layout) -> list[VolumePart]:
     return sorted(volumes, key=lambda volume: len(planned.datasets[volume.role]))
 
 
-def _remove_all_received(planned: Layout) -> None:
+def remove_received(planned: Layout) -> None:
+    """Remove the datasets of the layout that a restore made."""
     for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
         _remove_received(dataset)
 
@@ -149,7 +158,7 @@ def _receive(instance: Instance, repository: Repository, manifest: Manifest, vol
     properties = {}
     if volume.from_guid is None:
         if planned.layout.top not in planned.layout.datasets.values() and not datasets.exists(planned.layout.top):
-            datasets.create(planned.layout.top, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: manifest.backup_id})
+            datasets.create(planned.layout.top, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: planned.target.backup_id})
         properties = {"canmount": "noauto", "mountpoint": planned.layout.mountpoints[volume.role], RESTORED_PROPERTY: planned.target.backup_id}
     chunks = repository.chunks(instance.name, manifest.backup_id, volume.role)
     total = volume.plain_size
@@ -180,7 +189,6 @@ def _give_properties(instance: Instance, planned: RestorePlan) -> None:
         dataset = planned.layout.datasets[volume.role]
         kept = {name: value for name, value in volume.properties.items() if name in KEPT_PROPERTIES}
         datasets.set_properties(dataset, {**kept, INSTANCE_PROPERTY: instance.name, BACKUP_PROPERTY: planned.target.backup_id})
-        datasets.mount(dataset)
 
 
 def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
