@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
+from types import UnionType
 from typing import Annotated, Literal, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
@@ -82,6 +83,47 @@ class ServerSettings(_Section):
     user: str = "mysql"
     options: tuple[str, ...] = ()
     start_timeout: Annotated[Seconds, Field(gt=0)] = 120.0
+    manager: Literal["auto", "detached", "systemd"] = "auto"
+    memory: Annotated[Size, Field(ge=128 << 20)] | None = None
+    processors: Annotated[float, Field(gt=0, le=1024)] | None = None
+    nice: Annotated[int, Field(ge=0, le=19)] = 0
+
+
+Count = Annotated[int, Field(ge=0, le=100_000)]
+
+
+class KeepSettings(_Section):
+    """Which backups stay. A rule that is 0 keeps nothing; without any rule nothing is ever removed."""
+
+    last: Count = 0
+    hourly: Count = 0
+    daily: Count = 0
+    weekly: Count = 0
+    monthly: Count = 0
+    yearly: Count = 0
+    within: Annotated[Seconds, Field(ge=0)] = 0.0
+    minimum: Annotated[int, Field(ge=1, le=100_000)] = 1
+    local: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    sweep_after: Annotated[Seconds, Field(ge=3600)] = 7 * 86400.0
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rule keeps anything; `minimum` alone is a floor, not a rule."""
+        return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
+
+    @model_validator(mode="after")
+    def _some_rule(self) -> KeepSettings:
+        if self.is_empty:
+            raise ValueError("no rule keeps anything; give at least one of last, hourly, daily, weekly, monthly, yearly, within")
+        return self
+
+
+class BinlogSettings(_Section):
+    """How binlogs are archived, and which archived ones may be removed from the server."""
+
+    interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
+    keep: Annotated[Seconds, Field(ge=0)] = 86400.0
+    purge_files: Annotated[int, Field(ge=1, le=1000)] = 10
 
 
 class InstanceSettings(_Section):
@@ -98,6 +140,8 @@ class InstanceSettings(_Section):
     lock: LockSettings = LockSettings()
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
+    binlog: BinlogSettings = BinlogSettings()
+    keep: KeepSettings | None = None
 
     @model_validator(mode="after")
     def _one_way_to_reach(self) -> InstanceSettings:
@@ -139,6 +183,15 @@ class StreamSettings(_Section):
     concurrency: Annotated[int, Field(ge=1, le=64)] = 3
 
 
+class EncryptionSettings(_Section):
+    """Who can read what this host writes, and whose manifests it believes. Everything here is a public key or the path of a secret."""
+
+    recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
+    identity_file: Path | None = None
+    signing_key_file: Path | None = None
+    signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
+
+
 class RepositorySettings(_Section):
     """Where backups go: s3://bucket/prefix or file:///folder."""
 
@@ -148,6 +201,8 @@ class RepositorySettings(_Section):
     credentials_file: Path | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     stream: StreamSettings = StreamSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
+    keep: KeepSettings | None = None
 
     @model_validator(mode="after")
     def _known_scheme(self) -> RepositorySettings:
@@ -233,6 +288,8 @@ def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
         annotation, rest = get_args(annotation)[1], rest[1:]
     elif get_origin(annotation) is tuple:
         annotation, rest = get_args(annotation)[0], rest[1:]
+    elif get_origin(annotation) is UnionType:
+        annotation = get_args(annotation)[0]
     return _section_at(annotation, rest) if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 

@@ -146,3 +146,14 @@ def contains(outer: Gtids, inner: Gtids) -> bool:
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
         return outer.contains(inner)
     return False
+
+
+def joined(previous: Gtids | None, more: Gtids | None) -> Gtids | None:
+    """Return what is reached when `more` comes after `previous`. None is nothing known; ValueError if they are of different families."""
+    if previous is None or more is None:
+        return previous if more is None else more
+    if isinstance(previous, GtidSet) and isinstance(more, GtidSet):
+        return previous.union(more)
+    if isinstance(previous, GtidPosition) and isinstance(more, GtidPosition):
+        return GtidPosition(dict(sorted({**previous.heads, **more.heads}.items())))
+    raise ValueError("GTIDs of both families")

@@ -28,6 +28,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 POOL_BYTES = 12 << 30
 MAPPINGS = 1 << 20
 FLAVOURS = ("mysql", "mariadb", "none")
+LAB_INIT, SYSTEMD = "lab", "systemd"
+"""Process 1 of a guest: the agent, or systemd with the agent as a service."""
 
 Sink = Callable[[int, bytes], None]
 
@@ -112,11 +114,12 @@ class Running:
 class Guest:
     """One guest: its folder (disk, bucket, console log, /out) and, while it is on, its process."""
 
-    def __init__(self, lab: Lab, flavour: str, folder: Path, folder_lock: int, memory_mib: int) -> None:
+    def __init__(self, lab: Lab, flavour: str, folder: Path, folder_lock: int, memory_mib: int, init: str) -> None:
         self.lab = lab
         self.flavour = flavour
         self.folder = folder
         self.memory_mib = memory_mib
+        self.init = init
         self._folder_lock = folder_lock
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
@@ -127,15 +130,15 @@ class Guest:
         self.boot_seconds = 0.0
 
     @classmethod
-    def boot(cls, lab: Lab, flavour: str, *, memory_mib: int = 3072, blank_pool: bool = False, log: Path | None = None) -> Guest:
+    def boot(cls, lab: Lab, flavour: str, *, memory_mib: int = 3072, blank_pool: bool = False, log: Path | None = None, init: str = LAB_INIT) -> Guest:
         """Return a fresh guest that accepts commands; its server (if any) accepts queries.
 
-        `flavour` is mysql, mariadb or none. Raises LabError with the console's last lines if it does not come up.
+        `flavour` is mysql, mariadb or none; `init` its process 1, LAB_INIT or SYSTEMD. Raises LabError with the console's last lines if it does not come up.
         """
         if flavour not in FLAVOURS:
             raise LabError(f"unknown flavour {flavour!r}; one of {', '.join(FLAVOURS)}")
         folder, lock = _new_folder(lab.cache.runs, flavour)
-        guest = cls(lab, flavour, folder, lock, memory_mib)
+        guest = cls(lab, flavour, folder, lock, memory_mib, init)
         try:
             guest.out.mkdir()
             guest.bucket.mkdir()
@@ -196,6 +199,7 @@ class Guest:
             f"uml_dir={self.folder / 'uml'} umid=guest panic=-1 con=null ssl=null",
             f"con0=null,fd:1 ssl0=fd:{descriptor},fd:{descriptor}",
             f"lab.checkout={CHECKOUT} lab.out={self.out} lab.bucket={self.bucket} lab.flavour={self.flavour} lab.pool={'none' if blank_pool else 'tank'}",
+            f"lab.init={self.init}",
         ]
         # The kernel is linked against the libc of the tree it was built in, so it runs chrooted there.
         binds = [Bind(path, str(path)) for path in (self.lab.cache.top, CHECKOUT)]

@@ -19,7 +19,8 @@ import pytest
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.model import BinlogCoordinates, Flavour, parse_gtids
-from zsnapdb.mysql.binlog import HEADER, MAGIC, position_in, read_tail
+from zsnapdb.mysql.binlog import position_in, read_tail
+from zsnapdb.mysql.binlog_events import HEADER, MAGIC
 
 from .conftest import SOCKET, Lab, run
 

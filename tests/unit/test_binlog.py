@@ -5,61 +5,35 @@ from __future__ import annotations
 import io
 import os
 import struct
-import uuid
 import zlib
 from pathlib import Path
 
 import pytest
 
+from tests.unit.binlog_file import (
+    ANONYMOUS,
+    FORMAT,
+    GTID,
+    INCIDENT,
+    M_ENCRYPTION,
+    M_LIST,
+    PAYLOAD,
+    PREVIOUS,
+    ROTATE,
+    ROWS,
+    TAGGED,
+    UNKNOWN,
+    UUID,
+    XID,
+    File,
+)
 from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
-from zsnapdb.mysql.binlog import MAGIC, Tail, position_in, read_tail, tail_of
+from zsnapdb.mysql.binlog import Tail, position_in, read_tail, tail_of
+from zsnapdb.mysql.binlog_events import MAGIC
 
-UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
-QUERY, ROTATE, FORMAT, XID, INCIDENT, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, TAGGED, UNKNOWN = 2, 4, 15, 16, 26, 30, 33, 34, 35, 40, 42, 250
-M_GTID, M_LIST, M_ENCRYPTION = 162, 163, 164
 OWN, FOREIGN = "3b539809-e55b-11f1-8822-4e3318db0587", "aaaaaaaa-0000-0000-0000-0000000000ff"
-
-
-class File:
-    """A binlog made event by event, with checksums."""
-
-    def __init__(self, in_use: bool = True) -> None:
-        self.data = bytearray(MAGIC)
-        self.marks: dict[str, int] = {}
-        body = struct.pack("<H50sIB", 4, b"9.7.4", 0, 19) + bytes(42) + b"\x01"
-        self.add(FORMAT, body, flags=1 if in_use else 0)
-
-    def add(self, kind: int, body: bytes = b"", *, server: int = 1, flags: int = 0) -> File:
-        size = 19 + len(body) + 4
-        head = struct.pack("<IBIIIH", 0, kind, server, size, (len(self.data) + size) & 0xFFFFFFFF, flags)
-        clear = head[:17] + b"\0\0" if kind == FORMAT else head
-        self.data += head + body + struct.pack("<I", zlib.crc32(clear + body))
-        return self
-
-    def mark(self, name: str) -> File:
-        self.marks[name] = len(self.data)
-        return self
-
-    def query(self, text: bytes) -> File:
-        return self.add(QUERY, struct.pack("<IIBHH", 1, 0, 3, 0, 5) + b"\0" * 5 + b"app\0" + text)
-
-    def gtid(self, number: int) -> File:
-        return self.add(GTID, b"\x01" + UUID.bytes + struct.pack("<q", number) + bytes(17))
-
-    def mariadb(self, sequence: int, *, domain: int = 0, server: int = 1, standalone: bool = False) -> File:
-        return self.add(M_GTID, struct.pack("<QIB", sequence, domain, int(standalone)) + bytes(6), server=server)
-
-    def previous(self, last: int, tag: str = "") -> File:
-        if tag:
-            word = 1 << 56 | 1 << 8 | 1
-            name = bytes([len(tag) << 1]) + tag.encode()
-            return self.add(PREVIOUS, struct.pack("<Q", word) + UUID.bytes + name + struct.pack("<Qqq", 1, 1, last + 1))
-        return self.add(PREVIOUS, struct.pack("<Q", 1) + UUID.bytes + struct.pack("<Qqq", 1, 1, last + 1))
-
-    def transaction(self, number: int) -> File:
-        return self.gtid(number).query(b"BEGIN").add(ROWS, bytes(80)).add(XID, bytes(8))
 
 
 def mysql() -> File:

@@ -38,8 +38,10 @@ HOMES = {
     "typer": None,
     "ctypes": {"zfs/core.py"},
     "zstandard": {"stream/chunks.py"},
+    "pyrage": {"repository/keys.py"},
+    "cryptography": {"repository/keys.py", "stream/crypto.py"},
 }
-PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/server.py", "hooks.py"}
+PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/processes.py", "hooks.py"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError
-from zsnapdb.store.base import Store
+from zsnapdb.store.base import Afterlife, Hold, Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import open_store
 from zsnapdb.store.s3 import S3Store
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 
 def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
@@ -132,6 +139,90 @@ def test_removing_can_be_repeated(store: Store) -> None:
     store.delete("x/1")
     store.delete("x/1")
     assert list(store.list("x/")) == []
+
+
+def test_many_objects_are_removed_at_once_and_what_is_missing_counts_as_removed(store: Store) -> None:
+    keys = [f"many/{number:04d}" for number in range(1003)]
+    for key in keys:
+        store.put(key, b"")
+    store.put("many-not/1", b"")
+    store.delete_many([*keys, "many/none"])
+    store.delete_many([])
+    assert [o.key for o in store.list("many")] == ["many-not/1"]
+
+
+def test_folders_are_the_names_up_to_the_next_slash(store: Store) -> None:
+    for key in ("p/b/1", "p/a/1", "p/a/2", "p/a/deep/3", "p/file", "pa/c/1"):
+        store.put(key, b"")
+    assert list(store.folders("p/")) == ["a", "b"]
+    assert list(store.folders("nothing/")) == []
+
+
+def test_a_listing_tells_when_an_object_was_written(store: Store) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    store.put("when/1", b"")
+    (found,) = store.list("when/")
+    assert found.modified is not None
+    assert before <= found.modified <= datetime.now(UTC) + timedelta(seconds=2)
+
+
+def test_nothing_is_held_where_nobody_locked_it(store: Store) -> None:
+    store.put("k", b"")
+    assert (store.hold("k"), store.hold("none")) == (None, None)
+    assert store.afterlife() == Afterlife(keeps_versions=False)
+
+
+@pytest.fixture
+def locked_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="backups", ObjectLockEnabledForBucket=True)
+        yield client
+
+
+def test_a_locked_object_is_held_until_its_time_and_a_legal_hold_without_one(locked_bucket: S3Client) -> None:
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+    locked_bucket.put_object(Bucket="backups", Key="locked", Body=b"", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until)
+    locked_bucket.put_object(Bucket="backups", Key="held", Body=b"", ObjectLockLegalHoldStatus="ON")
+    locked_bucket.put_object(Bucket="backups", Key="free", Body=b"")
+    assert (s3().hold("locked"), s3().hold("held"), s3().hold("free")) == (Hold(until), Hold(None), None)
+
+
+def test_a_lock_that_has_run_out_holds_nothing(locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    until = datetime.now(UTC) + timedelta(seconds=1)
+    locked_bucket.put_object(Bucket="backups", Key="locked", Body=b"", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until)
+    monkeypatch.setattr("zsnapdb.store.s3.datetime", Mock(now=lambda zone: until + timedelta(seconds=1)))
+    assert s3().hold("locked") is None
+
+
+def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S3Client) -> None:
+    assert s3().afterlife() == Afterlife(keeps_versions=True, days=None)
+    rule = {"ID": "old", "Status": "Enabled", "Filter": {"Prefix": ""}, "NoncurrentVersionExpiration": {"NoncurrentDays": 30}}
+    locked_bucket.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
+    assert s3().afterlife() == Afterlife(keeps_versions=True, days=30)
+
+
+def test_a_refused_removal_is_an_error_that_names_the_object(locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = s3()
+    refused = {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "no"}]}
+    monkeypatch.setattr(store._client, "delete_objects", lambda **_: refused)
+    with pytest.raises(RepositoryError, match=r"removing a in .* no \(AccessDenied\)"):
+        store.delete_many(["a", "b"])
+
+
+def test_a_provider_without_batches_is_asked_one_by_one(locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = s3()
+    for key in ("a", "b", "c"):
+        store.put(key, b"")
+
+    def not_there(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "NotImplemented"}}, "DeleteObjects")
+
+    monkeypatch.setattr(store._client, "delete_objects", not_there)
+    store.delete_many(["a", "b"])
+    assert [o.key for o in store.list("")] == ["c"]
 
 
 def test_check_passes_on_a_store_that_is_there(store: Store) -> None:

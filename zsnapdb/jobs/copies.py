@@ -15,10 +15,11 @@ from zsnapdb.config import ServerSettings
 from zsnapdb.errors import ConsistencyError, PreflightError
 from zsnapdb.gtid import GtidSet, contains
 from zsnapdb.model import Flavour, Position
-from zsnapdb.mysql import server
+from zsnapdb.mysql import processes, server
 from zsnapdb.mysql.binlog import LOG_LISTS, position_in
 from zsnapdb.mysql.paths import links_in, written_paths
 from zsnapdb.mysql.probe import probe, published_position
+from zsnapdb.mysql.processes import Limits
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.identity import Access, Identity, PathMap, binlog_paths, log_files, option_file, rewrite_index
@@ -125,7 +126,9 @@ class Copy:
         self.write_option_file(identity)
         binary = server.find_binary(self.settings.binary, self.flavour)
         login = Address(user=user, socket=Path(identity.socket))
-        return self.process().start(binary, self.settings.user, login, password, timeout=self.settings.start_timeout)
+        limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice)
+        manager = processes.choose(self.settings.manager)
+        return self.process().start(binary, self.settings.user, login, password, timeout=self.settings.start_timeout, manager=manager, limits=limits)
 
 
 def check_recovered(session: Session, wanted: Position, unlogged: GtidSet | None = None) -> tuple[ServerFacts, Position]:

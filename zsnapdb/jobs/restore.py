@@ -68,6 +68,9 @@ def plan(settings: Settings, instance: Instance, repository: Repository, wanted:
     target = choose(repository, instance.name, wanted)
     refuse_absolute(target.server.absolute_tablespaces)
     chain = restore_chain(repository.catalogue(instance.name).manifests, target) if not target.is_full else (target,)
+    for manifest in chain:
+        # A key that does not fit is found now, not after the download of the backups before it.
+        repository.ciphers(manifest)
     source = {volume.role: (volume.dataset, volume.mountpoint) for volume in target.volumes}
     mount = settings.restore.mount_root / top.rpartition("/")[2]
     planned = lay_out(source, top, str(mount))
@@ -160,7 +163,7 @@ def _receive(instance: Instance, repository: Repository, manifest: Manifest, vol
         if planned.layout.top not in planned.layout.datasets.values() and not datasets.exists(planned.layout.top):
             datasets.create(planned.layout.top, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: planned.target.backup_id})
         properties = {"canmount": "noauto", "mountpoint": planned.layout.mountpoints[volume.role], RESTORED_PROPERTY: planned.target.backup_id}
-    chunks = repository.chunks(instance.name, manifest.backup_id, volume.role)
+    chunks = repository.chunks_of(manifest, volume.role)
     total = volume.plain_size
     with ReceiveStream(dataset, properties) as stream:
         # A reader that went away is `zfs receive` giving up; finish() says why.
@@ -173,6 +176,7 @@ def _receive(instance: Instance, repository: Repository, manifest: Manifest, vol
                 concurrency=instance.repository.stream.concurrency,
                 name=lambda index: f"chunk {keys.chunk(instance.name, manifest.backup_id, volume.role, index)}",
                 on_bytes=lambda done: report(Progress(f"receive {volume.role} of {manifest.backup_id}", done, total)),
+                ciphers=repository.ciphers(manifest),
             )
         stream.finish()
 

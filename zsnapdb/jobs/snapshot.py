@@ -73,8 +73,8 @@ def take(instance: Instance, observed: Observed, session: Session, backup_id: st
     """Make the instance's snapshot set `backup_id` and prove it. On any error its snapshots are gone again.
 
     `state` is what the set is marked as from the request on. `session` asks the server; the lock is held by a connection of its own.
-    LockError if the lock was not to be had within its budget, was lost, or the snapshot took longer than the deadline; HookError if a hook aborts; ConsistencyError if the snapshots are not one, or
-    the position does not contain what was published before.
+    LockError if the lock was not to be had within its budget, was lost, or the snapshot took longer than the deadline; HookError if a hook
+    aborts; ConsistencyError if the snapshots are not one, or the position does not contain what was published before.
     """
     short = snapshot_name(backup_id)
     names = {role: f"{dataset}@{short}" for role, dataset in sorted(observed.volumes.items())}

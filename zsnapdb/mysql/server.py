@@ -8,9 +8,7 @@ import os
 import pwd
 import shutil
 import signal
-import subprocess
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from pydantic import SecretStr
 
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.model import Flavour
+from zsnapdb.mysql.processes import Launched, Limits, ProcessManager
 from zsnapdb.mysql.session import Address, Session
 
 _SOCKET_LIMIT = 107
@@ -120,8 +119,8 @@ class ServerProcess:
         except OSError:
             return "(no error log)"
 
-    def start(self, binary: Path, user: str, login: Address, password: SecretStr, *, timeout: float) -> Session:
-        """Start it detached and return a session once it answers. ServerError with its log's end if it does not.
+    def start(self, binary: Path, user: str, login: Address, password: SecretStr, *, timeout: float, manager: ProcessManager, limits: Limits) -> Session:
+        """Start it under the manager, within the limits, and return a session once it answers. ServerError with its log's end if it does not.
 
         `user` owns its files, `login` is how to reach it, `timeout` in seconds.
         """
@@ -130,25 +129,23 @@ class ServerProcess:
         self.pid_file.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
         uid, gid = account(user)
-        argv: Sequence[str] = [str(binary), f"--defaults-file={self.option_file}"]
         with self.error_log.open("ab") as log:
             if os.geteuid() == 0:
                 os.fchown(log.fileno(), uid, gid)
-            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd="/")
+        launched = manager.launch(self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits)
         try:
-            return self._wait_until_it_answers(process, login, password, timeout)
+            return self._wait_until_it_answers(launched, login, password, timeout)
         except BaseException:
             # Until it has its pid file nobody else could find it.
-            process.kill()
-            process.wait()
+            launched.kill()
             raise
 
-    def _wait_until_it_answers(self, process: subprocess.Popen[bytes], login: Address, password: SecretStr, timeout: float) -> Session:
+    def _wait_until_it_answers(self, launched: Launched, login: Address, password: SecretStr, timeout: float) -> Session:
         deadline = time.monotonic() + timeout
         while True:
-            status = process.poll()
-            if status is not None:
-                raise ServerError(f"the server ended with exit status {status} while starting\n{self.log_tail()}", hint=f"its whole log is {self.error_log}")
+            end = launched.ended()
+            if end is not None:
+                raise ServerError(f"the server ended ({end}) while starting\n{self.log_tail()}", hint=f"its whole log is {self.error_log}")
             if self.socket.exists():
                 # A first connection may be accepted and never served; another one is tried then.
                 with contextlib.suppress(ServerError):

@@ -63,21 +63,10 @@ def _state(info: CloneInfo) -> str:
 
 def listing(found: list[CloneInfo]) -> str:
     """All clones."""
-    rows = [
-        (
-            c.name,
-            c.instance,
-            c.backup_id,
-            c.owner,
-            c.created,
-            stamp(c.lease.expires),
-            "yes" if c.lease.protected_until else "no",
-            str(c.port),
-            _state(c),
-            size(c.own_bytes),
-        )
-        for c in found
-    ]
+    rows = []
+    for c in found:
+        guarded = "yes" if c.lease.protected_until else "no"
+        rows.append((c.name, c.instance, c.backup_id, c.owner, c.created, stamp(c.lease.expires), guarded, str(c.port), _state(c), size(c.own_bytes)))
     return table(("CLONE", "INSTANCE", "DATA OF", "OWNER", "CREATED", "EXPIRES", "PROTECTED", "PORT", "SERVER", "OWN BYTES"), rows)
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object that exists: its key and its size in bytes."""
+    """An object that exists: its key, its size in bytes, and when it was written by the store's own clock (None: not known)."""
 
     key: str
     size: int
+    modified: datetime | None = None
 
 
 Body = bytes | bytearray | memoryview
@@ -25,6 +27,21 @@ class Version:
 
     body: bytes
     tag: str
+
+
+@dataclass(frozen=True)
+class Hold:
+    """The store itself keeps an object: until a time (UTC), or, without one, until somebody lifts a legal hold."""
+
+    until: datetime | None
+
+
+@dataclass(frozen=True)
+class Afterlife:
+    """What becomes of removed objects: whether they stay as older versions (None: the store does not say), and after how many days its rules remove those."""
+
+    keeps_versions: bool | None
+    days: int | None = None
 
 
 class Store(Protocol):
@@ -56,3 +73,15 @@ class Store(Protocol):
 
     def delete(self, key: str) -> None:
         """Remove the object; one that is not there counts as removed."""
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove the objects, many in one request where the store can. RepositoryError if one was refused; others may be gone."""
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Yield, in order, each name up to the next slash that keys under the prefix (ending in a slash) go on with."""
+
+    def hold(self, key: str) -> Hold | None:
+        """Return what keeps the store from removing the object for good; None if nothing does, or if it is not there."""
+
+    def afterlife(self) -> Afterlife:
+        """Return what becomes of objects that are removed."""

@@ -7,11 +7,12 @@ import fcntl
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError
-from zsnapdb.store.base import Body, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, Hold, StoredObject, Version
 
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing"
@@ -107,21 +108,35 @@ class LocalStore:
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the files whose path below the folder starts with the prefix."""
         self.check()
-        top = self.folder / prefix.rpartition("/")[0]
+        top = os.path.join(self.folder, prefix.rpartition("/")[0])
+        skip = len(os.path.join(self.folder, ""))
         found: list[StoredObject] = []
 
         def fail(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise self._error("listing", error) from error
 
+        # Texts, not Path objects: there may be hundreds of thousands of files.
         for folder, _, names in os.walk(top, onerror=fail):
             for name in names:
-                path = Path(folder) / name
-                key = path.relative_to(self.folder).as_posix()
-                if key.startswith(prefix) and not name.startswith((_TEMPORARY, _LOCK)):
+                path = os.path.join(folder, name)
+                if path.startswith(prefix, skip) and not name.startswith((_TEMPORARY, _LOCK)):
                     with contextlib.suppress(FileNotFoundError):
-                        found.append(StoredObject(key, path.stat().st_size))
+                        status = os.stat(path)
+                        found.append(StoredObject(path[skip:], status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
         yield from sorted(found, key=lambda item: item.key)
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Yield the names of the folders in the one that the prefix names."""
+        self.check()
+        try:
+            with os.scandir(self.folder / prefix) as entries:
+                found = [entry.name for entry in entries if entry.is_dir()]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise self._error(f"listing {prefix}", error) from error
+        yield from sorted(found)
 
     def delete(self, key: str) -> None:
         """Remove the file and the folders it leaves empty."""
@@ -135,3 +150,16 @@ class LocalStore:
         except OSError as error:
             if path.exists():
                 raise self._error(f"removing {key}", error) from error
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove the files one by one."""
+        for key in keys:
+            self.delete(key)
+
+    def hold(self, key: str) -> Hold | None:  # noqa: ARG002 - the protocol has it
+        """Nothing holds a file."""
+        return None
+
+    def afterlife(self) -> Afterlife:
+        """What is removed is gone; snapshots of the folder's file system are not ours to know."""
+        return Afterlife(keeps_versions=False)

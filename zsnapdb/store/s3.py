@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import configparser
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -15,16 +16,19 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, Inc
 from botocore.exceptions import ConnectionError as S3ConnectionError
 
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError
-from zsnapdb.store.base import Body, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, Hold, StoredObject, Version
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 _PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before each further attempt at a body that broke off."""
 
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _NOT_AS_ASKED = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
+_NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}
+_DELETE_BATCH = 1000
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 
 
@@ -151,22 +155,92 @@ class S3Store:
                     raise ChangedError(f"object {key} in s3://{self.bucket} was changed meanwhile", hint="another run wrote it; it was not changed") from error
                 raise
 
-    def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects under the prefix, page by page."""
+    def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
         token = ""
         while True:
             with self._asking(f"listing {prefix}"):
                 if token:
-                    page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, ContinuationToken=token)
+                    page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter, ContinuationToken=token)
                 else:
-                    page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix)
-            for item in page.get("Contents", []):
-                yield StoredObject(item["Key"], item["Size"])
+                    page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter)
+            yield page
             if not page.get("IsTruncated"):
                 return
             token = page["NextContinuationToken"]
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        """Yield the objects under the prefix, page by page."""
+        for page in self._pages(prefix):
+            for item in page.get("Contents", []):
+                yield StoredObject(item["Key"], item["Size"], item["LastModified"])
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        """Yield the common prefixes below the prefix, page by page, without what lies in them."""
+        for page in self._pages(prefix, "/"):
+            for item in page.get("CommonPrefixes", []):
+                yield item["Prefix"][len(prefix) : -1]
 
     def delete(self, key: str) -> None:
         """Remove the object."""
         with self._asking(f"removing {key}"):
             self._client.delete_object(Bucket=self.bucket, Key=key)
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        """Remove the objects, a thousand in a request; one by one where the provider has no such request."""
+        for start in range(0, len(keys), _DELETE_BATCH):
+            batch = keys[start : start + _DELETE_BATCH]
+            with self._asking(f"removing {len(batch)} objects, {batch[0]} first,"):
+                try:
+                    answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True})
+                except ClientError as error:
+                    if _code(error) not in _NO_BATCHES:
+                        raise
+                    for key in batch:
+                        self._client.delete_object(Bucket=self.bucket, Key=key)
+                    continue
+            for refused in answer.get("Errors", []):
+                if refused.get("Code") not in _MISSING:
+                    raise RepositoryError(
+                        f"removing {refused.get('Key')} in s3://{self.bucket}: {refused.get('Message') or ''} ({refused.get('Code')})",
+                        hint="check that the credentials may delete objects (configs/iam-policy-prune.json)",
+                    )
+
+    def hold(self, key: str) -> Hold | None:
+        """Return the object's lock or legal hold, as its headers tell it to who may know."""
+        with self._asking(f"looking at {key}"):
+            try:
+                head = self._client.head_object(Bucket=self.bucket, Key=key)
+            except ClientError as error:
+                if _code(error) in _MISSING:
+                    return None
+                raise
+        if head.get("ObjectLockLegalHoldStatus") == "ON":
+            return Hold(None)
+        until = head.get("ObjectLockRetainUntilDate")
+        return Hold(until) if until is not None and until > datetime.now(UTC) else None
+
+    def afterlife(self) -> Afterlife:
+        """Return whether the bucket is versioned, and the days after which a lifecycle rule for all of it removes older versions."""
+        try:
+            with self._asking("asking for versioning"):
+                status = self._client.get_bucket_versioning(Bucket=self.bucket).get("Status")
+        except RepositoryError:
+            # Many may remove objects and not ask this; it is only told, nothing is decided by it.
+            return Afterlife(keeps_versions=None)
+        return Afterlife(keeps_versions=True, days=self._version_days()) if status == "Enabled" else Afterlife(keeps_versions=False)
+
+    def _version_days(self) -> int | None:
+        try:
+            with self._asking("asking for lifecycle rules"):
+                rules = self._client.get_bucket_lifecycle_configuration(Bucket=self.bucket)["Rules"]
+        except RepositoryError:
+            return None
+        days = [
+            rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
+            for rule in rules
+            if rule["Status"] == "Enabled"
+            and "NoncurrentDays" in rule.get("NoncurrentVersionExpiration", {})
+            and not rule.get("Prefix")
+            and not any(rule.get("Filter", {}).values())
+        ]
+        return min(days, default=None)

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 from zsnapdb.stream.chunks import Chunk, ChunkStore, Codec, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.records import RECORD_BYTES, Begin, check_end, parse_begin
+from zsnapdb.stream.records import Begin, Walker
 
 _AHEAD_BYTES = 512
 """Read ahead of a slice; less than the smallest chunk."""
@@ -91,16 +91,6 @@ def _slices(pipe: BinaryIO, take: Callable[[], mmap.mmap]) -> Iterator[tuple[mma
         yield buffer, size, not ahead
 
 
-class _Tail:
-    """The last bytes of a stream, however they fall across chunks."""
-
-    def __init__(self) -> None:
-        self.bytes = b""
-
-    def add(self, piece: memoryview) -> None:
-        self.bytes = (self.bytes + bytes(piece[-RECORD_BYTES:]))[-RECORD_BYTES:]
-
-
 def upload(
     pipe: BinaryIO,
     store: ChunkStore,
@@ -115,8 +105,8 @@ def upload(
 
     `on_bytes` is told the plain bytes read so far. `known` is what an earlier run stored of the same stream: a slice with
     the same size, hash and end is not stored again. `on_stored` is told each chunk after it is stored (not the known ones),
-    from several threads at once, in any order; the upload fails if it raises. Raises DamagedError if the stream does not begin
-    and end as a send stream does, and whatever the store raises. The caller still has to see that `zfs send` ended with status 0.
+    from several threads at once, in any order; the upload fails if it raises. Raises DamagedError if the stream is not one
+    of whole records from BEGIN to END, and whatever the store raises. The caller still has to see that `zfs send` ended with status 0.
     """
     before = known or {}
     buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
@@ -145,18 +135,14 @@ def upload(
             buffers.put(buffer)
 
     futures: list[Future[Chunk]] = []
-    first, tail, total = b"", _Tail(), 0
+    walker, total = Walker(), 0
     pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk")
     try:
         for buffer, size, last in _slices(pipe, buffers.get):
             if failed.is_set():
                 break
-            view = memoryview(buffer)[:size]
-            if not futures:
-                first = bytes(view[:RECORD_BYTES])
-                parse_begin(first)
-            tail.add(view)
-            view.release()
+            with memoryview(buffer) as whole, whole[:size] as piece:
+                walker.feed(piece)
             total += size
             futures.append(pool.submit(work, len(futures) + 1, buffer, size, last))
             on_bytes(total)
@@ -164,6 +150,4 @@ def upload(
     finally:
         # After an error what has not begun is not begun any more.
         pool.shutdown(cancel_futures=True)
-    begin = parse_begin(first)
-    check_end(tail.bytes, first)
-    return Uploaded(begin, chunks)
+    return Uploaded(walker.finish(), chunks)

@@ -26,4 +26,4 @@ def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn
     program = next((found for known in _NAMES[info.flavour] if (found := shutil.which(known, path=path))), None)
     if program is None:
         raise PreflightError(f"no client for {info.flavour} was found", hint="install it, or use --dsn or --env")
-    os.execv(program, [program, f"--defaults-file={info.client_file}", *words])  # noqa: S606 - no shell is wanted
+    os.execv(program, [program, f"--defaults-file={info.client_file}", *words])  # noqa: S606 - no shell is wanted  # noqa: S606 - no shell is wanted

@@ -89,9 +89,8 @@ def marked_below(anchor: str, mark: str, value: str) -> list[str]:
     found = datasets.children(anchor, [mark])
     foreign = [dataset for dataset, values in found.items() if values[mark] != datasets.Property(value, "local")]
     if foreign:
-        raise PreflightError(
-            f"{', '.join(foreign)} below {anchor} is not part of {value}", hint="children that are not ours stop it; move or destroy them first"
-        )
+        listing = ", ".join(foreign)
+        raise PreflightError(f"{listing} below {anchor} is not part of {value}", hint="children that are not ours stop it; move or destroy them first")
     return sorted(found, key=len)
 
 

@@ -1,0 +1,76 @@
+"""Where systemd is process 1, clones are its transient units: limited, and alive when the service that made them ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.lab.guest import SYSTEMD, Guest, Lab
+
+CONFIG = "/etc/zsnapdb/zsnapdb.toml"
+
+
+@pytest.fixture(scope="module")
+def guest(lab: Lab) -> Iterator[Guest]:
+    with Guest.boot(lab, "mariadb", init=SYSTEMD) as found:
+        found.run(["zsnapdb", "backup"]).check()
+        yield found
+
+
+def said(guest: Guest, *argv: str) -> str:
+    return guest.run(list(argv), timeout=180).check().stdout.strip()
+
+
+def configured(guest: Guest, name: str, *lines: str) -> str:
+    path = f"/tmp/{name}.toml"
+    text = said(guest, "cat", CONFIG).replace("[instance.main.server]\n", "[instance.main.server]\n" + "".join(f"{line}\n" for line in lines))
+    guest.run(["sh", "-c", f"cat > {path} <<'END'\n{text}\nEND"]).check()
+    return path
+
+
+def units(guest: Guest) -> str:
+    return said(guest, "systemctl", "list-units", "--all", "--no-legend", "--plain", "zsnapdb-*")
+
+
+def processes(guest: Guest) -> dict[str, Any]:
+    found = json.loads(said(guest, "zsnapdb", "clone", "list", "--json"))["clones"]
+    return {clone["name"]: clone["pid"] for clone in found}
+
+
+def test_a_clone_is_a_unit_with_its_limits_and_gone_from_systemd_with_its_end(guest: Guest) -> None:
+    config = configured(guest, "limited", 'memory = "1GiB"', "processors = 0.5", "nice = 5")
+    pid = json.loads(said(guest, "zsnapdb", "clone", "create", "main", "--name", "limited", "--json", "--config", config))["clone"]["pid"]
+    unit = said(guest, "cat", f"/proc/{pid}/cgroup").rpartition("/")[2]
+    assert unit.startswith("zsnapdb-limited-")
+    shown = said(guest, "systemctl", "show", "--property=MainPID,MemoryMax,CPUQuotaPerSecUSec", unit).split()
+    assert set(shown) == {f"MainPID={pid}", "MemoryMax=1073741824", "CPUQuotaPerSecUSec=500ms"}
+    (line,) = (line for line in said(guest, "cat", f"/proc/{pid}/limits").splitlines() if line.startswith("Max data size"))
+    assert line.split()[3] == str(1 << 30)
+    assert said(guest, "cat", f"/proc/{pid}/stat").rpartition(")")[2].split()[16] == "5"
+    said(guest, "zsnapdb", "clone", "destroy", "limited")
+    assert units(guest) == ""
+
+
+def test_a_clone_outlives_the_service_that_made_it(guest: Guest) -> None:
+    for manager in ("detached", "systemd"):
+        config = configured(guest, manager, f'manager = "{manager}"')
+        words = ["zsnapdb", "clone", "create", "main", "--name", manager, "--config", config]
+        said(guest, "systemd-run", "--quiet", f"--unit=maker-{manager}", "--service-type=oneshot", "--setenv=PATH=/opt/venv/bin:/usr/sbin:/usr/bin", *words)
+    found = processes(guest)
+    # systemd ends what is left of a service's control group: the process that was merely detached is the danger shown.
+    assert found["detached"] is None
+    assert found["systemd"] is not None
+    for manager in ("detached", "systemd"):
+        said(guest, "zsnapdb", "clone", "destroy", manager)
+
+
+def test_a_server_that_needs_more_memory_than_its_limit_does_not_start_and_leaves_nothing(guest: Guest) -> None:
+    config = configured(guest, "small", 'memory = "128MiB"')
+    done = guest.run(["zsnapdb", "clone", "create", "main", "--name", "small", "--config", config], timeout=180)
+    assert done.code == 5, done.stdout + done.stderr
+    assert "ended" in done.stderr
+    assert processes(guest) == {}
+    assert units(guest) == ""

@@ -1,0 +1,101 @@
+"""What the walker says of real send streams is what OpenZFS's own tool says of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.stream.records import Begin, Walker
+from zsnapdb.zfs import datasets
+
+from .conftest import run
+
+TOP = "tank/walked"
+
+
+def zfs(*argv: str) -> None:
+    done = run("zfs", *argv)
+    assert done.code == 0, done.stderr
+
+
+def files(folder: Path, generation: int) -> None:
+    """Files that make records of all kinds: holes, tails, tiny ones, many attributes (spill blocks), removed ones."""
+    (folder / "large").write_bytes(os.urandom(3 << 20) + bytes(2 << 20) + b"tail")
+    (folder / f"tiny-{generation}").write_bytes(b"embedded?" * 5)
+    with (folder / "sparse").open("wb") as file:
+        file.seek(50 << 20)
+        file.write(b"end" * generation)
+    for number in range(30):
+        (folder / f"small-{number}").write_text(f"{generation} {number} " * (number * 40))
+    attributed = folder / "attributed"
+    attributed.write_text("x")
+    for number in range(12):
+        os.setxattr(attributed, f"user.attribute{number}", b"v" * 500 * generation)
+    for number in range(generation * 5, generation * 5 + 5):
+        (folder / f"small-{number}").unlink()
+
+
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A plain and an encrypted dataset with two snapshots and a bookmark each."""
+    key = tmp_path_factory.mktemp("key") / "key"
+    key.write_bytes(os.urandom(32))
+    zfs("create", "-o", "recordsize=1M", "-o", "compression=lz4", "-o", "xattr=sa", "-o", "dnodesize=auto", TOP)
+    try:
+        zfs("create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", f"keylocation=file://{key}", f"{TOP}/secret")
+        for name in (TOP, f"{TOP}/secret"):
+            folder = Path(f"/{name}") if Path(f"/{name}").is_dir() else Path(run("zfs", "get", "-H", "-o", "value", "mountpoint", name).stdout.strip())
+            if not folder.is_dir():
+                folder = tmp_path_factory.mktemp("mount")
+                zfs("set", f"mountpoint={folder}", name)
+            files(folder, 1)
+            zfs("snapshot", f"{name}@1")
+            zfs("bookmark", f"{name}@1", f"{name}#1")
+            files(folder, 2)
+            zfs("snapshot", f"{name}@2")
+        yield TOP
+    finally:
+        zfs("destroy", "-r", TOP)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("-L", "{}@1"),
+        ("-L", "-c", "{}@1"),
+        ("-L", "-e", "{}@1"),
+        ("{}@1",),
+        ("-L", "-i", "@1", "{}@2"),
+        ("-L", "-c", "-i", "#1", "{}@2"),
+        ("-L", "-e", "-c", "-i", "@1", "{}@2"),
+        ("-w", "{}/secret@1"),
+        ("-w", "-i", "#1", "{}/secret@2"),
+        ("-L", "{}/secret@1"),
+    ],
+    ids=" ".join,
+)
+def test_the_walker_sees_what_zstream_sees(walked: str, argv: tuple[str, ...]) -> None:
+    words = [word.format(walked) for word in argv]
+    data = subprocess.run(["zfs", "send", *words], capture_output=True, check=True).stdout
+    dumped = subprocess.run(["zstream", "dump"], input=data, capture_output=True, check=True).stdout.decode()
+    total = re.search(r"Total records = (\d+)", dumped)
+    assert total is not None, dumped
+    base = 0 if len(words) < 3 or "-i" not in words else datasets.guid(f"{words[-1][:-2]}@1")
+    for size in (1 << 20, 4099):
+        walker = Walker()
+        for start in range(0, len(data), size):
+            walker.feed(memoryview(data)[start : start + size])
+        begin = walker.finish()
+        assert walker.records == int(total.group(1))
+        assert begin == Begin(begin.features, datasets.guid(words[-1]), base)
+    for cut in (1, 312, len(data) // 2):
+        walker = Walker()
+        walker.feed(memoryview(data)[:-cut])
+        with pytest.raises(DamagedError, match="before its END"):
+            walker.finish()

@@ -1,0 +1,65 @@
+"""Binlog files made event by event, of both families."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+import zlib
+
+from zsnapdb.mysql.binlog_events import MAGIC
+
+UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
+QUERY, ROTATE, FORMAT, XID, INCIDENT, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, TAGGED, UNKNOWN = 2, 4, 15, 16, 26, 30, 33, 34, 35, 40, 42, 250
+M_GTID, M_LIST, M_ENCRYPTION = 162, 163, 164
+
+
+class File:
+    """A binlog made event by event, with checksums."""
+
+    def __init__(self, in_use: bool = True, *, version: bytes = b"9.7.4", when: int = 0) -> None:
+        self.data = bytearray(MAGIC)
+        self.marks: dict[str, int] = {}
+        self.when = when
+        body = struct.pack("<H50sIB", 4, version, 0, 19) + bytes(42) + b"\x01"
+        self.add(FORMAT, body, flags=1 if in_use else 0)
+
+    def add(self, kind: int, body: bytes = b"", *, server: int = 1, flags: int = 0) -> File:
+        size = 19 + len(body) + 4
+        head = struct.pack("<IBIIIH", self.when, kind, server, size, (len(self.data) + size) & 0xFFFFFFFF, flags)
+        clear = head[:17] + b"\0\0" if kind == FORMAT else head
+        self.data += head + body + struct.pack("<I", zlib.crc32(clear + body))
+        return self
+
+    def mark(self, name: str) -> File:
+        self.marks[name] = len(self.data)
+        return self
+
+    def query(self, text: bytes) -> File:
+        return self.add(QUERY, struct.pack("<IIBHH", 1, 0, 3, 0, 5) + b"\0" * 5 + b"app\0" + text)
+
+    def gtid(self, number: int, *, committed: int = 0, original: int = 0) -> File:
+        body = b"\x01" + UUID.bytes + struct.pack("<q", number) + b"\x02" + bytes(16)
+        if original:
+            body += (committed | 1 << 55).to_bytes(7, "little") + original.to_bytes(7, "little")
+        elif committed:
+            body += committed.to_bytes(7, "little")
+        return self.add(GTID, body)
+
+    def mariadb(self, sequence: int, *, domain: int = 0, server: int = 1, standalone: bool = False) -> File:
+        return self.add(M_GTID, struct.pack("<QIB", sequence, domain, int(standalone)) + bytes(6), server=server)
+
+    def previous(self, last: int, tag: str = "") -> File:
+        if tag:
+            word = 1 << 56 | 1 << 8 | 1
+            name = bytes([len(tag) << 1]) + tag.encode()
+            return self.add(PREVIOUS, struct.pack("<Q", word) + UUID.bytes + name + struct.pack("<Qqq", 1, 1, last + 1))
+        return self.add(PREVIOUS, struct.pack("<Q", 1) + UUID.bytes + struct.pack("<Qqq", 1, 1, last + 1))
+
+    def gtid_list(self, *entries: tuple[int, int, int]) -> File:
+        return self.add(M_LIST, struct.pack("<I", len(entries)) + b"".join(struct.pack("<IIQ", *entry) for entry in entries))
+
+    def mariadb_transaction(self, sequence: int, *, domain: int = 0, server: int = 1) -> File:
+        return self.mariadb(sequence, domain=domain, server=server).add(ROWS, bytes(50)).add(XID, bytes(8))
+
+    def transaction(self, number: int, *, committed: int = 0, size: int = 80) -> File:
+        return self.gtid(number, committed=committed).query(b"BEGIN").add(ROWS, bytes(size)).add(XID, bytes(8))

@@ -1,0 +1,47 @@
+"""Makes send streams of whole records, as OpenZFS lays them out: every type, both byte orders."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+RECORD_BYTES = 312
+GUID = 0x1234567890ABCDEF
+GUID_AT = {1: 40, 2: 24, 3: 40, 4: 32, 5: 40, 6: 32, 7: 24, 8: 32, 9: 24, 10: 32}
+
+
+def begin(order: str = "<", guid: int = GUID, base: int = 7, payload: bytes = b"", version: int = 0x4 << 2 | 1) -> bytes:
+    fields = struct.pack(order + "IIQQQIIQQ", 0, len(payload), 0x2F5BACBAC, version, 0, 2, 0, guid, base)
+    return fields.ljust(RECORD_BYTES, b"\0") + payload
+
+
+def record(kind: int, payload: bytes = b"", order: str = "<", guid: int = GUID, **sizes: tuple[str, int, int]) -> bytes:
+    """A record of any type but BEGIN and END; `sizes` are fields as (format, offset, value)."""
+    head = bytearray(RECORD_BYTES)
+    struct.pack_into(order + "I", head, 0, kind)
+    struct.pack_into(order + "Q", head, GUID_AT.get(kind, 40), guid)
+    for form, at, value in sizes.values():
+        struct.pack_into(order + form, head, at, value)
+    head[280:] = random.Random(kind).randbytes(32)
+    return bytes(head) + payload
+
+
+def write(payload: bytes, order: str = "<", guid: int = GUID) -> bytes:
+    return record(3, payload, order, guid, logical=("Q", 32, len(payload)))
+
+
+def compressed_write(payload: bytes, order: str = "<") -> bytes:
+    return record(3, payload, order, logical=("Q", 32, 131072), compression=("B", 50, 15), compressed=("Q", 96, len(payload)))
+
+
+def end(order: str = "<", guid: int = GUID) -> bytes:
+    head = struct.pack(order + "IIQQQQQ", 5, 0, 1, 2, 3, 4, guid).ljust(280, b"\0")
+    a, b, c, d = 1, 2, 3, 4
+    for word in struct.unpack(order + "70I", head):
+        a, b, c, d = a + word, b + a + word, c + b + a + word, d + c + b + a + word
+    return head + struct.pack(order + "4Q", *(value % (1 << 64) for value in (a, b, c, d)))
+
+
+def stream_of(size: int, seed: int = 0) -> bytes:
+    """A whole stream of one WRITE with `size` random bytes: three records' bytes more than that."""
+    return begin() + write(random.Random(seed).randbytes(size)) + end()

@@ -1,0 +1,174 @@
+"""Who keeps a server of ours running: a detached process, or a transient unit of systemd. One small protocol; nothing restarts by itself."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import shutil
+import subprocess
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from zsnapdb.errors import PreflightError, ServerError
+
+SYSTEMD_RUNS = Path("/run/systemd/system")
+"""There while systemd is process 1 (sd_booted(3))."""
+
+_COMMAND_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server may take. `memory` in bytes of private writable memory, `processors` how many (a fraction is allowed), `nice` 0 to 19."""
+
+    memory: int | None = None
+    processors: float | None = None
+    nice: int = 0
+
+
+class Launched(Protocol):
+    """A server from its launch on."""
+
+    def ended(self) -> str | None:
+        """Return how it ended, in a few words; None while it runs."""
+
+    def kill(self) -> None:
+        """End it at once and wait for that."""
+
+
+class ProcessManager(Protocol):
+    """Starts a server so that it outlives whoever started it, within its limits."""
+
+    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
+        """Start it, both outputs appended to `log`. `name` is for people who look. ServerError or PreflightError if it cannot be."""
+
+
+def choose(wanted: str) -> ProcessManager:
+    """Return the manager: `detached`, `systemd`, or `auto`, which is systemd where it is process 1 and we may ask it."""
+    if wanted == "systemd" and not SYSTEMD_RUNS.is_dir():
+        raise PreflightError(f"server.manager is systemd, which does not run here: there is no {SYSTEMD_RUNS}", hint="set it to detached or auto")
+    if wanted == "detached" or not SYSTEMD_RUNS.is_dir() or os.geteuid() != 0:
+        return Detached()
+    return SystemdUnits()
+
+
+@dataclass(frozen=True)
+class Detached:
+    """A process in a session and process group of its own, which a terminal's or a service's signals to its starter's group do not reach.
+
+    A service manager that ends a whole control group ends it too; where systemd runs, its units are the better keeper.
+    """
+
+    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
+        words = [*limiting_words(name, limits, sorted(os.sched_getaffinity(0))), *argv]
+        _check_programs(words[: -len(argv)])
+        with log.open("ab") as file:
+            try:
+                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/")
+            except OSError as error:
+                raise ServerError(f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance") from error
+        return _Child(process)
+
+
+def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
+    """Return the command words that put a program under the limits before it runs; none where there is no limit.
+
+    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): what a server asks for beyond it is refused, nobody is killed.
+    Processors are given by affinity, a fraction rounded up; which of them depends on the name, so that several servers spread.
+    """
+    words = ["nice", "-n", str(limits.nice)] if limits.nice else []
+    if limits.memory is not None:
+        words += ["prlimit", f"--data={limits.memory}"]
+    if limits.processors is not None and limits.processors < len(processors):
+        first = zlib.crc32(name.encode()) % len(processors)
+        chosen = sorted((*processors, *processors)[first : first + math.ceil(limits.processors)])
+        words += ["taskset", "-c", ",".join(str(number) for number in chosen)]
+    return words
+
+
+def _check_programs(words: Sequence[str]) -> None:
+    for program in {"nice", "prlimit", "taskset"} & set(words):
+        if shutil.which(program) is None:
+            raise PreflightError(f"the command {program} was not found", hint="install util-linux and coreutils, or leave out the server's limits")
+
+
+@dataclass(frozen=True)
+class _Child:
+    process: subprocess.Popen[bytes]
+
+    def ended(self) -> str | None:
+        status = self.process.poll()
+        return None if status is None else f"exit status {status}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclass(frozen=True)
+class SystemdUnits:
+    """A transient service per server (systemd-run(1)): limits by control group, gone from systemd's list when it ends, whoever started it."""
+
+    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
+        # A name of its own each time: the unit of a server just ended may not be forgotten yet.
+        unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
+        _systemd(["systemd-run", "--quiet", "--collect", f"--unit={unit}", *unit_properties(name, log, limits), "--", *argv])
+        pid = _systemd(["systemctl", "show", "--property=MainPID", "--value", unit]).strip()
+        return _Unit(unit, int(pid or "0"))
+
+
+def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
+    """Return the unit's properties as words of systemd-run.
+
+    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota are the control group's
+    (systemd.resource-control(5)); a kernel without these controllers passes over them, so memory is limited as for a detached server too.
+    """
+    found = {
+        "Type": "exec",
+        "Description": f"zsnapdb: the server of {name}",
+        "StandardOutput": f"append:{log}",
+        "StandardError": f"append:{log}",
+        "KillMode": "control-group",
+        "Nice": str(limits.nice),
+    }
+    if limits.memory is not None:
+        found |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
+    if limits.processors is not None:
+        found["CPUQuota"] = f"{limits.processors * 100:.0f}%"
+    return [f"--property={key}={value}" for key, value in found.items()]
+
+
+def _systemd(argv: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, "LC_ALL": "C"}, timeout=_COMMAND_SECONDS)
+    except FileNotFoundError as error:
+        raise PreflightError(f"the command {argv[0]} was not found", hint="install systemd's tools, or set server.manager to detached") from error
+    except subprocess.TimeoutExpired as error:
+        raise ServerError(f"`{argv[0]}` did not end within {_COMMAND_SECONDS:.0f} s", hint="see `systemctl status`") from error
+    if done.returncode != 0:
+        words = " ".join(done.stderr.decode(errors="replace").split())
+        raise ServerError(f"`{argv[0]}` ended with exit status {done.returncode}: {words[:1000]}", hint="see `journalctl -xe`")
+    return done.stdout.decode()
+
+
+@dataclass(frozen=True)
+class _Unit:
+    name: str
+    pid: int
+
+    def ended(self) -> str | None:
+        # With --collect systemd forgets the unit and its exit status; the server's own log has the reason.
+        return None if self.pid and Path(f"/proc/{self.pid}").exists() else f"its unit {self.name} with it"
+
+    def kill(self) -> None:
+        for words in (["systemctl", "kill", "--signal=SIGKILL", self.name], ["systemctl", "stop", self.name]):
+            try:
+                _systemd(words)
+            except ServerError:
+                # A unit that ended by itself is not known any more; any other refusal is told.
+                if self.ended() is None:
+                    raise

@@ -1,0 +1,206 @@
+"""What backups there are, without their chunk tables, quickly: ten thousand manifests are read once, then known.
+
+A manifest never changes, so what was read of it once stays true as long as it is there. Which are there is asked of the store every time; the cache
+is never trusted for that, and an entry whose object has another size now is read again. A cache that cannot be read or written is done without.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.repository import layout
+from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart
+from zsnapdb.repository.repository import Repository
+
+_VERSION = 1
+_READERS = 8
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class VolumeSummary(_Part):
+    """One volume of a backup; sizes in bytes."""
+
+    role: str
+    dataset: str
+    guid: int
+    from_guid: int | None
+    send_flags: tuple[str, ...]
+    plain_size: int
+    stored_size: int
+    chunk_count: int
+
+
+class Summary(_Part):
+    """A manifest without its chunk tables, variables and keys."""
+
+    backup_id: str
+    instance: str
+    created: datetime
+    position: PositionPart
+    lock: LockPart
+    channels: tuple[ChannelPart, ...]
+    server: ServerPart
+    volumes: tuple[VolumeSummary, ...]
+
+    @property
+    def is_full(self) -> bool:
+        return all(volume.from_guid is None for volume in self.volumes)
+
+    @property
+    def plain_size(self) -> int:
+        return sum(volume.plain_size for volume in self.volumes)
+
+    @property
+    def stored_size(self) -> int:
+        return sum(volume.stored_size for volume in self.volumes)
+
+    def volume(self, role: str) -> VolumeSummary | None:
+        """Return the volume with the role, if the backup has it."""
+        return next((volume for volume in self.volumes if volume.role == role), None)
+
+    @classmethod
+    def of(cls, m: Manifest) -> Summary:
+        """Return the summary of a manifest."""
+        volumes = tuple(
+            VolumeSummary(
+                role=v.role,
+                dataset=v.dataset,
+                guid=v.guid,
+                from_guid=v.from_guid,
+                send_flags=v.send_flags,
+                plain_size=v.plain_size,
+                stored_size=v.stored_size,
+                chunk_count=len(v.chunks),
+            )
+            for v in m.volumes
+        )
+        server = m.server.model_copy(update={"variables": {}})
+        return cls(
+            backup_id=m.backup_id,
+            instance=m.instance,
+            created=m.created,
+            position=m.position,
+            lock=m.lock,
+            channels=m.channels,
+            server=server,
+            volumes=volumes,
+        )
+
+
+@dataclass(frozen=True)
+class Summaries:
+    """The backups of an instance, oldest first, and what is wrong with those that cannot be read, by id."""
+
+    backups: tuple[Summary, ...]
+    unreadable: Mapping[str, DamagedError]
+
+
+class _Cached(_Part):
+    size: int
+    summary: Summary
+
+
+class _CacheFile(_Part):
+    version: int
+    signers: tuple[str, ...]
+    entries: dict[str, _Cached]
+
+
+_FILE = TypeAdapter(_CacheFile)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Summaries of one instance's manifests in a file of this host."""
+
+    file: Path
+    signers: tuple[str, ...]
+    """Whose signatures were demanded when the entries were read; with other demands they are read anew."""
+
+    @classmethod
+    def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
+        """Return the cache of an instance in a repository, below `folder`."""
+        return cls(folder / repository.id / f"{instance}.json", ())
+
+    def read(self) -> dict[str, _Cached]:
+        """Return the entries by backup id; none if there is no file, or it is not one of this version."""
+        with contextlib.suppress(OSError, ValidationError):
+            found = _FILE.validate_json(self.file.read_bytes())
+            if (found.version, found.signers) == (_VERSION, self.signers):
+                return found.entries
+        return {}
+
+    def write(self, entries: dict[str, _Cached]) -> None:
+        """Replace the file as a whole."""
+        temporary: str | None = None
+        with contextlib.suppress(OSError):
+            try:
+                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor, temporary = tempfile.mkstemp(dir=self.file.parent)
+                with open(descriptor, "wb") as out:
+                    out.write(_FILE.dump_json(_CacheFile(version=_VERSION, signers=self.signers, entries=entries)))
+                os.rename(temporary, self.file)
+                temporary = None
+            finally:
+                if temporary is not None:
+                    os.unlink(temporary)
+
+
+def summaries(repository: Repository, instance: str, cache: Cache | None) -> Summaries:
+    """Return what backups the store lists now. One damaged manifest does not hide the others; an unreachable store raises."""
+    known = cache.read() if cache is not None else {}
+    listed = _listed(repository, instance)
+    entries = {name: known[name] for name, size in listed.items() if name in known and known[name].size == size}
+    new = [name for name in listed if name not in entries]
+    unreadable: dict[str, DamagedError] = {}
+    vanished: list[str] = []
+    for name, found in _read(repository, instance, new):
+        if isinstance(found, DamagedError):
+            unreadable[name] = found
+        elif found is None:
+            vanished.append(name)
+        else:
+            entries[name] = _Cached(size=listed[name], summary=found)
+    if vanished:
+        # Removed since it was listed; a store that goes on listing it is hiding something.
+        for name in _listed(repository, instance).keys() & set(vanished):
+            unreadable[name] = DamagedError(f"manifest {layout.manifest(instance, name)} is listed, but cannot be read", hint="the store is not consistent")
+    if cache is not None and (new or len(entries) != len(known)):
+        cache.write(entries)
+    return Summaries(tuple(entries[name].summary for name in sorted(entries)), dict(sorted(unreadable.items())))
+
+
+def _listed(repository: Repository, instance: str) -> dict[str, int]:
+    """Return the size in bytes of each manifest the store lists, by backup id."""
+    found = {}
+    for item in repository.store.list(repository.prefix + layout.manifests(instance)):
+        parsed = layout.parse_manifest(item.key[len(repository.prefix) :])
+        if parsed is not None and parsed[0] == instance:
+            found[parsed[1]] = item.size
+    return found
+
+
+def _read(repository: Repository, instance: str, names: Sequence[str]) -> Iterable[tuple[str, Summary | DamagedError | None]]:
+    def read(backup_id: str) -> tuple[str, Summary | DamagedError | None]:
+        try:
+            return backup_id, Summary.of(repository.manifest(instance, backup_id))
+        except DamagedError as error:
+            return backup_id, error
+        except NotThere:
+            return backup_id, None
+
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="manifest") as pool:
+        yield from pool.map(read, names)
