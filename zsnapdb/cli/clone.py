@@ -18,8 +18,8 @@ _FROM = "latest, live (a snapshot taken now), the id of a backup or commit, or @
 class Profile(Enum):
     """How much of the host a clone takes."""
 
-    tiny = "tiny"
-    normal = "normal"
+    TINY = "tiny"
+    NORMAL = "normal"
 
 
 def _owner() -> str:
@@ -36,7 +36,7 @@ def create(
     source: Annotated[str, typer.Option("--from", metavar="SOURCE", help=_FROM)] = "latest",
     ttl: Annotated[str | None, typer.Option("--ttl", metavar="DURATION", help="How long it stays, such as 2h.", show_default="clones.ttl")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.", show_default="the caller")] = None,
-    profile: Annotated[Profile, typer.Option("--profile", help="How much of the host its server takes.")] = Profile.normal,
+    profile: Annotated[Profile, typer.Option("--profile", help="How much of the host its server takes.")] = Profile.NORMAL,
     bind: Annotated[str | None, typer.Option("--bind", metavar="ADDRESS", help="Where it listens.", show_default="clones.bind_address")] = None,
     no_start: Annotated[bool, typer.Option("--no-start", help="Make the files only; `clone start` starts and checks the server.")] = False,
     config: ConfigFile = None,
@@ -48,7 +48,6 @@ def create(
     from zsnapdb.config import duration, load
     from zsnapdb.jobs.clone import create as job
     from zsnapdb.jobs.common import Instance
-    from zsnapdb.planning.profile import Profile as Known
     from zsnapdb.report import clone as report
 
     settings = load(config)
@@ -58,7 +57,7 @@ def create(
         name=name,
         source=source,
         ttl=duration(ttl) if ttl is not None else None,
-        profile=Known(profile.value),
+        profile=job.Profile(profile.value),
         bind_address=bind,
         starts=not no_start,
     )
