@@ -154,7 +154,8 @@ def dangerous(lab: Lab) -> Iterator[tuple[dict[str, Any], dict[str, str], Upstre
         lab.sql("CREATE EVENT ledger.tick ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.ticks VALUES (UNIX_TIMESTAMP())")
         if mysql:
             lab.sql(
-                f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={upstream.port}, SOURCE_USER='r', SOURCE_PASSWORD='production', SOURCE_CONNECT_RETRY=1"
+                f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={upstream.port}, SOURCE_USER='r', "
+                "SOURCE_PASSWORD='production', SOURCE_CONNECT_RETRY=1"
             )
             lab.sql("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
             lab.sql("SET PERSIST rpl_semi_sync_source_enabled = ON")

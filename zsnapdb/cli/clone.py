@@ -34,6 +34,7 @@ def create(
     instance: NamedInstance,
     name: Annotated[str | None, typer.Option("--name", help="The clone's name.", show_default="instance and a random word")] = None,
     source: Annotated[str, typer.Option("--from", metavar="SOURCE", help=_FROM)] = "latest",
+    at: Annotated[str | None, typer.Option("--at", metavar="POINT", help="A time or GTID between backups: replayed from archived binlogs.")] = None,
     ttl: Annotated[str | None, typer.Option("--ttl", metavar="DURATION", help="How long it stays, such as 2h.", show_default="clones.ttl")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.", show_default="the caller")] = None,
     profile: Annotated[Profile, typer.Option("--profile", help="How much of the host its server takes.")] = Profile.NORMAL,
@@ -50,14 +51,17 @@ def create(
     from zsnapdb.jobs.common import Instance
     from zsnapdb.report import clone as report
 
+    if at is not None and source != "latest":
+        raise typer.BadParameter("give --from or --at, not both")
     settings = load(config)
     found = Instance.of(settings, instance)
     wish = job.Wish(
         owner=owner or _owner(),
         name=name,
         source=source,
+        at=at,
         ttl=duration(ttl) if ttl is not None else None,
-        profile=job.Profile(profile.value),
+        profile=job.profile_of(profile.value),
         bind_address=bind,
         starts=not no_start,
     )
@@ -87,7 +91,7 @@ def prepare(
 
     settings = load(config)
     progress = ProgressLine()
-    made = job.prepare(settings, Instance.of(settings, instance), source, progress)
+    made = job.prepare(settings, Instance.of(settings, instance), source, progress, progress.tell)
     progress.end()
     print(report.prepared_json(made) if json else report.prepared(made))
 
