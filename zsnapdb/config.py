@@ -270,17 +270,32 @@ class RepositorySettings(_Section):
 
 
 class CloneSettings(_Section):
-    """Where clones live and which ports they take."""
+    """Where clones live, which ports they take, how long they stay and how many there may be."""
 
     dataset: str | None = None
     mount_root: Path = Path("/var/lib/zsnapdb/clones")
     first_port: Annotated[int, Field(ge=1024, le=65535)] = 33070
     last_port: Annotated[int, Field(ge=1024, le=65535)] = 33169
+    reserved_ports: tuple[int, ...] = ()
+    bind_address: str = "127.0.0.1"
+    accounts: Literal["lock", "keep"] = "lock"
+    ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
+    max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
+    max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
+    grace: Annotated[Seconds, Field(ge=0)] = 3600.0
+    idle: Annotated[Seconds, Field(gt=0)] | None = None
+    reap_limit: Annotated[int, Field(ge=1)] = 20
+    per_owner: Annotated[int, Field(ge=0)] = 0
+    total: Annotated[int, Field(ge=0)] = 0
+    free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
+    keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0
 
     @model_validator(mode="after")
     def _port_range(self) -> CloneSettings:
         if self.last_port < self.first_port:
             raise ValueError("last_port is below first_port")
+        if self.ttl > self.max_ttl:
+            raise ValueError("ttl is longer than max_ttl")
         return self
 
 

@@ -36,6 +36,7 @@ app.command("rescue")(rescue.rescue)
 app.command("status")(status.status)
 app.add_typer(binlog.app, name="binlog")
 app.add_typer(clone.app, name="clone")
+app.command("reap")(clone.reap)
 app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")
 
