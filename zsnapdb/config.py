@@ -110,6 +110,21 @@ class KeepSettings(_Section):
         return self
 
 
+class MaskingSettings(_Section):
+    """What hides people's data in a clone before anyone may reach it: SQL files (*.sql) and scripts, in this order."""
+
+    required: bool = False
+    run: tuple[Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)], ...] = ()
+    timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400)] = 3600.0
+    rebuild: Literal["changed", "all"] = "changed"
+
+    @model_validator(mode="after")
+    def _something_to_run(self) -> MaskingSettings:
+        if self.required and not self.run:
+            raise ValueError("masking is required, and run names nothing that masks")
+        return self
+
+
 class InstanceSettings(_Section):
     """A configured server: how to reach it, which datasets it lives on, where its backups go."""
 
@@ -124,6 +139,7 @@ class InstanceSettings(_Section):
     lock: LockSettings = LockSettings()
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
+    masking: MaskingSettings = MaskingSettings()
     keep: KeepSettings | None = None
 
     @model_validator(mode="after")

@@ -18,6 +18,7 @@ def create(
     instance: NamedInstance,
     name: Annotated[str | None, typer.Option("--name", help="The clone's name.", show_default="instance and a random word")] = None,
     source: Annotated[str, typer.Option("--from", metavar="BACKUP", help="A backup id whose snapshots are on this host, or latest.")] = "latest",
+    mask: Annotated[bool, typer.Option("--mask", help="Mask it before anyone can reach it, though the policy would not ask for it.")] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -30,10 +31,10 @@ def create(
 
     settings = load(config)
     if plan:
-        planned = job.plan(settings, Instance.of(settings, instance), source, name)
+        planned = job.plan(settings, Instance.of(settings, instance), source, name, mask=mask)
         print(report.plan_json(planned) if json else report.plan(planned))
         return
-    result = job.create(settings, Instance.of(settings, instance), source, name)
+    result = job.create(settings, Instance.of(settings, instance), source, name, mask=mask)
     print(report.created_json(result) if json else report.created(result))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.create import ClonePlan, Created
 from zsnapdb.report.json import document
+from zsnapdb.report.masking import masking, masking_fields
 from zsnapdb.report.units import size, table
 
 
@@ -20,6 +21,7 @@ def created(result: Created) -> str:
             f"  client    --defaults-file={result.info.mount}/.zsnapdb/client.cnf",
             f"  dsn       {result.dsn}",
             f"  took      {result.clone_seconds:.1f} s to clone, {result.start_seconds:.1f} s to start",
+            *(masking(result.masking) if result.masking is not None else ()),
         ]
     )
 
@@ -28,6 +30,7 @@ def plan(plan: ClonePlan) -> str:
     """What making a clone would do."""
     lines = [f"clone {plan.name} of the snapshot set {plan.chosen.backup_id}, on port {plan.port}"]
     lines += [f"  zfs clone {plan.chosen.snapshots[role].full_name} to {dataset}" for role, dataset in sorted(plan.layout.datasets.items())]
+    lines += ["  mask it, unreachable meanwhile"] if plan.masked else []
     return "\n".join([*lines, f"  start {plan.facts.describe()} with a new identity at {plan.copy.root}, and check it"])
 
 
@@ -72,13 +75,15 @@ def created_json(result: Created) -> str:
         password=result.password.get_secret_value(),
         clone_seconds=result.clone_seconds,
         start_seconds=result.start_seconds,
+        masking=masking_fields(result.masking) if result.masking is not None else None,
     )
 
 
 def plan_json(plan: ClonePlan) -> str:
     """What making a clone would do."""
     sources = {role: snapshot.full_name for role, snapshot in plan.chosen.snapshots.items()}
-    return document("clone-plan", name=plan.name, port=plan.port, snapshots=sources, datasets=dict(plan.layout.datasets), mount=str(plan.copy.root))
+    layout = dict(plan.layout.datasets)
+    return document("clone-plan", name=plan.name, port=plan.port, snapshots=sources, datasets=layout, mount=str(plan.copy.root), masked=plan.masked)
 
 
 def destroy_plan_json(info: CloneInfo) -> str:

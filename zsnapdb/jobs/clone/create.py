@@ -18,6 +18,9 @@ from zsnapdb.jobs.clone.destroy import CLONES_LOCK, LOCK_PATIENCE, destroy_marke
 from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, CREATED_PROPERTY, FLAVOUR_PROPERTY, PORT_PROPERTY, ROLE_PROPERTY, ROOT_PROPERTY
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, exclusive, find_set, now, undone_on_error
 from zsnapdb.jobs.copies import Copy, Layout, lay_out, refuse_absolute
+from zsnapdb.jobs.masking import MASKED_PROPERTY, MaskingReport
+from zsnapdb.jobs.masking import check as check_masking
+from zsnapdb.jobs.masking import mask as run_masking
 from zsnapdb.jobs.observe import KEPT_PROPERTIES, with_found_volumes
 from zsnapdb.model import Position, SnapshotSet
 from zsnapdb.mysql import server
@@ -25,6 +28,7 @@ from zsnapdb.mysql.paths import absolute_tablespaces, with_real_paths
 from zsnapdb.mysql.probe import probe
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.identity import Access, PathMap
+from zsnapdb.planning.masking import is_masked
 from zsnapdb.planning.ports import choose_port
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.mounts import mounted
@@ -42,6 +46,7 @@ class Created:
     position: Position
     clone_seconds: float
     start_seconds: float
+    masking: MaskingReport | None = None
 
     @property
     def dsn(self) -> str:
@@ -59,10 +64,15 @@ class ClonePlan:
     layout: Layout
     copy: Copy
     port: int
+    masked: bool = False
 
 
-def plan(settings: Settings, instance: Instance, wanted: str, name: str | None) -> ClonePlan:
+def plan(settings: Settings, instance: Instance, wanted: str, name: str | None, *, mask: bool = False) -> ClonePlan:
     """Return what `create` would do; changes nothing. Refuses what would fail: a name or folder taken, no port, no server program."""
+    masking = instance.settings.masking
+    masked = is_masked(required=masking.required, configured=bool(masking.run), asked=mask, already=False)
+    if masked:
+        check_masking(masking)
     with instance.session() as session:
         facts = with_real_paths(probe(session))
     instance = with_found_volumes(instance, facts)
@@ -91,10 +101,10 @@ def plan(settings: Settings, instance: Instance, wanted: str, name: str | None) 
         instance.settings.server,
     )
     copy.render(copy.identity(server_id=1, port=port, access=Access.ACCOUNTS))
-    return ClonePlan(name, facts, chosen, planned, copy, port)
+    return ClonePlan(name, facts, chosen, planned, copy, port, masked)
 
 
-def create(settings: Settings, instance: Instance, wanted: str, name: str | None) -> Created:
+def create(settings: Settings, instance: Instance, wanted: str, name: str | None, *, mask: bool = False) -> Created:
     """Make a clone of the local snapshot set `wanted` (a backup id or latest) and start its server.
 
     Afterwards it answers on a port of its own with a fresh account, shares neither identity, path nor replication with
@@ -102,7 +112,7 @@ def create(settings: Settings, instance: Instance, wanted: str, name: str | None
     """
     # Under the lock two runs never take the same name or port; the slow start is outside it.
     with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
-        planned = plan(settings, instance, wanted, name)
+        planned = plan(settings, instance, wanted, name, mask=mask)
         began = time.monotonic()
         with undone_on_error(lambda: _undo(planned)):
             _clone_datasets(instance, planned)
@@ -111,8 +121,18 @@ def create(settings: Settings, instance: Instance, wanted: str, name: str | None
     with undone_on_error(lambda: _remove_failed(planned)):
         position = copy.recorded_position(has_gtids=facts.has_gtids)
         datasets.set_properties(planned.layout.top, {POSITION_PROPERTY: position.describe()[:4000]})
+        report = _mask(instance, planned, position) if planned.masked else None
+        masked = time.monotonic()
         password = start(copy, facts, position, planned.port)
-    return Created(find(settings, planned.name), ACCOUNT, password, position, cloned - began, time.monotonic() - cloned)
+    return Created(find(settings, planned.name), ACCOUNT, password, position, cloned - began, time.monotonic() - masked, report)
+
+
+def _mask(instance: Instance, plan: ClonePlan, position: Position) -> MaskingReport:
+    """Mask the clone before its server has an address; only then do its datasets say that they are masked."""
+    report = run_masking(plan.copy, plan.facts, instance.settings.masking, position, instance=instance.name, clone=plan.name)
+    for dataset in {plan.layout.top, *plan.layout.datasets.values()}:
+        datasets.set_properties(dataset, {MASKED_PROPERTY: f"{now():%Y-%m-%dT%H:%M:%SZ}"})
+    return report
 
 
 def _mountpoint(dataset: str) -> str:

@@ -1,0 +1,149 @@
+"""Nobody gets at a clone that is to be masked before it is, and of what was masked nothing is left in its files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import CONFIG, Lab, everything, run, zfs
+from .test_clones import ask, connect
+
+pytestmark = pytest.mark.usefixtures("first")
+
+SECRET = b"ZSECRET"
+SQL = """-- a comment; with a semicolon
+UPDATE private.people SET name = CONCAT('masked; ', id), email = CONCAT('m', id, '@example.invalid'), note = '';
+UPDATE private.others SET note = 'masked';
+/* the last one */
+DELETE FROM private.mails;
+-- and a comment at the end
+"""
+
+
+def holding(folder: Path) -> dict[str, int]:
+    """The files below a folder with bytes of the secret, and how many."""
+    files = (Path(top) / name for top, _, names in os.walk(folder) for name in names)
+    counts = {str(file.relative_to(folder)): file.read_bytes().count(SECRET) for file in files if file.is_file()}
+    return {name: count for name, count in counts.items() if count}
+
+
+@pytest.fixture(scope="module")
+def private(lab: Lab) -> Iterator[None]:
+    """A schema with a secret in rows, deleted rows, two engines, histograms and a log file, backed up."""
+    log = Path("/var/lib/mysql/data/slow.log")
+    lab.sql("CREATE DATABASE private")
+    lab.sql("CREATE TABLE private.people (id INT PRIMARY KEY, name VARCHAR(200), email VARCHAR(200), note TEXT, KEY (email))")
+    lab.sql(f"CREATE TABLE private.others (id INT PRIMARY KEY, note VARCHAR(200)) ENGINE = {'MyISAM' if lab.flavour == 'mysql' else 'Aria'}")
+    lab.sql("CREATE TABLE private.mails (id INT PRIMARY KEY, body TEXT)")
+    lab.sql("CREATE TABLE private.untouched (id INT PRIMARY KEY, word VARCHAR(20))")
+    lab.sql("INSERT INTO private.untouched VALUES (1, 'kept')")
+    numbers = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT"
+    lab.sql(f"INSERT INTO private.people {numbers} i, CONCAT('ZSECRET ', i), CONCAT('ZSECRET', i, '@x'), REPEAT('ZSECRET note ', 20) FROM n")
+    lab.sql(f"INSERT INTO private.mails {numbers} i, REPEAT('ZSECRET mail ', 20) FROM n")
+    lab.sql(f"INSERT INTO private.others {numbers} i, 'ZSECRET other' FROM n")
+    lab.sql("DELETE FROM private.people WHERE id > 800")
+    histogram = "UPDATE HISTOGRAM ON name WITH 16 BUCKETS" if lab.flavour == "mysql" else "PERSISTENT FOR ALL"
+    lab.sql(f"ANALYZE TABLE private.people {histogram}")
+    log.write_text("SELECT 'ZSECRET in a statement'\n")
+    shutil.chown(log, "mysql", "mysql")
+    lab.sql(f"SET GLOBAL slow_query_log_file = '{log}'")
+    try:
+        assert lab.zsnapdb("backup").code == 0
+        yield
+    finally:
+        lab.sql("SET GLOBAL slow_query_log_file = DEFAULT")
+        log.unlink()
+        lab.sql("DROP DATABASE private")
+
+
+def configured(lab: Lab, *lines: str, options: str = "") -> Path:
+    section = "\n".join(("[instance.main.masking]", *lines)) + "\n\n[repository.s3]\n"
+    return lab.changed(("[repository.s3]\n", section), ('options = ["', f'options = [{options}"'))
+
+
+def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, private: None, tmp_path: Path) -> None:
+    sql, script = tmp_path / "mask.sql", tmp_path / "more"
+    sql.write_text(SQL)
+    client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "/usr/bin/mariadb"
+    script.write_text(f'#!/bin/sh\nexec {client} --defaults-file="$ZSNAPDB_DEFAULTS_FILE" -e "INSERT INTO private.mails VALUES (1, USER())"\n')
+    script.chmod(0o700)
+    shutil.chown(tmp_path, "root")
+    options = '"innodb_doublewrite=ON", ' if lab.flavour == "mysql" else ""
+    config = configured(lab, "required = true", f'run = ["{sql}", "{script}"]', options=options)
+
+    # The danger: in an ordinary clone that was masked by hand, the old rows are still there to be found.
+    naive = lab.zsnapdb("clone", "create", "main", "--name", "naive", "--json").json
+    try:
+        with connect(naive) as here, here.cursor() as cursor:
+            for statement in SQL.split(";\n")[:-1]:
+                cursor.execute(statement)
+        places = {name.rpartition("/")[2].split(".")[0].rstrip("0123456789") for name in holding(Path(naive["clone"]["mount"]))}
+        assert {"people", "binlog", "slow"} <= places, places
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "naive").code == 0
+
+    made = lab.zsnapdb("clone", "create", "main", "--name", "masked", "--json", config=config).json
+    try:
+        mount = Path(made["clone"]["mount"])
+        assert holding(mount) == {}
+        with connect(made) as here:
+            assert ask(here, "SELECT COUNT(*), MIN(name), MAX(note) FROM private.people") == [(800, "masked; 1", "")]
+            assert ask(here, "SELECT * FROM private.mails") == [(1, "zsnapdb_mask@localhost")]
+            assert ask(here, "SELECT * FROM private.untouched") == [(1, "kept")]
+            assert ask(here, "SELECT COUNT(*) FROM mysql.user WHERE user = 'zsnapdb_mask'") == [(0,)]
+            assert all(row[-1] == "OK" for table in ("people", "others", "mails") for row in ask(here, f"CHECK TABLE private.{table}"))
+        assert not list((mount / ".zsnapdb").glob("mask*"))
+        report = made["masking"]
+        assert [(s["name"], s["statements"], s["rows"]) for s in report["steps"]] == [(str(sql), 3, 800 + 900 + 900), (str(script), None, None)]
+        assert set(report["rebuilt"]) == {"private.people", "private.others", "private.mails"}
+        for dataset in made["clone"]["datasets"]:
+            assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", dataset) == ["local"]
+        assert holding(Path("/var/lib/mysql")), "the source still has what the clone must not"
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "masked").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("UPDATE private.people SET name = 'x';\nUPDATE private.nowhere SET name = 'x';\n", "statement 2"),
+        ("UPDATE private.people SET name = 'x';\n/* never closed\n", "1064"),
+        ("UPDATE private.people SET name = 'x'\n", "1064"),
+    ],
+    ids=["fails", "open comment", "no semicolon"],
+)
+def test_a_clone_whose_masking_fails_is_never_there(lab: Lab, private: None, tmp_path: Path, text: str, said: str) -> None:
+    sql, before = tmp_path / "mask.sql", everything()
+    sql.write_text(text)
+    done = lab.zsnapdb("clone", "create", "main", "--name", "half", config=configured(lab, "required = true", f'run = ["{sql}"]'))
+    assert done.code == 12, done.stderr
+    assert said in done.stderr
+    assert everything() == before
+    assert not Path("/var/lib/zsnapdb/clones/half").exists()
+
+
+def test_a_script_that_fails_leaves_no_clone_either(lab: Lab, private: None) -> None:
+    before = everything()
+    done = lab.zsnapdb("clone", "create", "main", "--name", "half", "--mask", config=configured(lab, 'run = [["/bin/sh", "-c", "echo no key; exit 3"]]'))
+    assert done.code == 12, done.stderr
+    assert "no key" in done.stderr
+    assert everything() == before
+
+
+def test_files_that_mask_are_looked_at_before_anything_is_touched(lab: Lab) -> None:
+    for lines, code in ((("run = ['/nowhere/mask.sql']",), 3), (("run = ['/nowhere/mask']",), 12), ((), 4)):
+        done = lab.zsnapdb("clone", "create", "main", "--mask", "--plan", config=configured(lab, *lines))
+        assert done.code == code, done.stderr
+    config = configured(lab, "required = true")
+    assert lab.zsnapdb("config", "check", config=config).code == 3
+
+
+def test_the_example_script_masks(lab: Lab, private: None) -> None:
+    lab.sql("CREATE TABLE private.keys_of (id INT PRIMARY KEY, api_key VARCHAR(100))")
+    lab.sql("INSERT INTO private.keys_of VALUES (1, 'abc')")
+    assert CONFIG.exists()
+    assert run("/checkout/hooks/mask-with-client").code != 0
