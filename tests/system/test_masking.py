@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import CONFIG, Lab, everything, run, zfs
+from .conftest import Lab, everything, zfs
 from .test_clones import ask, connect
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -37,7 +37,9 @@ def private(lab: Lab) -> Iterator[None]:
     log = Path("/var/lib/mysql/data/slow.log")
     lab.sql("CREATE DATABASE private")
     lab.sql("CREATE TABLE private.people (id INT PRIMARY KEY, name VARCHAR(200), email VARCHAR(200), note TEXT, KEY (email))")
-    lab.sql(f"CREATE TABLE private.others (id INT PRIMARY KEY, note VARCHAR(200)) ENGINE = {'MyISAM' if lab.flavour == 'mysql' else 'Aria'}")
+    lab.sql("CREATE TABLE private.others (id INT PRIMARY KEY, note VARCHAR(200)) ENGINE = MyISAM")
+    lab.sql("CREATE TABLE private.keys_of (id INT PRIMARY KEY, api_key VARCHAR(100))")
+    lab.sql("INSERT INTO private.keys_of VALUES (1, 'ZSECRET')")
     lab.sql("CREATE TABLE private.mails (id INT PRIMARY KEY, body TEXT)")
     lab.sql("CREATE TABLE private.untouched (id INT PRIMARY KEY, word VARCHAR(20))")
     lab.sql("INSERT INTO private.untouched VALUES (1, 'kept')")
@@ -68,10 +70,8 @@ def configured(lab: Lab, *lines: str, options: str = "") -> Path:
 def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, private: None, tmp_path: Path) -> None:
     sql, script = tmp_path / "mask.sql", tmp_path / "more"
     sql.write_text(SQL)
-    client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "/usr/bin/mariadb"
-    script.write_text(f'#!/bin/sh\nexec {client} --defaults-file="$ZSNAPDB_DEFAULTS_FILE" -e "INSERT INTO private.mails VALUES (1, USER())"\n')
+    script.write_text("#!/bin/sh\nPATH=/opt/mysql/bin:/usr/bin:/bin exec /checkout/hooks/mask-with-client\n")
     script.chmod(0o700)
-    shutil.chown(tmp_path, "root")
     options = '"innodb_doublewrite=ON", ' if lab.flavour == "mysql" else ""
     config = configured(lab, "required = true", f'run = ["{sql}", "{script}"]', options=options)
 
@@ -82,7 +82,7 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
             for statement in SQL.split(";\n")[:-1]:
                 cursor.execute(statement)
         places = {name.rpartition("/")[2].split(".")[0].rstrip("0123456789") for name in holding(Path(naive["clone"]["mount"]))}
-        assert {"people", "binlog", "slow"} <= places, places
+        assert {"binlog", "slow", "others"} <= places, places
     finally:
         assert lab.zsnapdb("clone", "destroy", "naive").code == 0
 
@@ -92,14 +92,15 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
         assert holding(mount) == {}
         with connect(made) as here:
             assert ask(here, "SELECT COUNT(*), MIN(name), MAX(note) FROM private.people") == [(800, "masked; 1", "")]
-            assert ask(here, "SELECT * FROM private.mails") == [(1, "zsnapdb_mask@localhost")]
+            assert ask(here, "SELECT COUNT(*) FROM private.mails") == [(0,)]
+            assert ask(here, "SELECT * FROM private.keys_of") == [(1, "")]
             assert ask(here, "SELECT * FROM private.untouched") == [(1, "kept")]
             assert ask(here, "SELECT COUNT(*) FROM mysql.user WHERE user = 'zsnapdb_mask'") == [(0,)]
-            assert all(row[-1] == "OK" for table in ("people", "others", "mails") for row in ask(here, f"CHECK TABLE private.{table}"))
+            assert all(row[-1] == "OK" for table in ("people", "others", "mails", "keys_of") for row in ask(here, f"CHECK TABLE private.{table}"))
         assert not list((mount / ".zsnapdb").glob("mask*"))
         report = made["masking"]
         assert [(s["name"], s["statements"], s["rows"]) for s in report["steps"]] == [(str(sql), 3, 800 + 900 + 900), (str(script), None, None)]
-        assert set(report["rebuilt"]) == {"private.people", "private.others", "private.mails"}
+        assert set(report["rebuilt"]) == {f"private.{table}" for table in ("people", "others", "mails", "keys_of")}
         for dataset in made["clone"]["datasets"]:
             assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", dataset) == ["local"]
         assert holding(Path("/var/lib/mysql")), "the source still has what the clone must not"
@@ -112,9 +113,8 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
     [
         ("UPDATE private.people SET name = 'x';\nUPDATE private.nowhere SET name = 'x';\n", "statement 2"),
         ("UPDATE private.people SET name = 'x';\n/* never closed\n", "1064"),
-        ("UPDATE private.people SET name = 'x'\n", "1064"),
     ],
-    ids=["fails", "open comment", "no semicolon"],
+    ids=["fails", "open comment"],
 )
 def test_a_clone_whose_masking_fails_is_never_there(lab: Lab, private: None, tmp_path: Path, text: str, said: str) -> None:
     sql, before = tmp_path / "mask.sql", everything()
@@ -140,10 +140,3 @@ def test_files_that_mask_are_looked_at_before_anything_is_touched(lab: Lab) -> N
         assert done.code == code, done.stderr
     config = configured(lab, "required = true")
     assert lab.zsnapdb("config", "check", config=config).code == 3
-
-
-def test_the_example_script_masks(lab: Lab, private: None) -> None:
-    lab.sql("CREATE TABLE private.keys_of (id INT PRIMARY KEY, api_key VARCHAR(100))")
-    lab.sql("INSERT INTO private.keys_of VALUES (1, 'abc')")
-    assert CONFIG.exists()
-    assert run("/checkout/hooks/mask-with-client").code != 0

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, inventory, restore
+from zsnapdb.cli import backup, clone, config, doctor, inventory, restore, time_travel
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
 app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
+app.command("query")(time_travel.query)
+app.command("diff")(time_travel.diff)
 app.add_typer(clone.app, name="clone")
 app.add_typer(config.app, name="config")
 

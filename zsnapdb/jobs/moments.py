@@ -1,0 +1,116 @@
+"""Which snapshot set on this host holds the state of a moment: a backup, the newest one at or before a time, the newest one not past a GTID."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.gtid import Gtids, contains
+from zsnapdb.jobs.common import POSITION_PROPERTY, Instance, local_sets
+from zsnapdb.jobs.observe import with_found_volumes
+from zsnapdb.model import Flavour, is_backup_id, parse_gtids
+from zsnapdb.mysql.paths import with_real_paths
+from zsnapdb.mysql.probe import probe
+from zsnapdb.zfs import datasets
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A snapshot set: when it was made (UTC, to the second) and where it stands."""
+
+    backup_id: str
+    made: datetime
+    position: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The snapshot set that answers for what was asked, and in words how exactly."""
+
+    asked: str
+    backup_id: str
+    made: datetime
+    position: str
+    exact: bool
+
+    def describe(self) -> str:
+        """Return it in one line."""
+        state = f"{self.backup_id}, made {self.made:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{state}: exactly what was asked" if self.exact else f"{state}: the newest at or before {self.asked}; what was committed after it is not in it"
+
+
+def find(instance: Instance, asked: str) -> Moment:
+    """Return the moment `asked` stands for: latest, a backup id, a time (ISO 8601 with zone) or GTIDs. NotThere if no set here is that old."""
+    if instance.settings.volumes is None:
+        with instance.session() as session:
+            instance = with_found_volumes(instance, with_real_paths(probe(session)))
+    candidates = []
+    for found in local_sets(instance):
+        read = datasets.properties(next(iter(found.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
+        made = datetime.fromtimestamp(int(read["creation"].value), UTC)
+        candidates.append(Candidate(found.backup_id, made, read[POSITION_PROPERTY].value))
+    return choose(candidates, asked)
+
+
+def choose(candidates: Sequence[Candidate], asked: str) -> Moment:
+    """Return which of the sets, oldest first, answers for `asked`."""
+    if not candidates:
+        raise NotThere("there is no snapshot set on this host", hint="make one: `zsnapdb backup`")
+    if asked == "latest" or is_backup_id(asked):
+        named = [c for c in candidates if asked in ("latest", c.backup_id)]
+        if not named:
+            raise NotThere(f"no snapshot set {asked} on this host", hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}")
+        return _moment(asked, named[-1], exact=True)
+    gtids = _gtids(asked)
+    if gtids is None:
+        wanted = _time(asked)
+        early = [c for c in candidates if c.made <= wanted]
+        # A set made within the second asked for may be from before or after the moment itself: it is not called exact.
+        return _moment(asked, early[-1] if early else _too_old(asked, candidates), exact=False)
+    early = [c for c in candidates if (stands := _gtids(c.position.rpartition(" ")[2])) is not None and contains(gtids, stands)]
+    chosen = early[-1] if early else _too_old(asked, candidates)
+    stands = _gtids(chosen.position.rpartition(" ")[2])
+    return _moment(asked, chosen, exact=stands is not None and contains(stands, gtids))
+
+
+def _moment(asked: str, chosen: Candidate, *, exact: bool) -> Moment:
+    return Moment(asked, chosen.backup_id, chosen.made, chosen.position, exact)
+
+
+def _too_old(asked: str, candidates: Sequence[Candidate]) -> Candidate:
+    oldest = candidates[0]
+    raise NotThere(
+        f"no snapshot set on this host is at or before {asked}",
+        hint=f"the oldest is {oldest.backup_id}, made {oldest.made:%Y-%m-%dT%H:%M:%SZ}; older states are restored from the repository",
+    )
+
+
+def _gtids(text: str) -> Gtids | None:
+    """Return the GTIDs in the text. A MySQL GTID stands for all numbers up to it: a state has no holes."""
+    for flavour in Flavour:
+        try:
+            found = parse_gtids(flavour, ",".join(_whole(part) for part in text.split(",")) if flavour is Flavour.MYSQL else text)
+        except ValueError:
+            continue
+        if str(found):
+            return found
+    return None
+
+
+def _whole(part: str) -> str:
+    source, colon, number = part.rpartition(":")
+    return f"{source}:1-{number}" if colon and number.isdigit() and ":" not in source and int(number) > 1 else part
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise PreflightError(
+            f"{text!r} is neither a time, a backup id nor a GTID", hint="give latest, a backup id, GTIDs, or a time as 2026-11-20T10:00:00Z"
+        ) from error
+    if found.tzinfo is None:
+        raise PreflightError(f"the time {text!r} does not say its zone", hint=f"write {text}Z for UTC, or an offset such as +01:00")
+    return found.astimezone(UTC)
