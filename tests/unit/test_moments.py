@@ -59,5 +59,7 @@ def test_what_is_older_than_all_is_refused() -> None:
 def test_a_time_must_say_its_zone() -> None:
     with pytest.raises(PreflightError, match="does not say its zone"):
         choose(SETS, "2026-11-20T10:00:00")
+    with pytest.raises(PreflightError, match="does not say its zone"):
+        choose(MARIA, "2026-11-20")
     with pytest.raises(PreflightError, match="neither a time"):
         choose(SETS, "an hour ago")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,8 @@ from zsnapdb.model import Flavour, is_backup_id, parse_gtids
 from zsnapdb.mysql.paths import with_real_paths
 from zsnapdb.mysql.probe import probe
 from zsnapdb.zfs import datasets
+
+_DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,8 @@ def choose(candidates: Sequence[Candidate], asked: str) -> Moment:
         if not named:
             raise NotThere(f"no snapshot set {asked} on this host", hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}")
         return _moment(asked, named[-1], exact=True)
-    gtids = _gtids(asked)
+    # A day alone has the form of a GTID of MariaDB.
+    gtids = None if _DAY.match(asked) else _gtids(asked)
     if gtids is None:
         wanted = _time(asked)
         early = [c for c in candidates if c.made <= wanted]
@@ -112,5 +116,5 @@ def _time(text: str) -> datetime:
             f"{text!r} is neither a time, a backup id nor a GTID", hint="give latest, a backup id, GTIDs, or a time as 2026-11-20T10:00:00Z"
         ) from error
     if found.tzinfo is None:
-        raise PreflightError(f"the time {text!r} does not say its zone", hint=f"write {text}Z for UTC, or an offset such as +01:00")
+        raise PreflightError(f"the time {text!r} does not say its zone", hint="write it as 2026-11-20T10:00:00Z, or with an offset such as +01:00")
     return found.astimezone(UTC)

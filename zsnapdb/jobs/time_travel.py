@@ -13,9 +13,9 @@ from pydantic import SecretStr
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs import moments
-from zsnapdb.jobs.clone import create, destroy
 from zsnapdb.jobs.common import Instance
 from zsnapdb.jobs.moments import Moment
+from zsnapdb.jobs.throwaway import throwaway
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning import diff as planning
@@ -23,6 +23,7 @@ from zsnapdb.planning.diff import Change, Column, Kind, Shape
 
 _READER = "zsnapdb_reader"
 _BATCH = 100
+_LONGEST_SECONDS = 86400.0
 _TABLE = re.compile(r"^([^.]+)\.(.+)$")
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
@@ -108,25 +109,19 @@ class _Counter:
 @contextlib.contextmanager
 def past(settings: Settings, instance: Instance, moment: Moment) -> Iterator[Session]:
     """A session that can only read, on a clone of the moment that is gone after the block."""
-    name = f"past-{secrets.token_hex(5)}"
-    made = create.create(settings, instance, moment.backup_id, name)
-    try:
-        flavour = made.info.flavour
-        with Session.open(Address(made.user, port=made.info.port), made.password) as session:
+    with throwaway(settings, instance, moment.backup_id, "past") as clone:
+        with clone.session() as session:
             password = _make_reader(session)
-        with Session.open(Address(_READER, port=made.info.port), password, read_timeout=86400.0) as session:
-            _read_only(session, flavour)
+        with Session.open(Address(_READER, clone.process.socket), password, read_timeout=_LONGEST_SECONDS) as session:
+            _read_only(session, clone.info.flavour)
             yield session
-    finally:
-        destroy.destroy(settings, name)
 
 
 def _make_reader(session: Session) -> SecretStr:
     """Make an account that can read everything and nothing else: no FILE, no EXECUTE, no temporary tables."""
     password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
-    for host in ("localhost", "127.0.0.1"):
-        session.query(f"CREATE USER '{_READER}'@'{host}' IDENTIFIED BY %s", (password.get_secret_value(),))
-        session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO '{_READER}'@'{host}'")
+    session.query(f"CREATE USER {_READER}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
+    session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {_READER}@localhost")
     session.query("SET GLOBAL read_only = ON")
     return password
 
