@@ -140,6 +140,7 @@ class InstanceSettings(_Section):
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
     masking: MaskingSettings = MaskingSettings()
+    upgrade_queries: tuple[str, ...] = ()
     keep: KeepSettings | None = None
 
     @model_validator(mode="after")

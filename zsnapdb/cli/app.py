@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, inventory, restore, time_travel
+from zsnapdb.cli import backup, clone, config, doctor, inventory, restore, time_travel, upgrade
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
 app.command("query")(time_travel.query)
 app.command("diff")(time_travel.diff)
+clone.app.command("upgrade-test")(upgrade.upgrade_test)
 app.add_typer(clone.app, name="clone")
 app.add_typer(config.app, name="config")
 
