@@ -33,7 +33,8 @@ innodb_buffer_pool_size = 64M
 innodb_log_file_size = 32M
 END
 sed -i 's|/run/old.sock|/run/mysqld/old.sock|' /etc/old.cnf
-/mnt/older/usr/bin/mariadb-install-db --defaults-file=/etc/old.cnf --auth-root-authentication-method=socket --skip-test-db >/tmp/install.log 2>&1 || { cat /tmp/install.log; exit 1; }
+/mnt/older/usr/bin/mariadb-install-db --defaults-file=/etc/old.cnf --auth-root-authentication-method=socket --skip-test-db >/tmp/install.log 2>&1 ||
+  { cat /tmp/install.log; exit 1; }
 touch /var/log/lab/old.log && chown mysql /var/log/lab/old.log
 setsid /mnt/older/usr/sbin/mariadbd --defaults-file=/etc/old.cnf </dev/null >/dev/null 2>&1 &
 for n in $(seq 300); do
