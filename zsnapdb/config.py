@@ -38,6 +38,14 @@ def _duration(value: object) -> object:
     return value
 
 
+def duration(text: str) -> float:
+    """Return the seconds in a text such as 2h. ConfigError if it is not a duration."""
+    try:
+        return float(str(_duration(text)))
+    except ValueError as error:
+        raise ConfigError(f"{text!r} is no duration", hint=str(error)) from error
+
+
 Size = Annotated[int, BeforeValidator(_size)]
 Seconds = Annotated[float, BeforeValidator(_duration)]
 Role = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
@@ -125,6 +133,14 @@ class MaskingSettings(_Section):
         return self
 
 
+class BinlogSettings(_Section):
+    """How binlogs are archived, and which archived ones may be removed from the server."""
+
+    interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
+    keep: Annotated[Seconds, Field(ge=0)] = 86400.0
+    purge_files: Annotated[int, Field(ge=1, le=1000)] = 10
+
+
 class InstanceSettings(_Section):
     """A configured server: how to reach it, which datasets it lives on, where its backups go."""
 
@@ -141,6 +157,7 @@ class InstanceSettings(_Section):
     server: ServerSettings = ServerSettings()
     masking: MaskingSettings = MaskingSettings()
     upgrade_queries: tuple[str, ...] = ()
+    binlog: BinlogSettings = BinlogSettings()
     keep: KeepSettings | None = None
 
     @model_validator(mode="after")
@@ -183,6 +200,15 @@ class StreamSettings(_Section):
     concurrency: Annotated[int, Field(ge=1, le=64)] = 3
 
 
+class EncryptionSettings(_Section):
+    """Who can read what this host writes, and whose manifests it believes. Everything here is a public key or the path of a secret."""
+
+    recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
+    identity_file: Path | None = None
+    signing_key_file: Path | None = None
+    signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
+
+
 class RepositorySettings(_Section):
     """Where backups go: s3://bucket/prefix or file:///folder."""
 
@@ -192,6 +218,7 @@ class RepositorySettings(_Section):
     credentials_file: Path | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
     stream: StreamSettings = StreamSettings()
+    encryption: EncryptionSettings = EncryptionSettings()
     keep: KeepSettings | None = None
 
     @model_validator(mode="after")
@@ -202,17 +229,32 @@ class RepositorySettings(_Section):
 
 
 class CloneSettings(_Section):
-    """Where clones live and which ports they take."""
+    """Where clones live, which ports they take, how long they stay and how many there may be."""
 
     dataset: str | None = None
     mount_root: Path = Path("/var/lib/zsnapdb/clones")
     first_port: Annotated[int, Field(ge=1024, le=65535)] = 33070
     last_port: Annotated[int, Field(ge=1024, le=65535)] = 33169
+    reserved_ports: tuple[int, ...] = ()
+    bind_address: str = "127.0.0.1"
+    accounts: Literal["lock", "keep"] = "lock"
+    ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
+    max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
+    max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
+    grace: Annotated[Seconds, Field(ge=0)] = 3600.0
+    idle: Annotated[Seconds, Field(gt=0)] | None = None
+    reap_limit: Annotated[int, Field(ge=1)] = 20
+    per_owner: Annotated[int, Field(ge=0)] = 0
+    total: Annotated[int, Field(ge=0)] = 0
+    free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
+    keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0
 
     @model_validator(mode="after")
     def _port_range(self) -> CloneSettings:
         if self.last_port < self.first_port:
             raise ValueError("last_port is below first_port")
+        if self.ttl > self.max_ttl:
+            raise ValueError("ttl is longer than max_ttl")
         return self
 
 

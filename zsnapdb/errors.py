@@ -8,7 +8,8 @@
     │       └── LockNotGranted  nothing was held; another attempt may succeed
     ├── RepositoryError     6   the repository cannot be reached, or refused
     │   ├── NotThere        6   an object, bucket or backup does not exist
-    │   └── ChangedError    6   an object is not the version any more that was to be replaced
+    │   ├── ChangedError    6   an object is not the version any more that was to be replaced
+    │   └── LeaseError      6   another run has the lease, or has taken it over
     ├── DamagedError        7   what is stored is not what was written
     ├── ExistsError         8   the target is already there
     ├── CommandError        9   an external command failed
@@ -87,6 +88,12 @@ class ChangedError(RepositoryError):
     """An object is not the version any more that was to be replaced; it was left as it is."""
 
     code = "changed"
+
+
+class LeaseError(RepositoryError):
+    """Another run has the lease on the repository, or has taken it over; nothing was called good."""
+
+    code = "lease"
 
 
 class DamagedError(ZsnapdbError):

@@ -76,7 +76,10 @@ def leftovers(lab: Lab) -> tuple[list[str], list[str], list[str]]:
 def test_nothing_stays_behind_when_the_owner_of_a_guest_is_ended(lab: Lab, number: int) -> None:
     before = leftovers(lab)
     argv = [sys.executable, str(CHECKOUT / "tests/lab"), "exec", "--flavour", "none", "--", "sh", "-c", "echo up; sleep 300"]
-    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    # Below a shell's background job SIGINT is ignored, and whatever is started inherits that.
+    process = subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
     assert leftovers(lab)[0] != before[0]

@@ -83,6 +83,9 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
                 cursor.execute(statement)
         places = {name.rpartition("/")[2].split(".")[0].rstrip("0123456789") for name in holding(Path(naive["clone"]["mount"]))}
         assert {"binlog", "slow"} <= places, places
+        # And where masking is required, zsnapdb does not hand out one that was made before it was.
+        refused = lab.zsnapdb("clone", "connect", "naive", "--dsn", config=config)
+        assert (refused.code, "is not masked" in refused.stderr) == (4, True), refused.stderr
     finally:
         assert lab.zsnapdb("clone", "destroy", "naive").code == 0
 
@@ -101,11 +104,20 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
         report = made["masking"]
         assert [(s["name"], s["statements"], s["rows"]) for s in report["steps"]] == [(str(sql), 3, 800 + 900 + 900), (str(script), None, None)]
         assert set(report["rebuilt"]) == {f"private.{table}" for table in ("people", "others", "mails", "keys_of")}
-        for dataset in made["clone"]["datasets"]:
+        for dataset in made["clone"]["datasets"][1:]:
             assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", dataset) == ["local"]
         assert holding(Path("/var/lib/mysql")), "the source still has what the clone must not"
+
+        # What was masked can be committed and cloned, and is not masked again: these statements would fail.
+        sql.write_text("UPDATE private.nowhere SET name = 'x';\n")
+        commit = lab.zsnapdb("clone", "commit", "masked", "--json").json["id"]
+        again = lab.zsnapdb("clone", "create", "main", "--from", commit, "--name", "again", "--json", config=config).json
+        assert again["masking"] is None
+        assert holding(Path(again["clone"]["mount"])) == {}
+        assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", again["clone"]["datasets"][1]) == ["local"]
+        assert lab.zsnapdb("clone", "destroy", "again").code == 0
     finally:
-        assert lab.zsnapdb("clone", "destroy", "masked").code == 0
+        assert lab.zsnapdb("clone", "destroy", "masked", "--commits").code == 0
 
 
 @pytest.mark.parametrize(
@@ -124,6 +136,22 @@ def test_a_clone_whose_masking_fails_is_never_there(lab: Lab, private: None, tmp
     assert said in done.stderr
     assert everything() == before
     assert not Path("/var/lib/zsnapdb/clones/half").exists()
+
+
+def test_a_clone_made_without_a_start_is_masked_at_its_first(lab: Lab, private: None, tmp_path: Path) -> None:
+    sql = tmp_path / "mask.sql"
+    sql.write_text("UPDATE private.nowhere SET name = 'x';\n")
+    config = configured(lab, f'run = ["{sql}"]')
+    made = lab.zsnapdb("clone", "create", "main", "--name", "later", "--mask", "--no-start", "--json", config=config).json
+    try:
+        failed = lab.zsnapdb("clone", "start", "later", config=config)
+        assert failed.code == 12, failed.stderr
+        assert lab.zsnapdb("clone", "show", "later", "--json", config=config).json["clone"]["pid"] is None
+        sql.write_text("DELETE FROM private.mails;\n")
+        assert lab.zsnapdb("clone", "start", "later", config=config).code == 0
+        assert not [name for name in holding(Path(made["clone"]["mount"])) if "mails" in name]
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "later").code == 0
 
 
 def test_a_script_that_fails_leaves_no_clone_either(lab: Lab, private: None) -> None:

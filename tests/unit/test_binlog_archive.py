@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,16 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError
+from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
 from zsnapdb.model import Flavour
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile, HeadPart, Incarnation, KeyPart, Segment, SpanPart, chunk_of, covering, row_of
+from zsnapdb.repository.binlogs import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart, chunk_of, covering
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.keys import Identity, SigningKey, wrap
+from zsnapdb.repository.manifest import KeyPart, chunk_row
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 
 KEY = bytes(range(32))
+IDENTITY = Identity.new()
+PART = KeyPart(id="1", recipients=(IDENTITY.recipient,), wrapped=wrap(KEY, [IDENTITY.recipient]))
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 ID = "20261121T101112Z-7f3a"
 NAME = "binlog.000007"
@@ -31,8 +37,9 @@ INCARNATION = Incarnation(
 @pytest.fixture
 def archive(tmp_path: Path) -> BinlogArchive:
     (tmp_path / "store").mkdir()
-    repository = Repository.open_or_create(LocalStore(tmp_path / "store"), "", "0123")
-    found = BinlogArchive(repository, "main", unwrap=lambda wrapped: KEY if wrapped == "w" else b"")
+    (tmp_path / "identity").write_bytes(IDENTITY.file())
+    keyring = Keyring((IDENTITY.recipient,), tmp_path / "identity")
+    found = BinlogArchive(Repository.open_or_create(LocalStore(tmp_path / "store"), "", "0123", keyring), "main")
     found.begin(INCARNATION)
     return found
 
@@ -51,8 +58,8 @@ def add(archive: BinlogArchive, start: int, body: bytes, *, number: int | None, 
         ),
         head=HEAD if start == 0 else None,
         codec=Codec.ZSTD,
-        chunk=row_of(chunk),
-        key=KeyPart(id="1", wrapped="w") if cipher else None,
+        chunk=chunk_row(chunk),
+        key=PART if cipher else None,
     )
     archive.add_segment(ID, segment, stored)
     return segment
@@ -65,7 +72,7 @@ def sealed(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> Archiv
     for index, part in enumerate((body[:half], body[half:]), 1):
         stored, chunk = seal(memoryview(part), Codec.ZSTD, 3, cipher, archive.associated(ID, f"binlog/{NAME}", index, last=index == 2))
         archive.put_chunk(ID, NAME, attempt, index, stored)
-        rows.append(row_of(chunk))
+        rows.append(chunk_row(chunk))
     return ArchivedFile(
         instance="main",
         incarnation=ID,
@@ -79,7 +86,7 @@ def sealed(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> Archiv
         codec=Codec.ZSTD,
         attempt=attempt,
         chunks=tuple(rows),
-        keys=(KeyPart(id="1", wrapped="w"),),
+        keys=(PART,),
     )
 
 
@@ -162,8 +169,15 @@ def test_chunks_that_were_swapped_do_not_open(archive: BinlogArchive, tmp_path: 
 
 def test_encrypted_binlogs_need_an_identity(archive: BinlogArchive, tmp_path: Path) -> None:
     file = sealed(archive, b"a" * 150)
-    with pytest.raises(DamagedError, match="no identity"):
-        BinlogArchive(archive.repository, "main").fetch(file, tmp_path / "out")
+    with pytest.raises(ConfigError, match="no identity"):
+        BinlogArchive(replace(archive.repository, keyring=Keyring((IDENTITY.recipient,))), "main").fetch(file, tmp_path / "out")
+
+
+def test_a_description_that_nobody_trusted_has_signed_is_refused(archive: BinlogArchive) -> None:
+    archive.commit(sealed(archive, b"a" * 150))
+    strict = BinlogArchive(replace(archive.repository, keyring=Keyring(signers=(SigningKey.new().public,))), "main")
+    assert strict.load().files == ()
+    assert "not signed" in str(strict.load().damaged[0])
 
 
 def test_a_target_that_exists_is_not_overwritten(archive: BinlogArchive, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def readme_commands() -> list[str]:
 def test_every_command_of_the_readme_is_one_the_tool_knows(line: str) -> None:
     words = line.split("#")[0].split()[1:]
     verbs = [word for word in words[:2] if not word.startswith("-")]
-    known = verbs[:2] if verbs[0] in ("clone", "config") else verbs[:1]
+    known = verbs[:2] if verbs[0] in ("clone", "config", "key") else verbs[:1]
     done = zsnapdb(*known, "--help")
     assert done.returncode == 0
     for option in (word for word in words if word.startswith("--")):

@@ -38,6 +38,8 @@ HOMES = {
     "typer": None,
     "ctypes": {"zfs/core.py"},
     "zstandard": {"stream/chunks.py"},
+    "pyrage": {"repository/keys.py"},
+    "cryptography": {"repository/keys.py", "stream/crypto.py"},
 }
 PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/processes.py", "hooks.py"}
 

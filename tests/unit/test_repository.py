@@ -31,7 +31,7 @@ def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -
         codec=Codec.ZSTD,
         plain_size=10,
         sha256="00",
-        chunks=((10, "aa", 7, "bb"),),
+        chunks=((10, "aa", 7, "bb", None),),
     )
     return Manifest(
         backup_id=backup_id,
@@ -100,7 +100,7 @@ def test_foreign_objects_beside_the_manifests_are_passed_over(repository: Reposi
     assert repository.backup_ids("main") == []
 
 
-@pytest.mark.parametrize("change", [lambda b: b[:-20], lambda b: b.replace(b'"guid"', b'"gui"'), lambda b: b.replace(b'"format": 1', b'"format": 2')])
+@pytest.mark.parametrize("change", [lambda b: b[:-20], lambda b: b.replace(b'"guid"', b'"gui"'), lambda b: b.replace(b'"format":1', b'"format":2')])
 def test_an_altered_manifest_is_damage_not_absence(repository: Repository, change) -> None:
     repository.commit(manifest())
     key = layout.manifest("main", "20261120T101112Z-7f3a")

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, inventory, restore, time_travel, upgrade
+from zsnapdb.cli import backup, clone, config, doctor, init, inventory, key, restore, time_travel, upgrade
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,
 )
+app.command("init")(init.init)
 app.command("doctor")(doctor.doctor)
 app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
@@ -28,6 +29,8 @@ app.command("query")(time_travel.query)
 app.command("diff")(time_travel.diff)
 clone.app.command("upgrade-test")(upgrade.upgrade_test)
 app.add_typer(clone.app, name="clone")
+app.command("reap")(clone.reap)
+app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")
 
 

@@ -12,13 +12,14 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance
 
 def list_backups(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """List the backups of an instance, oldest first."""
+    from zsnapdb.cli.progress import tell
     from zsnapdb.config import load
     from zsnapdb.jobs import inventory
     from zsnapdb.jobs.common import Instance
     from zsnapdb.report import json as as_json
     from zsnapdb.report import text as as_text
 
-    found = inventory.inventory(Instance.of(load(config), instance))
+    found = inventory.inventory(Instance.of(load(config), instance, tell))
     print(as_json.inventory(found) if json else as_text.inventory(found))
     for error in found.damaged:
         print(f"zsnapdb: {error}", file=sys.stderr)
@@ -33,11 +34,12 @@ def show(
     json: AsJson = False,
 ) -> None:
     """Show one backup: position, lock, volumes, and what a restore of it needs."""
+    from zsnapdb.cli.progress import tell
     from zsnapdb.config import load
     from zsnapdb.jobs import inventory
     from zsnapdb.jobs.common import Instance
     from zsnapdb.report import json as as_json
     from zsnapdb.report import text as as_text
 
-    found = inventory.detail(Instance.of(load(config), instance), backup)
+    found = inventory.detail(Instance.of(load(config), instance, tell), backup)
     print(as_json.detail(found) if json else as_text.detail(found))

@@ -11,6 +11,11 @@ _TERMINAL_SECONDS = 0.1
 _LOG_SECONDS = 5.0
 
 
+def tell(text: str) -> None:
+    """Show one line on stderr."""
+    print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+
+
 class ProgressLine:
     """Shows where each step is, with rate and what is left."""
 
@@ -40,7 +45,7 @@ class ProgressLine:
     def tell(self, text: str) -> None:
         """Show one line that stays."""
         self.end()
-        print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+        tell(text)
 
     def end(self) -> None:
         """Clear the line of a terminal."""

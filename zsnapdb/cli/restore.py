@@ -18,7 +18,7 @@ def restore(
     json: AsJson = False,
 ) -> None:
     """Restore a backup into a new dataset, start its server once, and check that it stands at the recorded position."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import ProgressLine, tell
     from zsnapdb.config import load
     from zsnapdb.jobs import restore as job
     from zsnapdb.jobs.common import Instance
@@ -26,7 +26,7 @@ def restore(
     from zsnapdb.report import text as as_text
 
     settings = load(config)
-    chosen = Instance.of(settings, instance)
+    chosen = Instance.of(settings, instance, tell)
     if plan:
         planned = job.plan(settings, chosen, chosen.open_repository(), to, target)
         print(as_json.restore_plan(planned) if json else as_text.restore_plan(planned))

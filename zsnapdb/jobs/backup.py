@@ -18,9 +18,11 @@ from zsnapdb.mysql.paths import absolute_tablespaces
 from zsnapdb.planning import fitness
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.identity import RECORDED
-from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart, VolumePart
+from zsnapdb.repository.keyring import DataKey
+from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart, VolumePart, chunk_row
 from zsnapdb.repository.repository import Catalogue, Repository
 from zsnapdb.store.open import open_store
+from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import upload
 from zsnapdb.zfs import datasets, snapshots, version
 from zsnapdb.zfs.streams import SEND_FLAGS, SendStream, estimate
@@ -107,13 +109,14 @@ def _backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
         started = time.monotonic()
         taken = take(instance, observed, session, fresh_backup_id(), note)
         snapshotted = time.monotonic()
+    key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     made = [s.full_name for s in taken.set.snapshots.values()]
     with stepped_back(), undone_on_error(lambda: snapshots.destroy_made(made, taken.set.backup_id)):
         volumes = tuple(
-            _send(instance, observed, repository, taken, role, snapshot, _base_name(chosen, role, local), report)
+            _send(instance, observed, repository, taken, role, snapshot, _base_name(chosen, role, local), key, report)
             for role, snapshot in sorted(taken.set.snapshots.items())
         )
-        manifest = _manifest(instance, observed, repository, taken, volumes)
+        manifest = _manifest(instance, observed, repository, taken, volumes, key)
     # From here on the backup may exist whatever happens to us; the next run looks, and finishes or removes.
     repository.commit(manifest)
     _make_base([s.full_name for s in taken.set.snapshots.values()])
@@ -145,15 +148,24 @@ def _base_name(chosen: BasePlan[Manifest], role: str, local: dict[str, dict[int,
 
 
 def _send(
-    instance: Instance, observed: Observed, repository: Repository, taken: Taken, role: str, snapshot: Snapshot, base: str | None, report: Report
+    instance: Instance,
+    observed: Observed,
+    repository: Repository,
+    taken: Taken,
+    role: str,
+    snapshot: Snapshot,
+    base: str | None,
+    key: DataKey | None,
+    report: Report,
 ) -> VolumePart:
     """Send one volume. Afterwards all its chunks are stored, the stream's END was seen and `zfs send` ended well."""
     total = estimate(snapshot.full_name, base)
     chunks = repository.chunks(instance.name, taken.set.backup_id, role)
     settings = instance.upload_settings()
+    cipher = ChunkCipher(key.secret, key.part.id) if key is not None else None
     with SendStream(snapshot.full_name, base) as stream:
         try:
-            stored = upload(stream.pipe, chunks, settings, lambda done: report(Progress(f"send {role}", done, total)))
+            stored = upload(stream.pipe, chunks, settings, lambda done: report(Progress(f"send {role}", done, total)), cipher=cipher)
         except DamagedError:
             # What `zfs send` says of its own death is the better story.
             stream.raise_its_own_error()
@@ -180,11 +192,11 @@ def _send(
         codec=settings.codec,
         plain_size=stored.plain_size,
         sha256=stored.sha256,
-        chunks=tuple((c.plain_size, c.plain_sha256, c.stored_size, c.stored_sha256) for c in stored.chunks),
+        chunks=tuple(map(chunk_row, stored.chunks)),
     )
 
 
-def _manifest(instance: Instance, observed: Observed, repository: Repository, taken: Taken, volumes: Sequence[VolumePart]) -> Manifest:
+def _manifest(instance: Instance, observed: Observed, repository: Repository, taken: Taken, volumes: Sequence[VolumePart], key: DataKey | None) -> Manifest:
     facts = observed.facts
     pool = next(iter(observed.volumes.values())).split("/", 1)[0]
     return Manifest(
@@ -207,6 +219,7 @@ def _manifest(instance: Instance, observed: Observed, repository: Repository, ta
             variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
             absolute_tablespaces=absolute_tablespaces(facts),
         ),
+        keys=(key.part,) if key is not None else (),
         volumes=tuple(volumes),
     )
 

@@ -17,6 +17,7 @@ from zsnapdb.errors import PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec
@@ -33,6 +34,8 @@ TAKEN = "taken"
 """State of a snapshot set from the command that makes it on: its backup is not in the repository yet."""
 STORED = "stored"
 """State of a snapshot set whose backup is in the repository."""
+LIVE = "live"
+"""State of a snapshot set that was taken for a clone and is no backup."""
 
 RUN_FOLDER = Path("/run/zsnapdb")
 
@@ -42,19 +45,24 @@ Tell = Callable[[str], None]
 """Takes one line for the person who waits: what is going on and why it takes longer."""
 
 
+def _silent(_text: str) -> None:
+    pass
+
+
 @dataclass(frozen=True)
 class Instance:
-    """A configured instance with the repository it backs up to."""
+    """A configured instance with the repository it backs up to; `tell` hears what is worth knowing about that one."""
 
     name: str
     settings: InstanceSettings
     repository: RepositorySettings
+    tell: Tell = _silent
 
     @classmethod
-    def of(cls, settings: Settings, name: str | None) -> Instance:
+    def of(cls, settings: Settings, name: str | None, tell: Tell = _silent) -> Instance:
         """Return the named (or only) instance. ConfigError if it is not configured."""
         found, instance = settings.one_instance(name)
-        return cls(found, instance, settings.repository[instance.repository])
+        return cls(found, instance, settings.repository[instance.repository], tell)
 
     @property
     def volumes(self) -> Mapping[str, str]:
@@ -84,13 +92,16 @@ class Instance:
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
 
     def open_repository(self) -> Repository:
-        """Open its repository; NotThere if there is none yet."""
-        return Repository.open(*open_store(self.repository))
+        """Open its repository; NotThere if there is none yet. One that has lost its marker is opened from the instance's manifests."""
+        found = Repository.open(*open_store(self.repository), Keyring.of(self.repository.encryption), instances=(self.name,))
+        if found.note:
+            self.tell(found.note)
+        return found
 
     def open_or_create_repository(self) -> Repository:
         """Open its repository, making its marker if there is none yet."""
         store, prefix = open_store(self.repository)
-        return Repository.open_or_create(store, prefix, secrets.token_hex(8))
+        return Repository.open_or_create(store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,))
 
     def upload_settings(self) -> UploadSettings:
         """Return how its streams are cut and compressed."""
@@ -141,13 +152,14 @@ def snapshot_name(backup_id: str) -> str:
     return f"{SNAPSHOT_PREFIX}{backup_id}"
 
 
-def local_sets(instance: Instance) -> list[SnapshotSet]:
+def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     """Return the instance's whole snapshot sets on this host, oldest first.
 
-    A set counts if its backup was stored, every volume has its member, and all are of one transaction group.
+    A set counts if it is in one of the states (its backup was stored, if none is named), every volume has its member, and all are of one transaction group.
     """
     whole = []
-    for backup_id, members in sorted(_members(instance, STORED).items()):
+    members_by_id = {backup_id: members for state in states or (STORED,) for backup_id, members in _members(instance, state).items()}
+    for backup_id, members in sorted(members_by_id.items()):
         if set(members) == set(instance.volumes) and len({s.createtxg for s in members.values()}) == 1:
             whole.append(SnapshotSet(backup_id, members))
     return whole

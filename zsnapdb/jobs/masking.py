@@ -15,17 +15,16 @@ from pydantic import SecretStr
 from zsnapdb import hooks
 from zsnapdb.config import MaskingSettings
 from zsnapdb.errors import ConfigError, HookError, PreflightError, ServerError
+from zsnapdb.gtid import GtidSet
 from zsnapdb.hooks import Hook, When
+from zsnapdb.jobs.clone.contract import forget_replication
 from zsnapdb.jobs.copies import Copy, check_inside, check_recovered
-from zsnapdb.model import PROPERTY, Flavour, Position
+from zsnapdb.model import Flavour, Position
 from zsnapdb.mysql import scrub, server
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.identity import Access, binlog_paths
 from zsnapdb.planning.masking import Table, remains, renewing_options, to_rebuild
-
-MASKED_PROPERTY = f"{PROPERTY}:masked"
-"""On every dataset of a masked clone, set locally once masking is complete: when that was."""
 
 _ACCOUNT = "zsnapdb_mask"
 _CLIENT = "mask.cnf"
@@ -68,18 +67,17 @@ def _hook(words: tuple[str, ...], masking: MaskingSettings) -> Hook:
     return Hook(When.MASK, words, masking.timeout)
 
 
-def mask(copy: Copy, source: ServerFacts, masking: MaskingSettings, wanted: Position, *, instance: str, clone: str) -> MaskingReport:
-    """Mask a mounted copy whose server does not run; `wanted` is where it must recover to.
+def mask(copy: Copy, masking: MaskingSettings, wanted: Position, unlogged: GtidSet | None, *, instance: str, clone: str) -> MaskingReport:
+    """Mask a mounted copy that was made separate from its source and whose server does not run; `wanted` is where it must recover to.
 
     Meanwhile its server listens on a socket in its private folder alone. Afterwards it was shut down cleanly and stands at `wanted` by its GTIDs; its files
     have no binlog, relay log, redo or undo from before. HookError if a step fails; after any error the copy is not to be handed out.
     """
     check(masking)
     began = time.monotonic()
-    copy.make_private()
-    server.remove_identity(copy.datadir)
     with _running(copy, masking.timeout) as session:
-        facts, _ = check_recovered(session, wanted, source.gtid_purged)
+        forget_replication(session)
+        facts, _ = check_recovered(session, wanted, unlogged)
         check_inside(facts, copy.root)
         environment = {"ZSNAPDB_HOOK": When.MASK.value, "ZSNAPDB_INSTANCE": instance, "ZSNAPDB_CLONE": clone, "ZSNAPDB_FLAVOUR": facts.flavour.value}
         environment |= {"ZSNAPDB_SOCKET": str(copy.process().socket), "ZSNAPDB_DEFAULTS_FILE": str(copy.folder / _CLIENT)}

@@ -68,6 +68,9 @@ def plan(settings: Settings, instance: Instance, repository: Repository, wanted:
     target = choose(repository, instance.name, wanted)
     refuse_absolute(target.server.absolute_tablespaces)
     chain = restore_chain(repository.catalogue(instance.name).manifests, target) if not target.is_full else (target,)
+    for manifest in chain:
+        # A key that does not fit is found now, not after the download of the backups before it.
+        repository.ciphers(manifest)
     source = {volume.role: (volume.dataset, volume.mountpoint) for volume in target.volumes}
     mount = settings.restore.mount_root / top.rpartition("/")[2]
     planned = lay_out(source, top, str(mount))
@@ -113,22 +116,31 @@ def _restore(settings: Settings, instance: Instance, wanted: str, top: str, repo
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, wanted, top)
     started = time.monotonic()
-    with undone_on_error(lambda: _remove_all_received(planned.layout)):
+    receive_chain(instance, repository, planned, report)
+    with undone_on_error(lambda: remove_received(planned.layout)):
+        for volume in _outer_first(planned.target.volumes, planned.layout):
+            datasets.mount(planned.layout.datasets[volume.role])
+    received = time.monotonic()
+    position, option_file = _first_recovery(instance, planned)
+    return RestoreResult(planned, position, option_file, received - started, time.monotonic() - received)
+
+
+def receive_chain(instance: Instance, repository: Repository, planned: RestorePlan, report: Report) -> None:
+    """Receive all the plan's backups into new datasets, proved, with the properties they had, not mounted. On an error the datasets are gone again."""
+    with undone_on_error(lambda: remove_received(planned.layout)):
         for manifest in planned.chain:
             for volume in _outer_first(manifest.volumes, planned.layout):
                 _receive(instance, repository, manifest, volume, planned, report)
         _check_guids(planned)
         _give_properties(instance, planned)
-    received = time.monotonic()
-    position, option_file = _first_recovery(instance, planned)
-    return RestoreResult(planned, position, option_file, received - started, time.monotonic() - received)
 
 
 def _outer_first(volumes: Sequence[VolumePart], planned: Layout) -> list[VolumePart]:
     return sorted(volumes, key=lambda volume: len(planned.datasets[volume.role]))
 
 
-def _remove_all_received(planned: Layout) -> None:
+def remove_received(planned: Layout) -> None:
+    """Remove the datasets of the layout that a restore made."""
     for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
         _remove_received(dataset)
 
@@ -149,9 +161,9 @@ def _receive(instance: Instance, repository: Repository, manifest: Manifest, vol
     properties = {}
     if volume.from_guid is None:
         if planned.layout.top not in planned.layout.datasets.values() and not datasets.exists(planned.layout.top):
-            datasets.create(planned.layout.top, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: manifest.backup_id})
+            datasets.create(planned.layout.top, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: planned.target.backup_id})
         properties = {"canmount": "noauto", "mountpoint": planned.layout.mountpoints[volume.role], RESTORED_PROPERTY: planned.target.backup_id}
-    chunks = repository.chunks(instance.name, manifest.backup_id, volume.role)
+    chunks = repository.chunks_of(manifest, volume.role)
     total = volume.plain_size
     with ReceiveStream(dataset, properties) as stream:
         # A reader that went away is `zfs receive` giving up; finish() says why.
@@ -164,6 +176,7 @@ def _receive(instance: Instance, repository: Repository, manifest: Manifest, vol
                 concurrency=instance.repository.stream.concurrency,
                 name=lambda index: f"chunk {keys.chunk(instance.name, manifest.backup_id, volume.role, index)}",
                 on_bytes=lambda done: report(Progress(f"receive {volume.role} of {manifest.backup_id}", done, total)),
+                ciphers=repository.ciphers(manifest),
             )
         stream.finish()
 
@@ -180,7 +193,6 @@ def _give_properties(instance: Instance, planned: RestorePlan) -> None:
         dataset = planned.layout.datasets[volume.role]
         kept = {name: value for name, value in volume.properties.items() if name in KEPT_PROPERTIES}
         datasets.set_properties(dataset, {**kept, INSTANCE_PROPERTY: instance.name, BACKUP_PROPERTY: planned.target.backup_id})
-        datasets.mount(dataset)
 
 
 def copy_of(instance: Instance, planned: RestorePlan) -> Copy:

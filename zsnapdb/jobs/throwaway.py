@@ -12,10 +12,13 @@ from pydantic import SecretStr
 from zsnapdb.config import Settings
 from zsnapdb.jobs.clone import create, destroy
 from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.common import Instance
-from zsnapdb.jobs.copies import PRIVATE_FOLDER
+from zsnapdb.jobs.clone.create import Wish
+from zsnapdb.jobs.common import Instance, Report, Tell
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
+
+OWNER = "zsnapdb"
+"""Who owns clones of ours; what a killed job leaves is reaped as any clone is."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class Served:
     @property
     def process(self) -> ServerProcess:
         """Its server, running or not."""
-        return ServerProcess(self.info.mount / PRIVATE_FOLDER)
+        return self.info.process
 
     @property
     def address(self) -> Address:
@@ -41,10 +44,12 @@ class Served:
         return Session.open(self.address, self.password, read_timeout=read_timeout)
 
 
-def make(settings: Settings, instance: Instance, source: str, name: str, *, mask: bool = False) -> Served:
-    """Make a clone of a snapshot set and start its server."""
-    made = create.create(settings, instance, source, name, mask=mask)
-    return Served(made.info, made.user, made.password)
+def make(settings: Settings, instance: Instance, wish: Wish, report: Report, tell: Tell) -> Served:
+    """Make the clone that is wished for and start its server."""
+    made = create.create(settings, instance, wish, report, tell)
+    login = made.login
+    assert login is not None, "a clone that is to be used is started"
+    return Served(made.info, login.user, login.password)
 
 
 def end(settings: Settings, name: str) -> None:
@@ -52,10 +57,15 @@ def end(settings: Settings, name: str) -> None:
     destroy.destroy(settings, name)
 
 
+def _quiet(_: object) -> None:
+    """Say nothing: what a job does with a clone of its own is told by the job."""
+
+
 @contextlib.contextmanager
 def throwaway(settings: Settings, instance: Instance, source: str, purpose: str) -> Iterator[Served]:
     """A clone that is gone after the block. `purpose` begins its name."""
-    made = make(settings, instance, source, f"{purpose}-{secrets.token_hex(5)}")
+    wish = Wish(owner=OWNER, name=f"{purpose}-{secrets.token_hex(5)}", source=source)
+    made = make(settings, instance, wish, _quiet, _quiet)
     try:
         yield made
     finally:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, ServerError
-from zsnapdb.jobs.common import Instance, undone_on_error
+from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.jobs.clone import create
+from zsnapdb.jobs.clone.create import ClonePlan, Wish
+from zsnapdb.jobs.common import Instance, Report, Tell, undone_on_error
 from zsnapdb.jobs.throwaway import Served, end, make
 from zsnapdb.model import PROPERTY, Flavour
-from zsnapdb.mysql.probe import flavour_and_dialect, probe
+from zsnapdb.mysql.probe import flavour_and_dialect
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning import topology as planning
 from zsnapdb.planning.topology import Topology
@@ -45,17 +47,41 @@ class CloneSet:
     arrival_seconds: float | None
 
 
-def create_set(settings: Settings, instance: Instance, source: str, name: str, count: int, topology: Topology, *, mask: bool = False) -> CloneSet:
-    """Make `count` clones NAME-1 … of one snapshot set. With replication the first is the source of all others, proved by a row that arrives.
+@dataclass(frozen=True)
+class SetPlan:
+    """What making a set does: its names, the source first, and what is done for the first of them."""
+
+    names: tuple[str, ...]
+    topology: Topology
+    first: ClonePlan
+
+
+def plan_set(settings: Settings, instance: Instance, wish: Wish, count: int, topology: Topology) -> SetPlan:
+    """Return what `create_set` would do; changes nothing. PreflightError for what makes no set, and for what would be refused of its first clone."""
+    if not wish.starts:
+        raise PreflightError("the clones of a set are started", hint="leave out --no-start, or make clones one by one")
+    names = planning.names(wish.name or f"{instance.name}-{secrets.token_hex(3)}", count, topology)
+    first = create.plan(settings, instance, replace(wish, name=names[0]))
+    if topology is Topology.REPLICATION:
+        has_binlog = first.origin.variables.get("log_bin") == "ON"
+        planning.refuse_without_gtids(first.origin.flavour, has_binlog=has_binlog, has_gtids=first.origin.has_gtids)
+    return SetPlan(names, topology, first)
+
+
+def create_set(settings: Settings, instance: Instance, wish: Wish, count: int, topology: Topology, report: Report, tell: Tell) -> CloneSet:
+    """Make `count` clones NAME-1 … as wished for, of one snapshot set. With replication the first is the source of all others, proved by a row that arrives.
 
     All are there and right, or none.
     """
-    wanted = planning.names(name, count, topology)
+    wanted = plan_set(settings, instance, wish, count, topology).names
+    name = wanted[0].rpartition("-")[0]
     made: list[Served] = []
     with undone_on_error(lambda: _end_all(settings, made)):
         for member in wanted:
             # The first one decides what `latest` is for all.
-            made.append(make(settings, instance, made[0].info.backup_id if made else source, member, mask=mask))
+            source = made[0].info.backup_id if made else wish.source
+            made.append(make(settings, instance, replace(wish, name=member, source=source), report, tell))
+            tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _wire(made) if topology is Topology.REPLICATION else None
         members = []
         for number, clone in enumerate(made):
@@ -81,8 +107,6 @@ def _wire(made: list[Served]) -> float:
     password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
     source = made[0]
     with source.session() as session:
-        facts = probe(session)
-        planning.refuse_without_gtids(facts.flavour, has_binlog=facts.has_binlog, has_gtids=facts.has_gtids)
         # Not in the binlog: the replicas need no account that comes by replication, and the set begins where its snapshot was.
         session.query("SET SESSION sql_log_bin = 0")
         for host in ("localhost", "127.0.0.1"):

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from zsnapdb.jobs.topology import CloneSet
+from zsnapdb.jobs.topology import CloneSet, SetPlan
+from zsnapdb.report import clone
 from zsnapdb.report.json import document
 from zsnapdb.report.units import table
+
+
+def plan(found: SetPlan) -> str:
+    """What making a set would do."""
+    parts = "the first as the source of the others" if found.topology == "replication" else "independent of one another"
+    return f"a set of {len(found.names)} clones, {parts}: {', '.join(found.names)}; each like the first:\n{clone.plan(found.first)}"
+
+
+def plan_json(found: SetPlan) -> str:
+    """What making a set would do."""
+    first = found.first
+    return document("clone-set-plan", names=list(found.names), topology=found.topology, instance=first.instance, backup_id=first.set_id or None)
 
 
 def clone_set(result: CloneSet) -> str:

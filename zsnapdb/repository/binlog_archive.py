@@ -6,29 +6,23 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.model import Flavour
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlogs import ArchivedFile, ChunkRow, Incarnation, KeyPart, Segment, chunk_of, covering, number_of, parse_piece, piece_name
+from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, chunk_of, covering, number_of, parse_piece, piece_name
+from zsnapdb.repository.manifest import ChunkRow, KeyPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.chunks import Body, Codec, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 
 T = TypeVar("T")
 
-Unwrap = Callable[[str], bytes]
-"""Takes a wrapped data key and returns the key; raises what says that no identity opens it."""
-
 _THREADS = 8
 _READINGS = 5
-
-
-def _no_identity(_wrapped: str) -> bytes:
-    raise DamagedError("the archived binlogs are encrypted, and no identity was given to read them", hint="set identity_file of the repository's encryption")
 
 
 @dataclass(frozen=True)
@@ -46,11 +40,10 @@ class Archive:
 
 @dataclass(frozen=True)
 class BinlogArchive:
-    """The binlog archive of an instance in a repository. `unwrap` opens data keys; without it encrypted files cannot be fetched."""
+    """The binlog archive of an instance in a repository. Descriptions are signed and verified, keys opened, by the repository's keyring."""
 
     repository: Repository
     instance: str
-    unwrap: Unwrap = field(default=_no_identity)
 
     def load(self) -> Archive:
         """Return what is archived. A damaged description does not hide the others; an unreachable store raises."""
@@ -93,14 +86,16 @@ class BinlogArchive:
             if stream_hash(tuple(chunk_of(row) for row in file.chunks)) != file.sha256:
                 name = f"binlog {file.name} of {self.instance}, incarnation {file.incarnation}"
                 raise DamagedError(f"the description of {name} does not fit its own chunks", hint="it was altered")
-            ciphers = self._ciphers(file.keys)
+            ciphers = self._ciphers(file.keys, file.name)
             for index, row in enumerate(file.chunks, 1):
                 key = self.chunk_key(file.incarnation, file.name, file.attempt, index)
                 yield self._open(key, row, file.codec, ciphers, self.associated(file.incarnation, f"binlog/{file.name}", index, last=index == len(file.chunks)))
             return
+        known: dict[str, dict[str, ChunkCipher]] = {}
         for segment in file.segments:
             key = self.segment_key(file.incarnation, segment)
-            ciphers = self._ciphers((segment.key,) if segment.key else ())
+            wrapped = segment.key.wrapped if segment.key else ""
+            ciphers = known[wrapped] = known.get(wrapped) or self._ciphers((segment.key,) if segment.key else (), file.name)
             yield self._open(
                 key, segment.chunk, segment.codec, ciphers, self.associated(file.incarnation, f"segment/{segment.name}", segment.start, last=False)
             )
@@ -127,8 +122,20 @@ class BinlogArchive:
         key = f"{layout.binlogs(self.instance, file.incarnation)}files/{file.name}.json"
         with contextlib.suppress(ExistsError):
             self._put(key, file.encode())
-        if ArchivedFile.decode(self.repository.store.get(self.repository.prefix + key), key) != file:
+        if ArchivedFile.decode(self.repository.keyring.verified(self.repository.store.get(self.repository.prefix + key), key), key) != file:
             raise ConsistencyError(f"{key} was read back different from what was written", hint="does another host archive the same server?")
+
+    def get_segment(self, incarnation: str, segment: Segment) -> bytes:
+        """Return the stored body of a piece."""
+        return self.repository.store.get(self.segment_key(incarnation, segment))
+
+    def remove_segments(self, incarnation: str, segments: Sequence[Segment]) -> None:
+        """Remove pieces that a longer one has taken the place of, descriptions first."""
+        top = f"{self.repository.prefix}{layout.binlogs(self.instance, incarnation)}growing/"
+        for segment in segments:
+            self.repository.store.delete(f"{top}{segment.name}/{piece_name(segment.start, segment.end)}.json")
+        for segment in segments:
+            self.repository.store.delete(self.segment_key(incarnation, segment))
 
     def remove_leftovers(self, file: ArchivedFile) -> int:
         """Remove what a sealed file no longer needs: its pieces, descriptions first, and chunks of other attempts. Return how many objects."""
@@ -156,10 +163,11 @@ class BinlogArchive:
         return "\n".join(("zsnapdb/1", self.repository.id, self.instance, incarnation, role, str(index), str(int(last)))).encode()
 
     def _put(self, key: str, body: bytes) -> None:
-        self.repository.store.put(self.repository.prefix + key, body, only_if_absent=True)
+        self.repository.store.put(self.repository.prefix + key, self.repository.keyring.signed(body), only_if_absent=True)
 
-    def _ciphers(self, keys: Sequence[KeyPart]) -> dict[str, ChunkCipher]:
-        return {key.id: ChunkCipher(self.unwrap(key.wrapped), key.id) for key in keys}
+    def _ciphers(self, keys: Sequence[KeyPart], name: str) -> dict[str, ChunkCipher]:
+        opened = self.repository.keyring.open_keys(keys, f"binlog {name} of {self.instance}") if keys else {}
+        return {key_id: ChunkCipher(key, key_id) for key_id, key in opened.items()}
 
     def _open(self, key: str, row: ChunkRow, codec: Codec, ciphers: dict[str, ChunkCipher], associated: bytes) -> Body:
         try:
@@ -208,7 +216,7 @@ class BinlogArchive:
 
         def read(key: str) -> T | DamagedError | None:
             try:
-                return decode(self.repository.store.get(key), key)
+                return decode(self.repository.keyring.verified(self.repository.store.get(key), key), key)
             except DamagedError as error:
                 return error
             except NotThere:

@@ -23,12 +23,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.repository.manifest import ChunkRow, KeyPart
 from zsnapdb.stream.chunks import Chunk, Codec
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.\d+")
 _PIECE = re.compile(r"(\d{16})-(\d{16})\.json")
-
-ChunkRow = tuple[int, str, int, str, str | None]
 
 
 class _Part(BaseModel):
@@ -47,13 +46,6 @@ class _Part(BaseModel):
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "(whole)"
             raise DamagedError(f"{key} cannot be read: {where}: {first['msg']}", hint="it was altered, or a newer zsnapdb wrote it") from error
-
-
-class KeyPart(_Part):
-    """A data key, wrapped to the repository's recipients."""
-
-    id: str
-    wrapped: str
 
 
 class Incarnation(_Part):
@@ -128,7 +120,8 @@ class Segment(_Part):
     """A piece of a growing file: its bytes from `start` to `end`, as one chunk; `span` ends with the last complete transaction in it.
 
     Only a transaction longer than a chunk makes a piece end inside of one: then `span` ends where it starts, or before its end. `attempt` names
-    the body's object. The first piece of a file has its `head`, and in `gap` what is missing before the file, in words.
+    the body's object. The first piece of a file has its `head`, and in `gap` what is missing before the file, in words. `is_merged` says that it
+    took the place of shorter ones.
     """
 
     format: Literal[1] = 1
@@ -142,6 +135,7 @@ class Segment(_Part):
     codec: Codec
     chunk: ChunkRow
     key: KeyPart | None = None
+    is_merged: bool = False
 
 
 class ArchivedFile(_Part):
@@ -195,9 +189,49 @@ class ArchivedFile(_Part):
         return self.span.end
 
     @property
+    def start(self) -> int:
+        """The offset of its first transaction: behind its head."""
+        return self.head.end
+
+    @property
+    def fingerprint(self) -> str:
+        """By which it is told from another file of its name."""
+        return self.head.fingerprint
+
+    @property
+    def server(self) -> str:
+        """By what the server that wrote it is known: its UUID (MySQL) or server id."""
+        return server_name(self.head.server_uuid, self.head.server_id)
+
+    @property
+    def created(self) -> int:
+        """When the server began it, seconds UTC."""
+        return self.head.created
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether its transactions have no GTIDs."""
+        return self.span.transactions > 0 and self.span.gtids is None
+
+    @property
+    def first_commit(self) -> int | None:
+        """The earliest commit time in it, microseconds UTC."""
+        return self.span.first_commit
+
+    @property
+    def last_commit(self) -> int | None:
+        """The latest commit time in it, microseconds UTC."""
+        return self.span.last_commit
+
+    @property
     def stored_size(self) -> int:
         """Bytes its objects take in the store, descriptions left out."""
         return sum(row[2] for row in self.chunks) + sum(segment.chunk[2] for segment in self.segments)
+
+
+def server_name(server_uuid: str | None, server_id: int) -> str:
+    """Return by what a server is known."""
+    return server_uuid or f"server_id {server_id}"
 
 
 def number_of(name: str) -> int:
@@ -213,11 +247,6 @@ def is_archivable(name: str) -> bool:
 def chunk_of(row: ChunkRow) -> Chunk:
     """Return a chunk as the stream room knows it."""
     return Chunk(*row)
-
-
-def row_of(chunk: Chunk) -> ChunkRow:
-    """Return the stored form of a chunk's description."""
-    return (chunk.plain_size, chunk.plain_sha256, chunk.stored_size, chunk.stored_sha256, chunk.key_id)
 
 
 def piece_name(start: int, end: int) -> str:

@@ -3,6 +3,8 @@
     zsnapdb.json                                           format version and repository id
     <instance>/manifests/<backup-id>.json                  written last, never over another; no manifest, no backup
     <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
+    <instance>/unfinished/<backup-id>.json                 a backup that was begun; removed when it ends
+    <instance>/<name>.lock                                 leases
     <instance>/binlogs/…                                   archived binlogs: repository/binlogs.py
 
 Manifests lie apart from chunks so that one short listing names all good backups, however many chunks there are.
@@ -35,6 +37,26 @@ def parse_manifest(key: str) -> tuple[str, str] | None:
 def chunks(instance: str, backup_id: str, role: str) -> str:
     """Return the prefix of the chunks of one volume of a backup."""
     return f"{instance}/chunks/{backup_id}/{role}/"
+
+
+def chunks_of_backup(instance: str, backup_id: str) -> str:
+    """Return the prefix of all chunks of a backup."""
+    return f"{instance}/chunks/{backup_id}/"
+
+
+def unfinished(instance: str) -> str:
+    """Return the prefix of what tells of an instance's backups that were begun."""
+    return f"{instance}/unfinished/"
+
+
+def unfinished_backup(instance: str, backup_id: str) -> str:
+    """Return the key of what tells of one backup that was begun."""
+    return f"{instance}/unfinished/{backup_id}.json"
+
+
+def lease(name: str) -> str:
+    """Return the key of a lease; its name begins with an instance: main/writer."""
+    return f"{name}.lock"
 
 
 def chunk(instance: str, backup_id: str, role: str, index: int) -> str:

@@ -88,6 +88,18 @@ class ServerPart(_Part):
     absolute_tablespaces: tuple[str, ...] = ()
 
 
+class KeyPart(_Part):
+    """A data key as it is stored: wrapped to these age recipients, any of whom can open it."""
+
+    id: str
+    recipients: tuple[str, ...]
+    wrapped: str
+
+
+ChunkRow = tuple[int, str, int, str, str | None]
+"""A chunk as it is stored: plain size, plain hash, stored size, stored hash, key id."""
+
+
 class VolumePart(_Part):
     """One volume's stream. `from_guid` is None for a full one; sizes in bytes; chunks in order."""
 
@@ -103,7 +115,7 @@ class VolumePart(_Part):
     codec: Codec
     plain_size: int
     sha256: str
-    chunks: tuple[tuple[int, str, int, str], ...]
+    chunks: tuple[ChunkRow, ...]
 
     def chunk_list(self) -> tuple[Chunk, ...]:
         """Return the chunks as the stream room knows them."""
@@ -130,6 +142,7 @@ class Manifest(_Part):
     lock: LockPart
     channels: tuple[ChannelPart, ...] = ()
     server: ServerPart
+    keys: tuple[KeyPart, ...] = ()
     volumes: tuple[VolumePart, ...]
 
     @property
@@ -153,12 +166,17 @@ class Manifest(_Part):
         return {volume.role: volume.guid for volume in self.volumes}
 
     def encode(self) -> bytes:
-        """Return the stored form: JSON, UTF-8."""
-        return self.model_dump_json(indent=1).encode()
+        """Return the stored form: one line of JSON, UTF-8, without its line feed."""
+        return self.model_dump_json().encode()
+
+
+def chunk_row(chunk: Chunk) -> ChunkRow:
+    """Return the stored form of a chunk's description."""
+    return chunk.plain_size, chunk.plain_sha256, chunk.stored_size, chunk.stored_sha256, chunk.key_id
 
 
 def decode(body: bytes, name: str) -> Manifest:
-    """Return the manifest stored in `body`; DamagedError names it if it is not one."""
+    """Return the manifest in the line `body`; DamagedError names it if it is not one."""
     try:
         return Manifest.model_validate_json(body)
     except ValidationError as error:

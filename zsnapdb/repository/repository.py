@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.repository import layout
+from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import Manifest, decode
+from zsnapdb.repository.marker import FORMAT, Marker
 from zsnapdb.store.base import Store
 from zsnapdb.stream.chunks import Body
+from zsnapdb.stream.crypto import ChunkCipher
 
-FORMAT = 1
+_NO_KEYS = Keyring()
 
 
 @dataclass(frozen=True)
 class VolumeChunks:
-    """The chunks of one volume of one backup, as the stream room sees them."""
+    """The chunks of one volume of one backup, as the stream room sees them. `repository_id` is that of the backup's manifest."""
 
     store: Store
     prefix: str
@@ -54,45 +57,89 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Repository:
-    """An opened repository. `id` is what its marker object says."""
+    """An opened repository. `id` is what its marker says, or, where `note` says that the marker is lost, what its manifests say."""
 
     store: Store
     prefix: str
     id: str
+    keyring: Keyring = _NO_KEYS
+    note: str = ""
+    recipients: tuple[str, ...] = ()
+    """The public keys its backups were encrypted to, as far as the marker or the newest manifest says."""
 
     @classmethod
-    def open(cls, store: Store, prefix: str) -> Repository:
-        """Return the repository; NotThere if there is none under the prefix (or no bucket), whatever else is unreachable raises."""
+    def open(cls, store: Store, prefix: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()) -> Repository:
+        """Return the repository.
+
+        Without its marker it is opened all the same if one of `instances` has a readable manifest there; `note` says so.
+        NotThere if there is neither (or no bucket); whatever else is unreachable raises.
+        """
+        known = keyring or Keyring()
         store.check()
         try:
-            body = store.get(prefix + layout.MARKER)
+            marker = Marker.read(store, prefix)
+            return cls(store, prefix, marker.id, known, recipients=marker.recipients)
         except NotThere as error:
-            raise NotThere(f"there is no repository yet: {prefix}{layout.MARKER} is missing", hint="the first `zsnapdb backup` makes it") from error
-        try:
-            marker = json.loads(body)
-            version, identity = int(marker["format"]), str(marker["id"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DamagedError(f"{prefix}{layout.MARKER} cannot be read", hint="is this the prefix of a zsnapdb repository?") from error
-        if version != FORMAT:
-            raise DamagedError(f"the repository has format {version}, this zsnapdb reads {FORMAT}", hint="use the zsnapdb that wrote it, or a newer one")
-        return cls(store, prefix, identity)
+            newest = cls._newest_manifest(cls(store, prefix, "", known), instances)
+            if newest is None:
+                raise NotThere(
+                    f"there is no repository yet: {prefix}{layout.MARKER} is missing", hint="`zsnapdb init`, or the first `zsnapdb backup`, makes it"
+                ) from error
+        note = f"{prefix}{layout.MARKER} is missing; the repository is known from its manifests, `zsnapdb init` writes it again"
+        recipients = newest.keys[0].recipients if newest.keys else ()
+        return cls(store, prefix, newest.repository_id, known, note, recipients)
+
+    @staticmethod
+    def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
+        """Return the newest readable manifest of the first instance that has one; DamagedError if there are manifests and none can be read."""
+        damaged: DamagedError | None = None
+        for instance in instances:
+            for backup_id in reversed(unknown.backup_ids(instance)):
+                try:
+                    return unknown.manifest(instance, backup_id)
+                except DamagedError as error:
+                    damaged = error
+        if damaged is not None:
+            raise damaged
+        return None
 
     @classmethod
-    def open_or_create(cls, store: Store, prefix: str, new_id: str) -> Repository:
-        """Return the repository, making its marker if the prefix has none."""
+    def open_or_create(cls, store: Store, prefix: str, new_id: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()) -> Repository:
+        """Return the repository to write to, its marker written if it was missing: with `new_id` only if there is no backup yet.
+
+        ConfigError if this host would store in the clear what others encrypt, or could not sign as it must.
+        """
+        known = keyring or Keyring()
+        known.check_signing()
         try:
-            return cls.open(store, prefix)
+            found = cls.open(store, prefix, known, instances=instances)
         except NotThere:
             store.check()
-        body = json.dumps({"format": FORMAT, "id": new_id}, indent=1).encode()
+            found = cls(store, prefix, new_id, known, "new")
+        if found.recipients and not known.is_encrypting:
+            raise ConfigError(
+                "the repository's backups are encrypted, and no recipients are configured here",
+                hint=f'set recipients under encryption, such as recipients = ["{found.recipients[0]}"]',
+            )
+        if not found.note:
+            return found
         # Another first backup may be quicker; its marker is as good.
         with contextlib.suppress(ExistsError):
-            store.put(prefix + layout.MARKER, body, only_if_absent=True)
-        return cls.open(store, prefix)
+            Marker(FORMAT, found.id, known.recipients).write(store, prefix)
+        return cls.open(store, prefix, known)
 
     def chunks(self, instance: str, backup_id: str, role: str) -> VolumeChunks:
-        """Return the chunk store of one volume of a backup."""
+        """Return where the chunks of one volume of a backup that is being written go."""
         return VolumeChunks(self.store, self.prefix, self.id, instance, backup_id, role)
+
+    def chunks_of(self, manifest: Manifest, role: str) -> VolumeChunks:
+        """Return the chunks of one volume of a stored backup."""
+        return VolumeChunks(self.store, self.prefix, manifest.repository_id, manifest.instance, manifest.backup_id, role)
+
+    def ciphers(self, manifest: Manifest) -> Mapping[str, ChunkCipher]:
+        """Return what its chunks decrypt with, by key id. ConfigError without an identity that opens its keys."""
+        opened = self.keyring.open_keys(manifest.keys, f"backup {manifest.backup_id}")
+        return {key_id: ChunkCipher(key, key_id) for key_id, key in opened.items()}
 
     def backup_ids(self, instance: str) -> list[str]:
         """Return the ids of the instance's backups, oldest first."""
@@ -104,10 +151,13 @@ class Repository:
         return sorted(found)
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:
-        """Return one backup's manifest; NotThere if there is no such backup; DamagedError if it is of another place."""
+        """Return one backup's manifest; NotThere if there is no such backup.
+
+        DamagedError if it is of another place, or not signed by one of the configured signers.
+        """
         key = layout.manifest(instance, backup_id)
         try:
-            manifest = decode(self.store.get(self.prefix + key), key)
+            manifest = decode(self.keyring.verified(self.store.get(self.prefix + key), key), key)
         except NotThere as error:
             raise NotThere(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`") from error
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
@@ -134,7 +184,7 @@ class Repository:
         key = layout.manifest(manifest.instance, manifest.backup_id)
         # A request that is repeated after its answer was lost finds its own object; the comparison tells.
         with contextlib.suppress(ExistsError):
-            self.store.put(self.prefix + key, manifest.encode(), only_if_absent=True)
+            self.store.put(self.prefix + key, self.keyring.signed(manifest.encode()), only_if_absent=True)
         if self.manifest(manifest.instance, manifest.backup_id) != manifest:
             raise ConsistencyError(
                 f"manifest {key} was read back different from what was written", hint="another run has the same id, or the store cannot be trusted"

@@ -10,6 +10,7 @@ from zsnapdb.errors import CommandError, ConsistencyError, NotThere
 from zsnapdb.model import PROPERTY, Snapshot
 from zsnapdb.zfs import core
 from zsnapdb.zfs.command import ZFS, rows, run, run_when_free, set_options
+from zsnapdb.zfs.datasets import Property
 
 HOLD_TAG = f"{PROPERTY}:backup"
 
@@ -104,6 +105,23 @@ def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
     return found
 
 
+def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
+    """Return the named properties of every snapshot of the dataset and of those below it."""
+    found: dict[str, dict[str, Property]] = {}
+    wanted = ("guid", "createtxg", *names)
+    for name, key, value, source in rows([ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(wanted), dataset]):
+        found.setdefault(name, {})[key] = Property(value, source)
+    return {
+        Snapshot(name.partition("@")[0], name.partition("@")[2], int(values["guid"].value), int(values["createtxg"].value)): values
+        for name, values in sorted(found.items(), key=lambda item: int(item[1]["createtxg"].value))
+    }
+
+
+def has_clones(name: str) -> bool:
+    """Whether any dataset was cloned from the snapshot."""
+    return run([ZFS, "get", "-H", "-p", "-o", "value", "clones", name]).strip() not in ("", "-")
+
+
 def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
     """Set user properties on snapshots, in one command."""
     run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
@@ -146,6 +164,13 @@ def bookmark(snapshot: Snapshot) -> str:
         return existing[snapshot.guid]
     run([ZFS, "bookmark", snapshot.full_name, name])
     return name
+
+
+def destroy(name: str) -> None:
+    """Destroy exactly this snapshot, which the caller has proved to be its own. Dependents or holds make it fail."""
+    if "@" not in name:
+        raise ValueError(f"not a snapshot name: {name}")
+    run_when_free([ZFS, "destroy", name])
 
 
 def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:

@@ -1,0 +1,69 @@
+"""Restores the stream of one volume of one backup with nothing of zsnapdb: written from docs/repository-format.md alone.
+
+    python independent_reader.py REPOSITORY INSTANCE BACKUP ROLE [IDENTITY-FILE [SIGNER]] | zfs receive -u tank/restored
+
+REPOSITORY is a folder, or s3://bucket/prefix with the usual AWS_* variables (AWS_ENDPOINT_URL for other providers).
+"""
+
+import base64
+import hashlib
+import json
+import sys
+from pathlib import Path
+
+import boto3
+import pyrage
+import zstandard
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+
+def getter(repository):
+    if not repository.startswith("s3://"):
+        return lambda key: (Path(repository) / key).read_bytes()
+    bucket, _, prefix = repository.removeprefix("s3://").partition("/")
+    client = boto3.client("s3")
+    return lambda key: client.get_object(Bucket=bucket, Key=f"{prefix}/{key}".lstrip("/"))["Body"].read()
+
+
+def read_manifest(get, instance, backup, signer):
+    line, _, rest = get(f"{instance}/manifests/{backup}.json").partition(b"\n")
+    if signer:
+        signature = json.loads(rest)["signature"]
+        assert signature["key"] == signer, "signed by another"
+        Ed25519PublicKey.from_public_bytes(base64.b64decode(signer)).verify(base64.b64decode(signature["value"]), line)
+    manifest = json.loads(line)
+    assert (manifest["format"], manifest["instance"], manifest["backup_id"]) == (1, instance, backup), "another manifest"
+    return manifest
+
+
+def data_keys(manifest, identity_file):
+    lines = Path(identity_file).read_text().splitlines() if identity_file else []
+    identities = [pyrage.x25519.Identity.from_str(line) for line in lines if line.startswith("AGE-SECRET-KEY-")]
+    return {key["id"]: AESGCM(pyrage.decrypt(key["wrapped"].encode(), identities)) for key in manifest["keys"]}
+
+
+def main(repository, instance, backup, role, identity_file=None, signer=None):
+    get = getter(repository)
+    manifest = read_manifest(get, instance, backup, signer)
+    keys = data_keys(manifest, identity_file)
+    volume = next(volume for volume in manifest["volumes"] if volume["role"] == role)
+    hashes, total = hashlib.sha256(), 0
+    for index, (plain_size, plain_hash, stored_size, stored_hash, key_id) in enumerate(volume["chunks"], 1):
+        body = get(f"{instance}/chunks/{backup}/{role}/{index:08d}")
+        assert (len(body), hashlib.sha256(body).hexdigest()) == (stored_size, stored_hash), f"chunk {index} was changed"
+        if key_id is not None:
+            last = int(index == len(volume["chunks"]))
+            place = "\n".join(map(str, ("zsnapdb/1", manifest["repository_id"], instance, backup, role, index, last)))
+            body = keys[key_id].decrypt(body[:12], body[12:], place.encode())
+        if volume["codec"] == "zstd":
+            body = zstandard.ZstdDecompressor().decompress(body)
+        assert (len(body), hashlib.sha256(body).hexdigest()) == (plain_size, plain_hash), f"chunk {index} is not what was read"
+        hashes.update(bytes.fromhex(plain_hash))
+        total += plain_size
+        sys.stdout.buffer.write(body)
+    assert (total, hashes.hexdigest()) == (volume["plain_size"], volume["sha256"]), "the stream is not whole"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

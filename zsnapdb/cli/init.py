@@ -1,0 +1,31 @@
+"""`zsnapdb init`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+
+
+def init(
+    repository: Annotated[
+        str | None, typer.Argument(metavar="[REPOSITORY]", help="A configured repository; may be left out if there is only one.", show_default=False)
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Make a repository: its marker object. Also writes a lost one again, and brings its list of recipients up to date."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import init as job
+    from zsnapdb.report import repository as report
+
+    settings = load(config)
+    if plan:
+        planned = job.plan(settings, repository)
+        print(report.plan_json(planned) if json else report.plan_text(planned))
+        return
+    done = job.init(settings, repository)
+    print(report.as_json(done) if json else report.text(done))

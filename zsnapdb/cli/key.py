@@ -1,0 +1,46 @@
+"""`zsnapdb key …`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+
+app = typer.Typer(help="Keys of repositories.", no_args_is_help=True, rich_markup_mode=None)
+
+IdentityFile = Annotated[Path | None, typer.Option("--identity", metavar="FILE", help="File of an age identity, which reads backups.", show_default=False)]
+SigningKeyFile = Annotated[Path | None, typer.Option("--signing-key", metavar="FILE", help="File of a signing key, for manifests.", show_default=False)]
+
+
+@app.command("generate")
+def generate(identity: IdentityFile = None, signing_key: SigningKeyFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Write a new age identity, a new signing key, or both, to new files of mode 0600; print their public parts."""
+    from zsnapdb.jobs import keys as job
+    from zsnapdb.report import keys as report
+
+    if identity is None and signing_key is None:
+        raise typer.BadParameter("name at least one file: --identity FILE, --signing-key FILE")
+    if plan:
+        job.refuse_existing(identity, signing_key)
+        print(report.plan_json(identity, signing_key) if json else report.plan_text(identity, signing_key))
+        return
+    made = [job.generate(identity, signing_key)]
+    print(report.as_json(made) if json else report.text(made))
+
+
+@app.command("show")
+def show(identity: IdentityFile = None, signing_key: SigningKeyFile = None, config: ConfigFile = None, json: AsJson = False) -> None:
+    """Print the public parts of the keys in the files; without a file, of those the configuration names."""
+    from zsnapdb.jobs import keys as job
+    from zsnapdb.report import keys as report
+
+    if identity is None and signing_key is None:
+        from zsnapdb.config import load
+
+        found = job.configured(load(config))
+    else:
+        found = [job.public_parts(identity, signing_key)]
+    print(report.as_json(found) if json else report.text(found))

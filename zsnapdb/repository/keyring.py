@@ -1,0 +1,105 @@
+"""What this host may do with a repository's keys: encrypt, read, sign, trust. Files are read when they are needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from zsnapdb.config import EncryptionSettings
+from zsnapdb.errors import ConfigError, DamagedError
+from zsnapdb.repository import keys
+from zsnapdb.repository.manifest import KeyPart
+
+
+@dataclass(frozen=True)
+class DataKey:
+    """A data key of this run: the secret, which stays in memory, and what a manifest keeps of it."""
+
+    secret: bytes
+    part: KeyPart
+
+
+@dataclass(frozen=True)
+class Keyring:
+    """The keys of a repository as far as this host knows them. An empty one neither encrypts nor signs, and trusts any manifest."""
+
+    recipients: tuple[str, ...] = ()
+    identity_file: Path | None = None
+    signing_key_file: Path | None = None
+    signers: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: EncryptionSettings) -> Keyring:
+        """Return the keyring of the settings. ConfigError if a public key is malformed; no file is read yet."""
+        keys.check_recipients(settings.recipients)
+        for signer in settings.signers:
+            keys.check_signer(signer)
+        return cls(settings.recipients, settings.identity_file, settings.signing_key_file, settings.signers)
+
+    @property
+    def is_encrypting(self) -> bool:
+        """Whether what this host writes is encrypted."""
+        return bool(self.recipients)
+
+    @cached_property
+    def _identities(self) -> tuple[keys.Identity, ...]:
+        if self.identity_file is None:
+            raise ConfigError("the backup is encrypted, and no identity is configured", hint="set identity_file under encryption of the repository")
+        return keys.read_identities(self.identity_file)
+
+    def new_key(self, key_id: str) -> DataKey:
+        """Return a new data key, wrapped to all recipients."""
+        secret = keys.new_data_key()
+        return DataKey(secret, KeyPart(id=key_id, recipients=self.recipients, wrapped=keys.wrap(secret, self.recipients)))
+
+    def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
+        """Return the data keys by id. ConfigError without an identity that opens them; `what` names the backup in errors."""
+        return {part.id: keys.unwrap(part.wrapped, self._identities, f"data key {part.id} of {what}") for part in parts}
+
+    @cached_property
+    def _signing_key(self) -> keys.SigningKey | None:
+        if self.signing_key_file is None:
+            if self.signers:
+                raise ConfigError("signers are configured, but this host does not sign", hint="set signing_key_file under encryption, or leave out signers")
+            return None
+        key = keys.SigningKey.read(self.signing_key_file)
+        if self.signers and key.public not in self.signers:
+            raise ConfigError(f"the signing key's public part {key.public} is not among the signers", hint="add it to signers")
+        return key
+
+    def check_signing(self) -> None:
+        """Raise ConfigError if this host cannot sign as configured, or would not trust its own signature."""
+        _ = self._signing_key
+
+    def signed(self, line: bytes) -> bytes:
+        """Return the object for a manifest's line: with its signature as second line if this host signs."""
+        if self._signing_key is None:
+            return line + b"\n"
+        signature = self._signing_key.sign(line)
+        second = json.dumps({"signature": {"key": signature.key, "value": signature.value}}, separators=(",", ":"))
+        return line + b"\n" + second.encode() + b"\n"
+
+    def verified(self, body: bytes, name: str) -> bytes:
+        """Return the manifest's line out of its object. DamagedError unless it is signed by one of the signers, where there are any.
+
+        A signature that is there must be right in any case.
+        """
+        line, _, rest = body.partition(b"\n")
+        hint = "it was altered, or written by a host whose key is not under signers"
+        if not rest:
+            if self.signers:
+                raise DamagedError(f"manifest {name} is not signed", hint=hint)
+            return line
+        try:
+            found = json.loads(rest)["signature"]
+            signature = keys.Signature(str(found["key"]), str(found["value"]))
+        except (ValueError, KeyError, TypeError):
+            raise DamagedError(f"manifest {name}: its second line is not a signature", hint=hint) from None
+        if self.signers and signature.key not in self.signers:
+            raise DamagedError(f"manifest {name} is signed by {signature.key}, which is not among the signers", hint=hint)
+        if not signature.is_of(line):
+            raise DamagedError(f"manifest {name}: its signature is not that of its content", hint=hint)
+        return line

@@ -1,0 +1,51 @@
+"""The marker: the one object that names a repository. It holds nothing that manifests do not hold too."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.repository import layout
+from zsnapdb.store.base import Store
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Format, id, and the public keys that backups were encrypted to when it was last written."""
+
+    format: int
+    id: str
+    recipients: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, body: bytes, name: str) -> Marker:
+        """Return the marker. DamagedError if it is none, or of another format."""
+        try:
+            document = json.loads(body)
+            found = cls(int(document["format"]), str(document["id"]), tuple(str(text) for text in document.get("recipients", ())))
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedError(f"{name} cannot be read", hint="is this the prefix of a zsnapdb repository?") from error
+        if found.format != FORMAT:
+            raise DamagedError(f"the repository has format {found.format}, this zsnapdb reads {FORMAT}", hint="use the zsnapdb that wrote it, or a newer one")
+        return found
+
+    @classmethod
+    def read(cls, store: Store, prefix: str) -> Marker:
+        """Return the repository's marker; NotThere if there is none."""
+        name = prefix + layout.MARKER
+        return cls.parse(store.get(name), name)
+
+    def encode(self) -> bytes:
+        """Return the stored form: JSON, UTF-8."""
+        return json.dumps({"format": self.format, "id": self.id, "recipients": list(self.recipients)}, indent=1).encode()
+
+    def write(self, store: Store, prefix: str) -> None:
+        """Write it where there is none; ExistsError if there is one."""
+        store.put(prefix + layout.MARKER, self.encode(), only_if_absent=True)
+
+    def with_recipients(self, recipients: tuple[str, ...]) -> Marker:
+        """Return the marker with other recipients."""
+        return replace(self, recipients=recipients)
