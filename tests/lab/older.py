@@ -9,7 +9,7 @@ from .build import Builder, Product, products
 from .cache import Cache
 
 SUITE = "bookworm"
-PACKAGES = ("mariadb-server-core", "mariadb-client-core", "mariadb-server")
+PACKAGES = ("mariadb-server-core", "mariadb-client-core", "mariadb-server", "libaio1")
 
 
 def _make(b: Builder, out: Path) -> None:
@@ -22,7 +22,7 @@ def _make(b: Builder, out: Path) -> None:
         "-q -y -o Acquire::Check-Valid-Until=false -o Dir::Etc::SourceList=/out/apt/sources.list -o Dir::Etc::SourceParts=/out/apt/parts "
         "-o Dir::State::Lists=/out/apt/lists -o Dir::Cache::Archives=/out/apt/archives -o Dir::State::Status=/out/apt/status"
     )
-    # The guest's own, newer libraries serve: only the packages themselves are wanted.
+    # The guest's own, newer libraries serve but for libaio, whose name has changed: only the packages themselves are wanted.
     script = (
         f"apt-get {options} update; cd /out/apt; apt-get {options} download {' '.join(PACKAGES)}; "
         "for deb in *.deb; do dpkg-deb --fsys-tarfile $deb | tar x -C /out; done; rm -rf /out/apt"

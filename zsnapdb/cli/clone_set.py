@@ -14,14 +14,13 @@ def create_set(settings: Settings, instance: Instance, wish: Wish, count: int, t
     """Make a set of clones, or print what that would do."""
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.jobs import topology as job
-    from zsnapdb.planning.topology import Topology
     from zsnapdb.report import topology as report
 
     if plan:
-        planned = job.plan_set(settings, instance, wish, count, Topology(topology))
+        planned = job.plan_set(settings, instance, wish, count, job.Topology(topology))
         print(report.plan_json(planned) if json else report.plan(planned))
         return
     progress = ProgressLine()
-    made = job.create_set(settings, instance, wish, count, Topology(topology), progress, progress.tell)
+    made = job.create_set(settings, instance, wish, count, job.Topology(topology), progress, progress.tell)
     progress.end()
     print(report.clone_set_json(made) if json else report.clone_set(made))
