@@ -38,12 +38,21 @@ def _duration(value: object) -> object:
     return value
 
 
+def _level(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 19):
+        return value
+    raise ValueError('a level is a number from 0 (off) to 19, or "auto"')
+
+
+_LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
+
+
 def duration(text: str) -> float:
-    """Return the seconds in a text such as 2h. ConfigError if it is not a duration."""
+    """Return a duration given on the command line, in seconds. ConfigError if it is none."""
     try:
         return float(str(_duration(text)))
     except ValueError as error:
-        raise ConfigError(f"{text!r} is no duration", hint=str(error)) from error
+        raise ConfigError(f"{text!r}: {error}", hint='such as "30m"') from error
 
 
 Size = Annotated[int, BeforeValidator(_size)]
@@ -80,6 +89,7 @@ class ServerSettings(_Section):
     """How a server of this instance's version is started for restores and clones."""
 
     binary: Path | None = None
+    programs: Path | None = None
     user: str = "mysql"
     options: tuple[str, ...] = ()
     start_timeout: Annotated[Seconds, Field(gt=0)] = 120.0
@@ -87,6 +97,32 @@ class ServerSettings(_Section):
     memory: Annotated[Size, Field(ge=128 << 20)] | None = None
     processors: Annotated[float, Field(gt=0, le=1024)] | None = None
     nice: Annotated[int, Field(ge=0, le=19)] = 0
+
+
+class ProbeSettings(_Section):
+    """A question to a drilled server and the answer a good restore gives: the first column of its only row."""
+
+    sql: Annotated[str, Field(min_length=1)]
+    name: str | None = None
+    expect: str | int | float | None = None
+    at_least: int | float | None = None
+    at_most: int | float | None = None
+
+    @model_validator(mode="after")
+    def _expects_something(self) -> ProbeSettings:
+        bounds = (self.at_least, self.at_most)
+        if (self.expect is None) == all(bound is None for bound in bounds):
+            raise ValueError("give either expect, or at_least and at_most or one of them")
+        return self
+
+
+class DrillSettings(_Section):
+    """Where a restored server is tried and thrown away, and what is looked at. `sample`: about so many bytes of pages, and of tables, are checked."""
+
+    dataset: str | None = None
+    sample: Annotated[Size, Field(ge=0)] = 1 << 30
+    check_timeout: Annotated[Seconds, Field(gt=0)] = 3600.0
+    probe: tuple[ProbeSettings, ...] = ()
 
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
@@ -157,6 +193,7 @@ class InstanceSettings(_Section):
     server: ServerSettings = ServerSettings()
     masking: MaskingSettings = MaskingSettings()
     upgrade_queries: tuple[str, ...] = ()
+    drill: DrillSettings = DrillSettings()
     binlog: BinlogSettings = BinlogSettings()
     keep: KeepSettings | None = None
 
@@ -193,10 +230,11 @@ class InstanceSettings(_Section):
 
 
 class StreamSettings(_Section):
-    """How a send stream is cut, compressed and moved. Memory is about (concurrency + 2) x chunk_size x 2."""
+    """How a send stream is made, cut, compressed and moved. Memory is about (concurrency + 1) x chunk_size, and what the chunks in flight compress to."""
 
+    send: Literal["plain", "compressed"] = "plain"
     chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
-    level: Annotated[int, Field(ge=0, le=19)] = 3
+    level: Annotated[int | Literal["auto"], BeforeValidator(_level)] = 3
     concurrency: Annotated[int, Field(ge=1, le=64)] = 3
 
 
@@ -217,6 +255,12 @@ class RepositorySettings(_Section):
     region: str | None = None
     credentials_file: Path | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
+    storage_class: str | None = None
+    sse: Literal["AES256", "aws:kms"] | None = None
+    sse_key: str | None = None
+    checksum: Literal["auto", "sha256", "none"] = "auto"
+    patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
+    bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
     stream: StreamSettings = StreamSettings()
     encryption: EncryptionSettings = EncryptionSettings()
     keep: KeepSettings | None = None
@@ -225,6 +269,10 @@ class RepositorySettings(_Section):
     def _known_scheme(self) -> RepositorySettings:
         if not re.match(r"^(s3://[^/]+|file:///)", self.url):
             raise ValueError(f"url {self.url!r} is neither s3://bucket[/prefix] nor file:///folder")
+        if self.sse_key is not None and self.sse != "aws:kms":
+            raise ValueError('sse_key is the id of a KMS key; it needs sse = "aws:kms"')
+        if self.storage_class in _LATER_CLASSES:
+            raise ValueError(f"storage_class {self.storage_class} cannot be read at once; GLACIER_IR can")
         return self
 
 
@@ -259,9 +307,18 @@ class CloneSettings(_Section):
 
 
 class RestoreSettings(_Section):
-    """Where restored datasets are mounted."""
+    """Where restored datasets are mounted and journals kept; how binlogs are replayed: bytes between two snapshots, parallel workers."""
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")
+    journal: Path = Path("/var/lib/zsnapdb/restores")
+    batch_size: Annotated[Size, Field(ge=1 << 20)] = 1 << 30
+    workers: Annotated[int, Field(ge=1, le=256)] = 4
+
+
+class SiteSettings(_Section):
+    """Whom a runbook tells to call, a line each."""
+
+    contacts: tuple[str, ...] = ()
 
 
 class Settings(_Section):
@@ -271,6 +328,7 @@ class Settings(_Section):
     repository: dict[str, RepositorySettings]
     clones: CloneSettings = CloneSettings()
     restore: RestoreSettings = RestoreSettings()
+    site: SiteSettings = SiteSettings()
 
     @model_validator(mode="after")
     def _repositories_exist(self) -> Settings:

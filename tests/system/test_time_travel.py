@@ -74,7 +74,7 @@ def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past
 def test_a_question_can_change_nothing_and_write_no_file(lab: Lab, past: Past) -> None:
     settings = load(CONFIG)
     instance = Instance.of(settings, "main")
-    with time_travel.past(settings, instance, moments.find(instance, past.before)) as session:
+    with time_travel.past(settings, instance, moments.find(settings, instance, past.before)) as session:
         for statement in (
             "UPDATE past.words SET price = 0",
             "CREATE TABLE past.more (id INT)",

@@ -41,7 +41,7 @@ HOMES = {
     "pyrage": {"repository/keys.py"},
     "cryptography": {"repository/keys.py", "stream/crypto.py"},
 }
-PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/processes.py", "hooks.py"}
+PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/processes.py", "mysql/programs.py", "hooks.py"}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -35,14 +35,14 @@ MARIA = [
 )
 def test_the_newest_set_that_is_not_past_the_moment_answers(asked: str, found: int, exact: bool) -> None:
     moment = choose(SETS, asked)
-    assert (moment.backup_id, moment.exact) == (SETS[found].backup_id, exact)
+    assert (moment.backup_id, moment.is_exact) == (SETS[found].backup_id, exact)
     assert ("exactly what was asked" in moment.describe()) == exact
 
 
 @pytest.mark.parametrize(("asked", "found", "exact"), [("0-1-10", 0, True), ("0-1-19", 0, False), ("0-1-25", 1, False)])
 def test_positions_of_mariadb_are_understood(asked: str, found: int, exact: bool) -> None:
     moment = choose(MARIA, asked)
-    assert (moment.backup_id, moment.exact) == (MARIA[found].backup_id, exact)
+    assert (moment.backup_id, moment.is_exact) == (MARIA[found].backup_id, exact)
 
 
 def test_a_backup_counts_from_its_snapshot_on_not_from_its_name() -> None:

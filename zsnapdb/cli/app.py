@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, init, inventory, key, restore, time_travel, upgrade
+from zsnapdb.cli import backup, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, time_travel, upgrade, verify
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -28,6 +28,14 @@ app.command("restore")(restore.restore)
 app.command("query")(time_travel.query)
 app.command("diff")(time_travel.diff)
 clone.app.command("upgrade-test")(upgrade.upgrade_test)
+app.command("verify")(verify.verify)
+app.command("copy")(copy.copy)
+app.command("prune")(prune.prune)
+app.command("pin")(pin.pin)
+app.command("unpin")(pin.unpin)
+app.command("drill")(drill.drill)
+app.command("drills")(drill.drills)
+app.command("rescue")(rescue.rescue)
 app.add_typer(clone.app, name="clone")
 app.command("reap")(clone.reap)
 app.add_typer(key.app, name="key")

@@ -19,8 +19,8 @@ _FROM = "latest, live (a snapshot taken now), the id of a backup or commit, or @
 class Profile(Enum):
     """How much of the host a clone takes."""
 
-    tiny = "tiny"
-    normal = "normal"
+    TINY = "tiny"
+    NORMAL = "normal"
 
 
 class Topology(Enum):
@@ -42,9 +42,10 @@ def create(
     instance: NamedInstance,
     name: Annotated[str | None, typer.Option("--name", help="The clone's name.", show_default="instance and a random word")] = None,
     source: Annotated[str, typer.Option("--from", metavar="SOURCE", help=_FROM)] = "latest",
+    at: Annotated[str | None, typer.Option("--at", metavar="POINT", help="A time or GTID between backups: replayed from archived binlogs.")] = None,
     ttl: Annotated[str | None, typer.Option("--ttl", metavar="DURATION", help="How long it stays, such as 2h.", show_default="clones.ttl")] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.", show_default="the caller")] = None,
-    profile: Annotated[Profile, typer.Option("--profile", help="How much of the host its server takes.")] = Profile.normal,
+    profile: Annotated[Profile, typer.Option("--profile", help="How much of the host its server takes.")] = Profile.NORMAL,
     bind: Annotated[str | None, typer.Option("--bind", metavar="ADDRESS", help="Where it listens.", show_default="clones.bind_address")] = None,
     count: Annotated[int | None, typer.Option("--count", metavar="N", help="A set of N clones of one moment, NAME-1 and on.", show_default=False)] = None,
     topology: Annotated[Topology, typer.Option("--topology", help="Of a set: independent, or the first as the source of the others.")] = Topology.independent,
@@ -59,17 +60,19 @@ def create(
     from zsnapdb.config import duration, load
     from zsnapdb.jobs.clone import create as job
     from zsnapdb.jobs.common import Instance
-    from zsnapdb.planning.profile import Profile as Known
     from zsnapdb.report import clone as report
 
+    if at is not None and source != "latest":
+        raise typer.BadParameter("give --from or --at, not both")
     settings = load(config)
     found = Instance.of(settings, instance)
     wish = job.Wish(
         owner=owner or _owner(),
         name=name,
         source=source,
+        at=at,
         ttl=duration(ttl) if ttl is not None else None,
-        profile=Known(profile.value),
+        profile=job.profile_of(profile.value),
         bind_address=bind,
         starts=not no_start,
         masks=mask,
@@ -103,7 +106,7 @@ def prepare(
 
     settings = load(config)
     progress = ProgressLine()
-    made = job.prepare(settings, Instance.of(settings, instance), source, progress)
+    made = job.prepare(settings, Instance.of(settings, instance), source, progress, progress.tell)
     progress.end()
     print(report.prepared_json(made) if json else report.prepared(made))
 

@@ -17,10 +17,10 @@ def create_set(settings: Settings, instance: Instance, wish: Wish, count: int, t
     from zsnapdb.report import topology as report
 
     if plan:
-        planned = job.plan_set(settings, instance, wish, count, job.Topology(topology))
+        planned = job.plan_set(settings, instance, wish, count, job.topology_of(topology))
         print(report.plan_json(planned) if json else report.plan(planned))
         return
     progress = ProgressLine()
-    made = job.create_set(settings, instance, wish, count, job.Topology(topology), progress, progress.tell)
+    made = job.create_set(settings, instance, wish, count, job.topology_of(topology), progress, progress.tell)
     progress.end()
     print(report.clone_set_json(made) if json else report.clone_set(made))

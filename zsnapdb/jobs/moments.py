@@ -1,19 +1,20 @@
-"""Which snapshot set on this host holds the state of a moment: a backup, the newest one at or before a time, the newest one not past a GTID."""
+"""What answers for a moment: a snapshot set of just then, one with archived binlogs replayed on it, or the nearest one before."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
 
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.config import Settings
+from zsnapdb.errors import NotThere, PreflightError, RepositoryError
 from zsnapdb.gtid import Gtids, contains
+from zsnapdb.jobs.clone.create import Wish, plan
+from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.common import POSITION_PROPERTY, Instance, local_sets
-from zsnapdb.jobs.observe import with_found_volumes
 from zsnapdb.model import Flavour, is_backup_id, parse_gtids
-from zsnapdb.mysql.paths import with_real_paths
-from zsnapdb.mysql.probe import probe
 from zsnapdb.zfs import datasets
 
 _DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")
@@ -28,33 +29,71 @@ class Candidate:
     position: str
 
 
+class How(StrEnum):
+    """How a moment is answered for: by a snapshot set that is just that, by one with archived binlogs replayed on it, or by the nearest one before."""
+
+    SNAPSHOT = "snapshot"
+    REPLAY = "replay"
+    NEAREST = "nearest"
+
+
 @dataclass(frozen=True)
 class Moment:
-    """The snapshot set that answers for what was asked, and in words how exactly."""
+    """The snapshot set that answers for what was asked, and how. `made` (UTC) is of the set; `reason` says why it is only the nearest."""
 
     asked: str
     backup_id: str
-    made: datetime
+    made: datetime | None
     position: str
-    exact: bool
+    how: How
+    reason: str = ""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the answer is of just the moment that was asked for."""
+        return self.how is not How.NEAREST
 
     def describe(self) -> str:
         """Return it in one line."""
-        state = f"{self.backup_id}, made {self.made:%Y-%m-%d %H:%M:%S} UTC"
-        return f"{state}: exactly what was asked" if self.exact else f"{state}: the newest at or before {self.asked}; what was committed after it is not in it"
+        made = f", made {self.made:%Y-%m-%d %H:%M:%S} UTC" if self.made is not None else ""
+        if self.how is How.REPLAY:
+            return f"{self.backup_id} and the archived binlogs behind it up to {self.asked}: exactly what was asked"
+        if self.how is How.SNAPSHOT:
+            return f"{self.backup_id}{made}: exactly what was asked"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{self.backup_id}{made}: the newest at or before {self.asked}; what was committed after it is not in it{why}"
 
 
-def find(instance: Instance, asked: str) -> Moment:
-    """Return the moment `asked` stands for: latest, a backup id, a time (ISO 8601 with zone) or GTIDs. NotThere if no set here is that old."""
-    if instance.settings.volumes is None:
-        with instance.session() as session:
-            instance = with_found_volumes(instance, with_real_paths(probe(session)))
+def find(settings: Settings, instance: Instance, asked: str) -> Moment:
+    """Return the moment `asked` stands for: latest, a backup id, a time (ISO 8601 with zone) or GTIDs.
+
+    A time or GTIDs between snapshot sets are reached by replay where the archive reaches there; else the nearest set before them on this host answers,
+    and says why. NotThere if there is none.
+    """
+    instance = with_volumes(instance)
     candidates = []
     for found in local_sets(instance):
         read = datasets.properties(next(iter(found.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
         made = datetime.fromtimestamp(int(read["creation"].value), UTC)
         candidates.append(Candidate(found.backup_id, made, read[POSITION_PROPERTY].value))
-    return choose(candidates, asked)
+    named = asked == "latest" or is_backup_id(asked)
+    if not named and _gtids_or_none(asked) is None:
+        _time(asked)  # what is no moment at all is refused in our words
+    try:
+        nearest: Moment | None = choose(candidates, asked)
+    except NotThere:
+        if named:
+            raise
+        nearest = None
+    if nearest is not None and nearest.is_exact:
+        return nearest
+    try:
+        planned = plan(settings, instance, Wish(owner="zsnapdb", name="past-planned", at=asked))
+    except (RepositoryError, PreflightError) as error:
+        if nearest is None:
+            return choose(candidates, asked)
+        return replace(nearest, reason=error.message)
+    return Moment(asked, planned.set_id, None, "", How.REPLAY)
 
 
 def choose(candidates: Sequence[Candidate], asked: str) -> Moment:
@@ -66,8 +105,7 @@ def choose(candidates: Sequence[Candidate], asked: str) -> Moment:
         if not named:
             raise NotThere(f"no snapshot set {asked} on this host", hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}")
         return _moment(asked, named[-1], exact=True)
-    # A day alone has the form of a GTID of MariaDB.
-    gtids = None if _DAY.match(asked) else _gtids(asked)
+    gtids = _gtids_or_none(asked)
     if gtids is None:
         wanted = _time(asked)
         early = [c for c in candidates if c.made <= wanted]
@@ -80,7 +118,7 @@ def choose(candidates: Sequence[Candidate], asked: str) -> Moment:
 
 
 def _moment(asked: str, chosen: Candidate, *, exact: bool) -> Moment:
-    return Moment(asked, chosen.backup_id, chosen.made, chosen.position, exact)
+    return Moment(asked, chosen.backup_id, chosen.made, chosen.position, How.SNAPSHOT if exact else How.NEAREST)
 
 
 def _too_old(asked: str, candidates: Sequence[Candidate]) -> Candidate:
@@ -89,6 +127,11 @@ def _too_old(asked: str, candidates: Sequence[Candidate]) -> Candidate:
         f"no snapshot set on this host is at or before {asked}",
         hint=f"the oldest is {oldest.backup_id}, made {oldest.made:%Y-%m-%dT%H:%M:%SZ}; older states are restored from the repository",
     )
+
+
+def _gtids_or_none(asked: str) -> Gtids | None:
+    # A day alone has the form of a GTID of MariaDB.
+    return None if _DAY.match(asked) else _gtids(asked)
 
 
 def _gtids(text: str) -> Gtids | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
@@ -62,10 +62,9 @@ def _quiet(_: object) -> None:
 
 
 @contextlib.contextmanager
-def throwaway(settings: Settings, instance: Instance, source: str, purpose: str) -> Iterator[Served]:
-    """A clone that is gone after the block. `purpose` begins its name."""
-    wish = Wish(owner=OWNER, name=f"{purpose}-{secrets.token_hex(5)}", source=source)
-    made = make(settings, instance, wish, _quiet, _quiet)
+def throwaway(settings: Settings, instance: Instance, wish: Wish) -> Iterator[Served]:
+    """A clone that is gone after the block; its name is made up."""
+    made = make(settings, instance, replace(wish, name=f"own-{secrets.token_hex(5)}"), _quiet, _quiet)
     try:
         yield made
     finally:

@@ -13,9 +13,10 @@ from pydantic import SecretStr
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs import moments
+from zsnapdb.jobs.clone.create import Wish
 from zsnapdb.jobs.common import Instance
-from zsnapdb.jobs.moments import Moment
-from zsnapdb.jobs.throwaway import throwaway
+from zsnapdb.jobs.moments import How, Moment
+from zsnapdb.jobs.throwaway import OWNER, throwaway
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning import diff as planning
@@ -59,7 +60,7 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows)
 
     The account it runs under may read and nothing else, in a read-only transaction. Afterwards the clone is gone.
     """
-    moment = moments.find(instance, at)
+    moment = moments.find(settings, instance, at)
     counted = _Counter()
     with past(settings, instance, moment) as session:
         columns, rows = session.stream(sql, batch=_BATCH)
@@ -76,8 +77,8 @@ def diff(settings: Settings, instance: Instance, table: str, begin: str, end: st
     if match is None:
         raise PreflightError(f"{table!r} is no table", hint="name it as schema.table")
     schema, name = match.groups()
-    first, second = moments.find(instance, begin), moments.find(instance, end)
-    if first.backup_id == second.backup_id:
+    first, second = moments.find(settings, instance, begin), moments.find(settings, instance, end)
+    if first.backup_id == second.backup_id and How.REPLAY not in (first.how, second.how):
         raise PreflightError(f"{begin} and {end} are both the snapshot set {first.backup_id}", hint="see `zsnapdb list` for others, or make one now")
     counts = dict.fromkeys(Kind, 0)
     with past(settings, instance, first) as old, past(settings, instance, second) as new:
@@ -109,7 +110,8 @@ class _Counter:
 @contextlib.contextmanager
 def past(settings: Settings, instance: Instance, moment: Moment) -> Iterator[Session]:
     """A session that can only read, on a clone of the moment that is gone after the block."""
-    with throwaway(settings, instance, moment.backup_id, "past") as clone:
+    wish = Wish(owner=OWNER, source=moment.backup_id, at=moment.asked if moment.how is How.REPLAY else None)
+    with throwaway(settings, instance, wish) as clone:
         with clone.session() as session:
             password = _make_reader(session)
         with Session.open(Address(_READER, clone.process.socket), password, read_timeout=_LONGEST_SECONDS) as session:

@@ -47,6 +47,11 @@ class CloneSet:
     arrival_seconds: float | None
 
 
+def topology_of(name: str) -> Topology:
+    """Return the topology of that name."""
+    return Topology(name)
+
+
 @dataclass(frozen=True)
 class SetPlan:
     """What making a set does: its names, the source first, and what is done for the first of them."""

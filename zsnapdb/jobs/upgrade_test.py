@@ -11,8 +11,9 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.jobs.clone.create import Wish
 from zsnapdb.jobs.common import Instance, Tell
-from zsnapdb.jobs.throwaway import Served, throwaway
+from zsnapdb.jobs.throwaway import OWNER, Served, throwaway
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import processes, server
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS, flavour_of
@@ -79,7 +80,7 @@ def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, 
     if not (binary.is_absolute() and os.access(binary, os.X_OK)):
         raise PreflightError(f"{binary} cannot be executed", hint="give the whole path of the new mysqld or mariadbd")
     clock = _Clock(tell)
-    with throwaway(settings, instance, source, "upgrade") as clone:
+    with throwaway(settings, instance, Wish(owner=OWNER, source=source)) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:
             old_version = str(session.value("SELECT VERSION()"))

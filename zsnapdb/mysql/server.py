@@ -175,11 +175,24 @@ class ServerProcess:
         """End it at once; for a copy that is thrown away."""
         number = self.pid()
         if number is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
-            while Path(f"/proc/{number}").exists() and not _is_zombie(number):
-                time.sleep(0.02)
-            _reap(number)
+            _end(number)
+
+    def kill_all(self) -> None:
+        """End at once every process that was started with our option file, one that has no pid file yet included."""
+        word = f"--defaults-file={self.option_file}".encode()
+        for found in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if word in found.read_bytes().split(b"\0"):
+                    _end(int(found.parent.name))
+
+
+def _end(number: int) -> None:
+    """Kill the process and wait until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(number, signal.SIGKILL)
+    while Path(f"/proc/{number}").exists() and not _is_zombie(number):
+        time.sleep(0.02)
+    _reap(number)
 
 
 def _is_zombie(number: int) -> bool:

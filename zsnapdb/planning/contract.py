@@ -36,6 +36,10 @@ _NEVER_RUNS = ("mysqlx_port",)
 """Variables a server has only while the plugin that opens another port is active."""
 
 
+READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "socket")
+"""Every variable the contract looks at."""
+
+
 @dataclass(frozen=True)
 class Promise:
     """What the clone's server was told to be."""

@@ -13,7 +13,7 @@ from typing import Literal
 
 from zsnapdb.model import Flavour
 
-Handover = Literal["stopped", "run", "promote", "replica"]
+HandoverKind = Literal["stopped", "run", "promote", "replica"]
 
 
 @dataclass(frozen=True)
@@ -46,12 +46,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the volumes go: per role its dataset and mount point; `top` is the dataset above all, `mount` the folder above all."""
+    """Where the volumes go: per role its dataset and mount point; `top` is the dataset above all, `mount` the folder above all.
+
+    `places` are dataset and mount point of each role where the backup was made.
+    """
 
     top: str
     datasets: Mapping[str, str]
     mountpoints: Mapping[str, str]
     mount: str
+    places: Mapping[str, tuple[str, str]]
 
 
 @dataclass(frozen=True)
@@ -307,7 +311,10 @@ Step = Preflight | MakeTop | Receive | Mount | Recover | Replay | Check | Handov
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What a restore does, in order. `asked` is the point as it was asked for, `point` what it came to."""
+    """What a restore does, in order. `asked` is the point as it was asked for, `point` what it came to.
+
+    `variables` are those of the backup's server that another one needs to start on its files.
+    """
 
     restore_id: str
     instance: str
@@ -316,6 +323,9 @@ class RestorePlan:
     created: datetime
     flavour: Flavour
     server_version: str
+    server_id: int
+    server_uuid: str | None
+    variables: Mapping[str, str]
     backup_id: str
     point: Point
     layout: Layout

@@ -47,6 +47,8 @@ def plan(plan: ClonePlan) -> str:
     if plan.kind == "live":
         lines.append("  take a snapshot set of the running server, under the least lock that is enough")
     lines += [f"  receive {backup_id} from the repository, once" for backup_id in plan.receives]
+    if plan.kind == "point":
+        lines.append(f"  replay {plan.replays} batches of archived binlogs on it, once")
     for role, dataset in sorted(plan.layout.datasets.items()):
         lines.append(f"  zfs clone {plan.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
     lines += ["  mask it, unreachable meanwhile"] if plan.masks else []
@@ -215,6 +217,7 @@ def plan_json(plan: ClonePlan) -> str:
         snapshots=dict(plan.snapshots),
         receives=list(plan.receives),
         prepared=plan.is_prepared,
+        replays=plan.replays,
         datasets=dict(plan.layout.datasets),
         mount=str(plan.copy.root),
         port=plan.port,

@@ -74,7 +74,9 @@ def json_answer_end(answer: Answer, write: Write) -> None:
 
 
 def _moment(moment: Moment) -> dict[str, Any]:
-    return {"asked": moment.asked, "backup_id": moment.backup_id, "made": moment.made.isoformat(), "position": moment.position, "exact": moment.exact}
+    made = moment.made.isoformat() if moment.made is not None else None
+    how = {"how": moment.how.value, "exact": moment.is_exact, "reason": moment.reason or None}
+    return {"asked": moment.asked, "backup_id": moment.backup_id, "made": made, "position": moment.position or None, **how}
 
 
 _SIGNS = {Kind.ADDED: "+", Kind.REMOVED: "-", Kind.CHANGED: "~"}

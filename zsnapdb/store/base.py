@@ -38,23 +38,31 @@ class Hold:
 
 @dataclass(frozen=True)
 class Afterlife:
-    """What becomes of removed objects: whether they stay as older versions (None: the store does not say), and after how many days its rules remove those."""
+    """What becomes of removed objects.
+
+    Whether they stay as older versions (None: the store does not say); after how many days its rules remove those (None: never, or not known);
+    and whether objects can be locked, so that asking for a `hold` has a point.
+    """
 
     keeps_versions: bool | None
     days: int | None = None
+    has_locks: bool = False
 
 
 class Store(Protocol):
     """Whole objects under keys with slashes. Every method raises RepositoryError when the store cannot be asked.
 
-    "Could not ask" is never answered with "not there".
+    "Could not ask" is never answered with "not there": it is UnreachableError if another attempt may succeed.
     """
 
     def check(self) -> None:
         """Prove that the store can be reached and listed; NotThere if the bucket or folder is missing."""
 
-    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
-        """Store the object whole and durably. ExistsError if `only_if_absent` and there is one."""
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        """Store the object whole and durably. ExistsError if `only_if_absent` and there is one.
+
+        `sha256` is the body's, in hexadecimal, where the caller has it: a store that proves what it received need not compute it again.
+        """
 
     def get(self, key: str) -> bytes:
         """Return the object; NotThere if there is none."""
@@ -85,3 +93,6 @@ class Store(Protocol):
 
     def afterlife(self) -> Afterlife:
         """Return what becomes of objects that are removed."""
+
+    def give_up(self) -> None:
+        """Wait for nothing any more: calls under way that only wait for another attempt raise soon, later ones get one attempt."""

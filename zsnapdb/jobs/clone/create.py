@@ -14,7 +14,7 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, NotThere, PreflightError
-from zsnapdb.jobs.clone import contract, credentials, kept, locks, marks, masked
+from zsnapdb.jobs.clone import contract, credentials, fetch, kept, locks, marks, masked
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, home, listing, policy
 from zsnapdb.jobs.clone.contract import Tenant
 from zsnapdb.jobs.clone.destroy import drop_live, remove_all
@@ -25,7 +25,6 @@ from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layo
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, Report, Tell, now, undone_on_error
 from zsnapdb.jobs.copies import Copy, Layout, refuse_absolute
 from zsnapdb.jobs.masking import MaskingReport
-from zsnapdb.jobs.restore import choose
 from zsnapdb.model import Position
 from zsnapdb.mysql import server
 from zsnapdb.planning.chain import restore_chain
@@ -47,6 +46,7 @@ class Wish:
     owner: str
     name: str | None = None
     source: str = LATEST
+    at: str | None = None
     ttl: float | None = None
     profile: Profile = Profile.NORMAL
     bind_address: str | None = None
@@ -56,7 +56,11 @@ class Wish:
 
 @dataclass(frozen=True)
 class ClonePlan:
-    """What making a clone does. `snapshots` by role, as far as they exist; `receives` are backups to be fetched first, oldest first."""
+    """What making a clone does.
+
+    `snapshots` by role, as far as they exist; `receives` are backups to be fetched first, oldest first; `replays` counts the batches of archived
+    binlogs that are applied first.
+    """
 
     name: str
     instance: str
@@ -65,6 +69,7 @@ class ClonePlan:
     snapshots: Mapping[str, str]
     receives: tuple[str, ...]
     is_prepared: bool
+    replays: int
     origin: Origin
     anchor: str
     layout: Layout
@@ -106,12 +111,22 @@ class Created:
         return credentials.Login(self.info.host, self.info.port, self.info.process.socket, ACCOUNT, self.password)
 
 
+def profile_of(name: str) -> Profile:
+    """Return the profile of that name."""
+    return Profile(name)
+
+
 def plan(settings: Settings, instance: Instance, wish: Wish) -> ClonePlan:
     """Return what `create` would do; changes nothing. Refuses what would fail: a name or folder taken, a quota, no port, no server program."""
     return _plan(settings, with_volumes(instance), wish)
 
 
 def _plan(settings: Settings, instance: Instance, wish: Wish) -> ClonePlan:
+    if wish.at is not None:
+        repository = instance.open_repository()
+        point = fetch.point_plan(settings, instance, repository, home(settings, _own_pool(settings, instance)), wish.at)
+        origin = origin_in(repository.manifest(instance.name, point.backup_id))
+        return _plan_for(settings, instance, wish, Kind.POINT, point.backup_id, origin, {}, (), replays=len(point.replays), is_prepared=True)
     if wish.source == LIVE_STATE:
         return _plan_for(settings, instance, wish, Kind.LIVE, "", origin_of_live(instance), {}, ())
     found = locate(settings, instance, wish.source)
@@ -132,10 +147,12 @@ def locate(settings: Settings, instance: Instance, wanted: str) -> Source | Remo
     if local is not None:
         return kept.prepared(home(settings, local.pool), local)
     repository = instance.open_repository()
-    try:
-        target = choose(repository, instance.name, wanted)
-    except NotThere as error:
-        raise NotThere(f"instance {instance.name} has no snapshot set {wanted} on this host, and {error.message}", hint="see `zsnapdb list`") from error
+    known = repository.backup_ids(instance.name)
+    if wanted == LATEST and known:
+        wanted = known[-1]
+    if wanted not in known:
+        raise NotThere(f"instance {instance.name} has no snapshot set {wanted}, neither on this host nor in the repository", hint="see `zsnapdb list`")
+    target = repository.manifest(instance.name, wanted)
     top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
     received = kept.find_received(top, target.backup_id)
     if received is not None:
@@ -153,6 +170,10 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
     return own if own in pools else pools[0]
 
 
+def _own_pool(settings: Settings, instance: Instance) -> str:
+    return pool_for(settings, list(instance.volumes.values()))
+
+
 def _plan_for(
     settings: Settings,
     instance: Instance,
@@ -164,6 +185,7 @@ def _plan_for(
     receives: tuple[str, ...],
     *,
     is_prepared: bool = False,
+    replays: int = 0,
 ) -> ClonePlan:
     refuse_absolute(origin.absolute_tablespaces)
     masks = masked.planned(instance.settings.masking, asked=wish.masks)
@@ -200,6 +222,7 @@ def _plan_for(
         snapshots=snapshots,
         receives=receives,
         is_prepared=is_prepared,
+        replays=replays,
         origin=origin,
         anchor=anchor,
         layout=layout,
@@ -257,20 +280,22 @@ def _obtain(settings: Settings, instance: Instance, wish: Wish, held: contextlib
     if wish.source == LIVE_STATE:
         held.enter_context(locks.on_live_sets(instance.name))
         return take_live(instance, tell)
+    if wish.at is not None:
+        return fetch.reach(settings, instance, home(settings, _own_pool(settings, instance)), wish.at, report, tell)
     found = locate(settings, instance, wish.source)
     if isinstance(found, Remote):
         pool = pool_for(settings, [volume.dataset for volume in found.manifest.volumes])
-        return kept.receive(instance, home(settings, pool), found, report)
+        return fetch.fetch(settings, instance, home(settings, pool), found, report, tell)
     return found
 
 
-def prepare(settings: Settings, instance: Instance, wanted: str, report: Report) -> Source:
+def prepare(settings: Settings, instance: Instance, wanted: str, report: Report, tell: Tell) -> Source:
     """Recover the snapshot set once and shut its server down cleanly, so that clones of it need no recovery; a remote one is received first."""
     instance = with_volumes(instance)
     found = locate(settings, instance, wanted)
     if isinstance(found, Remote):
         pool = pool_for(settings, [volume.dataset for volume in found.manifest.volumes])
-        found = kept.receive(instance, home(settings, pool), found, report)
+        found = fetch.fetch(settings, instance, home(settings, pool), found, report, tell)
     top = home(settings, found.pool)
     if not datasets.exists(top):
         datasets.create(top, NOT_MOUNTED)

@@ -9,21 +9,20 @@ from __future__ import annotations
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs import restore
 from zsnapdb.jobs.clone import locks, marks
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.clone.marks import KEPT_PROPERTY, Phase
-from zsnapdb.jobs.clone.sources import Kind, Remote, Source, origin_in
+from zsnapdb.jobs.clone.sources import Kind, Source
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layout_of, mount, outer_first, remove_folders, snapshot
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, Report, now, snapshot_name, undone_on_error
+from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, now, snapshot_name, undone_on_error
 from zsnapdb.jobs.copies import Copy, check_recovered
+from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql import server
 from zsnapdb.planning.identity import Access
@@ -34,7 +33,17 @@ from zsnapdb.zfs import datasets, snapshots
 RECEIVED = "received"
 PREPARED = "prepared"
 
-_LOOK = (KEPT_PROPERTY, marks.PHASE_PROPERTY, INSTANCE_PROPERTY, ORIGIN_PROPERTY, marks.USED_PROPERTY, marks.ROLE_PROPERTY, "used", "mountpoint")
+_LOOK = (
+    KEPT_PROPERTY,
+    marks.PHASE_PROPERTY,
+    marks.SOURCE_PROPERTY,
+    INSTANCE_PROPERTY,
+    ORIGIN_PROPERTY,
+    marks.USED_PROPERTY,
+    marks.ROLE_PROPERTY,
+    "used",
+    "mountpoint",
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,7 @@ class Kept:
     """One thing that is kept. `used` is when a clone was last made of it; `volumes` by role; `clones` are what was made of it."""
 
     kind: str
+    source: Kind
     set_id: str
     instance: str
     phase: Phase
@@ -62,6 +72,11 @@ class Kept:
 def _beside(home: str, kind: str) -> str:
     """Return the dataset things of the kind are kept under, beside that of the clones."""
     return f"{home.rpartition('/')[0]}/{kind}"
+
+
+def anchor_of(home: str, kind: str, set_id: str) -> str:
+    """Return the name of the anchor of a set."""
+    return f"{_beside(home, kind)}/{set_id}"
 
 
 def listing(settings: Settings) -> list[Kept]:
@@ -92,6 +107,7 @@ def _below(kind: str, above: str) -> list[Kept]:
         result.append(
             Kept(
                 kind,
+                Kind(facts[marks.SOURCE_PROPERTY].value),
                 set_id,
                 facts[INSTANCE_PROPERTY].value,
                 Phase(facts[marks.PHASE_PROPERTY].value),
@@ -107,7 +123,8 @@ def _below(kind: str, above: str) -> list[Kept]:
     return result
 
 
-def _find(home: str, kind: str, set_id: str) -> Kept | None:
+def find(home: str, kind: str, set_id: str) -> Kept | None:
+    """Return what is kept of the set, whole or half made; None if nothing is."""
     above = _beside(home, kind)
     if not datasets.exists(f"{above}/{set_id}"):
         return None
@@ -121,14 +138,16 @@ def _source_of(kept: Kept, kind: Kind, *, is_prepared: bool) -> Source:
 
 
 def find_received(home: str, set_id: str) -> Source | None:
-    """Return the backup as it was received from the repository earlier, or None."""
-    kept = _find(home, RECEIVED, set_id)
-    return _source_of(kept, Kind.REPOSITORY, is_prepared=False) if kept is not None and kept.phase is Phase.READY else None
+    """Return the backup, or the state at a point, as it was brought here earlier; or None."""
+    kept = find(home, RECEIVED, set_id)
+    if kept is None or kept.phase is not Phase.READY:
+        return None
+    return _source_of(kept, kept.source, is_prepared=kept.source is Kind.POINT)
 
 
 def prepared(home: str, source: Source) -> Source:
     """Return the prepared form of the source if there is one, else the source itself."""
-    kept = _find(home, PREPARED, source.set.backup_id)
+    kept = find(home, PREPARED, source.set.backup_id)
     return _source_of(kept, source.kind, is_prepared=True) if kept is not None and kept.phase is Phase.READY else source
 
 
@@ -139,11 +158,13 @@ def mark_used(home: str, set_id: str) -> None:
             datasets.set_properties(f"{_beside(home, kind)}/{set_id}", {marks.USED_PROPERTY: stamp(now())})
 
 
-def _facts(set_id: str, instance: str, origin: Origin) -> dict[str, str]:
+def facts_of(set_id: str, instance: str, origin: Origin, kind: Kind) -> dict[str, str]:
+    """Return what the anchor of a set that is being made says."""
     return {
         KEPT_PROPERTY: set_id,
         INSTANCE_PROPERTY: instance,
         BACKUP_PROPERTY: set_id,
+        marks.SOURCE_PROPERTY: kind,
         ORIGIN_PROPERTY: origin.encode(),
         marks.PHASE_PROPERTY: Phase.MAKING,
         marks.CREATED_PROPERTY: stamp(now()),
@@ -151,53 +172,27 @@ def _facts(set_id: str, instance: str, origin: Origin) -> dict[str, str]:
     }
 
 
-def receive(instance: Instance, home: str, remote: Remote, report: Report) -> Source:
-    """Receive the backup from the repository, once; afterwards it can be cloned as often as wanted. On an error nothing of it stays."""
-    wanted = remote.manifest
-    set_id, anchor = wanted.backup_id, f"{_beside(home, RECEIVED)}/{wanted.backup_id}"
-    with locks.on_kept(f"{RECEIVED}-{set_id}"):
-        there = find_received(home, set_id)
-        if there is not None:
-            return there
-        left = _find(home, RECEIVED, set_id)
-        if left is not None:
-            remove(left)
-        origin = origin_in(wanted)
-        layout = layout_of(origin, f"{anchor}/c", Path("/"))
-        layout = replace(layout, mountpoints=dict.fromkeys(layout.mountpoints, "none"))
-        datasets.create(anchor, {**NOT_MOUNTED, **_facts(set_id, instance.name, origin)})
-        with undone_on_error(lambda: datasets.destroy(anchor)):
-            planned = restore.RestorePlan(remote.chain, layout, Path("/"))
-            restore.receive_chain(instance, instance.open_repository(), planned, report)
-            for role, dataset in layout.datasets.items():
-                datasets.set_properties(dataset, {marks.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
-            datasets.set_properties(anchor, {marks.PHASE_PROPERTY: Phase.READY})
-        kept = _find(home, RECEIVED, set_id)
-        assert kept is not None
-        return _source_of(kept, Kind.REPOSITORY, is_prepared=False)
-
-
 def prepare(settings: Settings, instance: Instance, home: str, source: Source) -> Source:
     """Recover the source once and shut its server down cleanly: clones of it then need no recovery. Already done: returned as it is.
 
     The server has no network and knows no accounts meanwhile, and must come up with exactly the recorded GTIDs. On an error nothing of it stays.
     """
-    set_id, anchor = source.set.backup_id, f"{_beside(home, PREPARED)}/{source.set.backup_id}"
+    set_id, anchor = source.set.backup_id, anchor_of(home, PREPARED, source.set.backup_id)
     with locks.on_kept(f"{PREPARED}-{set_id}"):
         there = prepared(home, source)
         if there.is_prepared:
             return there
-        left = _find(home, PREPARED, set_id)
+        left = find(home, PREPARED, set_id)
         if left is not None:
             remove(left)
         root = settings.clones.mount_root / f".{set_id}"
         layout = layout_of(source.origin, f"{anchor}/c", root)
         copy = copy_of(source.origin, layout, root, instance.settings.server)
-        datasets.create(anchor, {**NOT_MOUNTED, **_facts(set_id, instance.name, source.origin)})
+        datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, source.origin, source.kind)})
 
         def undo() -> None:
             copy.process().kill()
-            half = _find(home, PREPARED, set_id)
+            half = find(home, PREPARED, set_id)
             if half is not None:
                 remove(half)
             remove_folders(root)
@@ -240,8 +235,8 @@ def remove(kept: Kept) -> None:
 
 def _members(kept: Kept) -> list[str]:
     """Return the anchor and what is below it; a dataset still being received carries the mark of the restore, not yet the set's."""
-    found = datasets.children(kept.anchor, [KEPT_PROPERTY, restore.RESTORED_PROPERTY])
+    found = datasets.children(kept.anchor, [KEPT_PROPERTY, RESTORED_PROPERTY])
     for dataset, values in found.items():
-        if datasets.Property(kept.set_id, "local") not in values.values():
+        if not any(mark.is_local for mark in values.values()):
             raise PreflightError(f"{dataset} below {kept.anchor} is not part of {kept.set_id}", hint="move or destroy it first")
     return list(found)

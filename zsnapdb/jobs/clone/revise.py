@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone import credentials, kept, locks, marks, volumes
+from zsnapdb.jobs.clone import credentials, fetch, locks, marks, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, home, ready
 from zsnapdb.jobs.clone.create import locate, pool_for
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
@@ -68,7 +68,7 @@ def reset(settings: Settings, name: str, wanted: str | None, report: Report, tel
     with locks.on_clone(name):
         info = ready(settings, name)
         if wanted != LIVE_STATE:
-            return _reset(settings, info, _source(settings, info, wanted, report))
+            return _reset(settings, info, _source(settings, info, wanted, report, tell))
         instance = with_volumes(Instance.of(settings, info.instance))
         with locks.on_live_sets(instance.name):
             source = take_live(instance, tell)
@@ -77,14 +77,14 @@ def reset(settings: Settings, name: str, wanted: str | None, report: Report, tel
         return _put_in_place(settings, info, source, revision)
 
 
-def _source(settings: Settings, info: CloneInfo, wanted: str | None, report: Report) -> Source:
+def _source(settings: Settings, info: CloneInfo, wanted: str | None, report: Report, tell: Tell) -> Source:
     if wanted is None:
         return _original(info)
     instance = with_volumes(Instance.of(settings, info.instance))
     found = locate(settings, instance, wanted)
     if isinstance(found, Remote):
         pool = pool_for(settings, [volume.dataset for volume in found.manifest.volumes])
-        return kept.receive(instance, home(settings, pool), found, report)
+        return fetch.fetch(settings, instance, home(settings, pool), found, report, tell)
     return found
 
 

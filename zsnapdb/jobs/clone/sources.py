@@ -33,6 +33,7 @@ class Kind(StrEnum):
     COMMIT = "commit"
     REPOSITORY = "repository"
     SNAPSHOT = "snapshot"
+    POINT = "point"
 
 
 @dataclass(frozen=True)

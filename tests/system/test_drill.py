@@ -1,0 +1,147 @@
+"""Drills: what is good passes, a wrong answer fails, a damaged page is found; whatever happens, nothing of the copy stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import CONFIG, Lab, everything, holds
+
+GOOD_PROBE = """
+[[instance.main.drill.probe]]
+name = "no money is lost"
+sql = "SELECT SUM(balance) FROM ledger.accounts"
+expect = 200000000
+[[instance.main.drill.probe]]
+sql = "SELECT COUNT(*) FROM ledger.ballast"
+at_least = 400
+at_most = 400
+"""
+WRONG_PROBE = """
+[[instance.main.drill.probe]]
+name = "wishful thinking"
+sql = "SELECT COUNT(*) FROM ledger.ballast"
+at_least = 401
+[[instance.main.drill.probe]]
+name = "a table that is not there"
+sql = "SELECT COUNT(*) FROM ledger.nothing"
+at_least = 0
+"""
+SCRATCH = "tank/zsnapdb/scratch"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def innochecksum(lab: Lab) -> None:
+    """MySQL's own, started as the lab starts every program of its MySQL."""
+    if lab.flavour == "mysql":
+        program = Path("/opt/mysql/bin/innochecksum")
+        program.write_text(Path("/opt/mysql/bin/mysqldump").read_text().replace("mysqldump", "innochecksum"))
+        program.chmod(0o755)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
+    """Afterwards there is no dataset, hold, mount folder or server process that was not there before."""
+    home = (f"{SCRATCH}\t", f"{SCRATCH}/main\t")
+
+    def seen() -> tuple[list[str], list[str], list[str]]:
+        mounts = sorted(str(path) for path in Path("/var/lib/zsnapdb").rglob("drill-*"))
+        return [line for line in everything() if "@" not in line and "#" not in line and not line.startswith(home)], holds(), mounts
+
+    before = seen()
+    yield
+    assert seen() == before
+    assert servers_of_drills() == []
+
+
+def servers_of_drills() -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if b"/drill-" in path.read_bytes() and b"--defaults-file=" in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+def with_probes(lab: Lab, probes: str) -> Path:
+    return lab.changed(("[repository.s3]", f"{probes}\n[repository.s3]"))
+
+
+def test_a_drill_passes_and_leaves_its_evidence_alone(lab: Lab, first: dict[str, Any]) -> None:
+    config, before = with_probes(lab, GOOD_PROBE), lab.objects()
+    plan = lab.zsnapdb("drill", "main", "--plan", "--json", config=config).json
+    assert (plan["probes"], lab.objects()) == (2, before)
+    found = lab.zsnapdb("drill", "main", "--all", "--json", config=config).json["drill"]
+    assert found["outcome"] == "passed"
+    assert {check["kind"] for check in found["checks"]} == {"position", "pages", "isolation", "table", "probe"}
+    checked = {check["what"] for check in found["checks"] if check["kind"] in ("pages", "table")}
+    assert {"data/ledger/ballast.ibd", "data/ibdata1", "`ledger`.`accounts`"} <= checked
+    assert [step["kind"] for step in found["steps"]] == ["receive", "recover", "pages", "start", "tables", "probes"]
+    assert all(step["seconds"] > 0 for step in found["steps"])
+    (new,) = set(lab.objects()) - set(before)
+    assert new.endswith(f"main/drills/{found['drill_id']}.json")
+    assert lab.zsnapdb("drills", "main", "latest", "--json").json["drill"] == found
+    assert found["drill_id"] in lab.zsnapdb("drills", "main").stdout
+
+
+def test_a_damaged_page_is_found(lab: Lab) -> None:
+    """A page that was written long before: one written since the last checkpoint is made anew from the redo log, damaged or not."""
+    table, page = ("sys/sys_config", 4) if lab.flavour == "mysql" else ("mysql/transaction_registry", 3)
+    file = Path(f"/var/lib/mysql/data/{table}.ibd")
+    good = file.read_bytes()
+    try:
+        with file.open("r+b") as damaged:
+            damaged.seek(page * 16384 + 8000)
+            damaged.write(b"damage")
+        # A backup carries the page as it is.
+        lab.zsnapdb("backup", "--json").json  # noqa: B018 - asserts success
+    finally:
+        file.write_bytes(good)
+        done = lab.zsnapdb("drill", "main", "--all")
+        # The next one is good again.
+        lab.zsnapdb("backup", "--json").json  # noqa: B018 - asserts success
+    assert done.code == 7, done.stdout + done.stderr
+    assert f"damaged   pages data/{table}.ibd: " in done.stdout
+    assert f"damaged   table `{table.replace('/', '`.`')}`: " in done.stdout
+    assert lab.zsnapdb("drills", "main", "latest", "--json").json["drill"]["outcome"] == "damaged"
+
+
+def test_a_damaged_chunk_fails_the_drill_of_its_backup_with_evidence(lab: Lab, first: dict[str, Any]) -> None:
+    store, prefix = lab.store()
+    key = f"{prefix}main/chunks/{first['backup_id']}/data/00000001"
+    good = store.get(key)
+    try:
+        store.put(key, good[:-1])
+        done = lab.zsnapdb("drill", "main", "--to", first["backup_id"])
+    finally:
+        store.put(key, good)
+    assert done.code == 7, done.stdout + done.stderr
+    assert f"damaged   restore {first['backup_id']}: chunk main/chunks" in done.stdout
+
+
+def test_after_kill_9_the_next_drill_sweeps_and_a_wrong_answer_fails_it(lab: Lab) -> None:
+    drill = subprocess.Popen(
+        ["zsnapdb", "drill", "main"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "ZSNAPDB_CONFIG": str(CONFIG)}
+    )
+    deadline = time.monotonic() + 120
+    while not servers_of_drills():
+        assert time.monotonic() < deadline
+        assert drill.poll() is None
+        time.sleep(0.05)
+    drill.send_signal(signal.SIGKILL)
+    drill.wait()
+    assert servers_of_drills() != []
+    done = lab.zsnapdb("drill", "main", config=with_probes(lab, WRONG_PROBE))
+    assert done.code == 11, done.stdout + done.stderr
+    assert "which an interrupted run left behind" in done.stderr
+    assert "failed    probe wishful thinking: it answered 400, less than 401" in done.stdout
+    assert "failed    probe a table that is not there" in done.stdout

@@ -1,0 +1,64 @@
+"""`zsnapdb drill` and `zsnapdb drills`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, PlanOnly
+
+
+def drill(
+    instance: NamedInstance,
+    to: Annotated[str, typer.Option("--to", metavar="BACKUP", help="A backup id, latest, or random.")] = "latest",
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="What decides the random backup and the sample; the same seed repeats them.", show_default="another each time")
+    ] = None,
+    whole: Annotated[bool, typer.Option("--all", help="Check every page and every table, not a sample.")] = False,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Restore a backup into scratch datasets, start it in isolation, check it, keep the evidence, throw the copy away.
+
+    Ends 0: passed, 11: a check failed, 7: something is damaged.
+    """
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import load
+    from zsnapdb.jobs import drill as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import drill as report
+
+    settings = load(config)
+    chosen = Instance.of(settings, instance)
+    if plan:
+        planned = job.plan(chosen, chosen.open_repository(), to, seed=seed, whole=whole)
+        print(report.plan_json(planned) if json else report.plan(planned))
+        return
+    progress = ProgressLine()
+    done = job.drill(settings, chosen, to, seed=seed, whole=whole, report=progress, tell=progress.tell)
+    progress.end()
+    print(report.evidence_json(done.evidence) if json else report.result(done))
+    raise typer.Exit(job.exit_code(done.evidence))
+
+
+def drills(
+    instance: InstanceName = None,
+    drill_id: Annotated[str | None, typer.Argument(metavar="[DRILL]", help="One drill's id, or latest: show it whole.", show_default=False)] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """List the drills of an instance, oldest first; or show one."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import drill as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import drill as report
+
+    chosen = Instance.of(load(config), instance)
+    if drill_id is not None:
+        found = job.find(chosen, drill_id)
+        print(report.evidence_json(found) if json else report.evidence(found))
+        return
+    listed = job.history(chosen, 1000)
+    print(report.listing_json(listed) if json else report.listing(listed))
