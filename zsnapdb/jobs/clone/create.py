@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layo
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, Report, Tell, now, undone_on_error
 from zsnapdb.jobs.copies import Copy, Layout, refuse_absolute
 from zsnapdb.jobs.masking import MaskingReport
+from zsnapdb.jobs.ports import port_is_free
 from zsnapdb.model import Position
 from zsnapdb.mysql import server
 from zsnapdb.planning.chain import restore_chain
@@ -204,7 +204,7 @@ def _plan_for(
     free = int(datasets.properties(pool, ["available"])["available"].value)
     admit(Quota(limits.per_owner, limits.total, limits.free_floor), wish.owner, [info.owner for info in there], free)
     lease = first_lease(wish.ttl, policy(limits), now())
-    port = choose_port(limits.first_port, limits.last_port, {info.port for info in there} | set(limits.reserved_ports), _port_is_free)
+    port = choose_port(limits.first_port, limits.last_port, {info.port for info in there} | set(limits.reserved_ports), port_is_free)
     root = limits.mount_root / name
     if root.exists() and any(root.iterdir()):
         raise ExistsError(f"{root}, where the clone would be mounted, is not empty", hint="name another, or empty the folder")
@@ -337,12 +337,3 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
         marks.PROFILE_PROPERTY: planned.profile,
         marks.MASK_PROPERTY: "yes" if planned.masks else "no",
     }
-
-
-def _port_is_free(port: int) -> bool:
-    with socket.socket() as probe_socket:
-        try:
-            probe_socket.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
