@@ -29,6 +29,15 @@ def test_a_set_replicates_from_its_first_clone_and_not_from_the_source(lab: Lab)
                     assert time.monotonic() < deadline
                 assert ask(replica, "SELECT @@GLOBAL.read_only")[0][0] == 1
             assert len({ask(server, "SELECT @@server_id")[0][0] for server in (source, one, two)}) == 3
+            # After a stop (or a reboot) both go on as what they are, and are still found separate from their origin.
+            for name in ("team-1", "team-2"):
+                assert lab.zsnapdb("clone", "stop", name).code == 0
+                again = lab.zsnapdb("clone", "start", name)
+                assert again.code == 0, again.stderr
+            with connect(clones[0]) as source_again, connect(clones[1]) as one_again:
+                ask(source_again, "INSERT INTO ledger.arrived VALUES (43)")
+                while ask(one_again, "SELECT COUNT(*) FROM ledger.arrived") != [(2,)]:
+                    assert time.monotonic() < deadline + 60
         assert lab.sql("SHOW TABLES FROM ledger LIKE 'arrived'") == []
         anchor = "tank/zsnapdb/clones/team-2"
         assert zfs("get", "-H", "-o", "value", "zsnapdb:set", anchor) == ["team replica"]

@@ -13,19 +13,20 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.clone import create
 from zsnapdb.jobs.clone.create import ClonePlan, Wish
+from zsnapdb.jobs.clone.marks import FOLLOWS_PROPERTY
 from zsnapdb.jobs.common import Instance, Report, Tell, undone_on_error
 from zsnapdb.jobs.throwaway import Served, end, make
 from zsnapdb.model import PROPERTY, Flavour
 from zsnapdb.mysql.probe import flavour_and_dialect
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning import topology as planning
+from zsnapdb.planning.contract import REPLICA_ACCOUNT as _ACCOUNT
 from zsnapdb.planning.topology import Topology
 from zsnapdb.zfs import datasets
 
 SET_PROPERTY = f"{PROPERTY}:set"
 """On the top dataset of a set's clone: the set's name and the clone's part (source, replica, member)."""
 
-_ACCOUNT = "zsnapdb_replica"
 _ARRIVAL_SECONDS = 60.0
 
 
@@ -91,7 +92,8 @@ def create_set(settings: Settings, instance: Instance, wish: Wish, count: int, t
         members = []
         for number, clone in enumerate(made):
             part = "member" if topology is Topology.INDEPENDENT else "source" if number == 0 else "replica"
-            datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}"})
+            follows = {FOLLOWS_PROPERTY: str(made[0].info.port)} if part == "replica" else {}
+            datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **follows})
             members.append(Member(clone, part))
     return CloneSet(name, topology, tuple(members), seconds)
 

@@ -31,6 +31,7 @@ class Tenant:
     port: int
     bind_address: str
     locks_accounts: bool
+    follows: int | None = None
 
     def identity(self, init_file: str | None = None) -> Identity:
         """Return its identity for the option file."""
@@ -107,7 +108,7 @@ def check(session: Session, found: ServerFacts, tenant: Tenant) -> None:
     awake: tuple[str, ...] = ()
     if tenant.locks_accounts:
         awake = tuple(str(row[0]) for row in session.query(awake_accounts_query(tenant.origin.flavour)))
-    promise = Promise(tenant.server_id, tenant.port, tenant.bind_address, tenant.identity().socket)
+    promise = Promise(tenant.server_id, tenant.port, tenant.bind_address, tenant.identity().socket, tenant.follows)
     wrong = broken(found, tenant.origin, promise, awake)
     if wrong:
         raise ConsistencyError("the clone's server is not separate from its source: " + "; ".join(wrong), hint="it was stopped; report this")
