@@ -19,12 +19,6 @@ WRITE = (
     "c.cursor().execute('CREATE TABLE later (id INT PRIMARY KEY, body LONGTEXT)'); "
     "[c.cursor().execute(f'INSERT INTO later VALUES ({n}, REPEAT(CHAR(65 + {n}), 1000000))') for n in range(20)]"
 )
-ARCHIVE = (
-    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import archiver, ledger; from pathlib import Path; from zsnapdb.config import load; "
-    "from zsnapdb.jobs.common import Instance; c = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', None).cursor(); "
-    "c.execute('SHOW VARIABLES LIKE \"server_uuid\"'); r = c.fetchone(); "
-    "archiver.archive(Instance.of(load(), None), Path('/var/lib/mysql'), r[1] if r else None, 1)"
-)
 STATE = (
     HEAD + "import json; c = ledger.connect(sys.argv[1], 'root', '', 'ledger'); s = ledger.read_state(c); k = c.cursor(); "
     "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later'); "
@@ -44,7 +38,7 @@ def prepared(guest: Guest) -> str:
     guest.run([PYTHON, "-c", HEAD + "c = ledger.connect('/run/mysqld/mysqld.sock').cursor(); c.execute('CREATE TABLE between_backups (id INT)')"]).check()
     guest.run(["zsnapdb", "backup"]).check()
     guest.run([PYTHON, "-c", WRITE], timeout=180).check()
-    guest.run([PYTHON, "-c", ARCHIVE], env={"PYTHONPATH": "/checkout"}, timeout=120).check()
+    guest.run(["zsnapdb", "binlog", "archive", "main", "--once"], timeout=120).check()
     return guest.run([PYTHON, "-c", STATE, "/run/mysqld/mysqld.sock"]).check().stdout
 
 

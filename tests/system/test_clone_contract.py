@@ -122,9 +122,9 @@ def listening(pid: int) -> set[tuple[str, int]]:
 
 def observe(connection: pymysql.Connection, pid: int, upstream: Upstream, opens: Opens) -> Found:
     """Watch a started server for longer than an event's second and a replica's retry."""
-    before = ask(connection, "SELECT COUNT(*) FROM ledger.ticks")[0][0]
+    before = ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0]
     deadline = time.monotonic() + 4
-    while time.monotonic() < deadline and not (upstream.calls and ask(connection, "SELECT COUNT(*) FROM ledger.ticks")[0][0] > before):
+    while time.monotonic() < deadline and not (upstream.calls and ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0] > before):
         time.sleep(0.2)
     variables = variables_of(connection)
     try:
@@ -136,7 +136,7 @@ def observe(connection: pymysql.Connection, pid: int, upstream: Upstream, opens:
     return Found(
         variables,
         len(ask(connection, "SHOW REPLICA STATUS")),
-        ask(connection, "SELECT COUNT(*) FROM ledger.ticks")[0][0] - before,
+        ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0] - before,
         upstream.calls,
         opens.seen(),
         logs_in,
@@ -150,8 +150,8 @@ def dangerous(lab: Lab) -> Iterator[tuple[dict[str, Any], dict[str, str], Upstre
     """A snapshot set of a source with everything in it that a copy must not do; the source is stopped, an upstream listens."""
     mysql = lab.flavour == "mysql"
     with Upstream() as upstream:
-        lab.sql("CREATE TABLE ledger.ticks (at BIGINT)")
-        lab.sql("CREATE EVENT ledger.tick ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.ticks VALUES (UNIX_TIMESTAMP())")
+        lab.sql("CREATE TABLE ledger.beats (at BIGINT)")
+        lab.sql("CREATE EVENT ledger.beat ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.beats VALUES (UNIX_TIMESTAMP())")
         if mysql:
             lab.sql(
                 f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={upstream.port}, SOURCE_USER='r', "
@@ -171,8 +171,8 @@ def dangerous(lab: Lab) -> Iterator[tuple[dict[str, Any], dict[str, str], Upstre
         upstream.calls = 0
         yield backup, theirs, upstream
     assert run(SERVER, "start").code == 0
-    lab.sql("DROP EVENT ledger.tick")
-    lab.sql("DROP TABLE ledger.ticks")
+    lab.sql("DROP EVENT ledger.beat")
+    lab.sql("DROP TABLE ledger.beats")
     if mysql:
         lab.sql("RESET REPLICA ALL")
         lab.sql("SET GLOBAL rpl_semi_sync_source_enabled = OFF")

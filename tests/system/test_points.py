@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,16 +11,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import archiver
 import ledger
 import pymysql
 import pytest
 
-from zsnapdb.config import load
-from zsnapdb.jobs.common import Instance
 from zsnapdb.mysql.transactions import Transaction, transactions
 
-from .conftest import CONFIG, SOCKET, Lab, everything, zfs
+from .conftest import SOCKET, Lab, everything, zfs
 
 pytestmark = pytest.mark.usefixtures("history")
 PARENT = Path("/var/lib/mysql")
@@ -55,7 +54,7 @@ def history(lab: Lab) -> History:
     assert load.failures == []
     with ledger.connect(SOCKET) as connection:
         ballast = ledger.read_state(connection).ballast
-    archiver.archive(Instance.of(load_settings(), "main"), PARENT, str(lab.sql("SELECT @@server_uuid")[0][0]) if lab.flavour == "mysql" else None, 1)
+    lab.zsnapdb("binlog", "archive", "main", "--once", "--json").json  # noqa: B018 - asserts success
     names = [Path(line).name for line in (PARENT / "binlog.index").read_text().split()]
     written = []
     for name in names[names.index(backup["position"]["binlog_file"]) :]:
@@ -65,10 +64,6 @@ def history(lab: Lab) -> History:
     return History(backup, tuple(written), ballast)
 
 
-def load_settings() -> Any:
-    return load(CONFIG)
-
-
 def connected(lab: Lab, restored: Mapping[str, Any]) -> pymysql.Connection:
     return pymysql.connect(host="127.0.0.1", port=restored["port"], user="app", password="lab-app", database="ledger", autocommit=True)
 
@@ -76,9 +71,6 @@ def connected(lab: Lab, restored: Mapping[str, Any]) -> pymysql.Connection:
 def end(lab: Lab, restored: Mapping[str, Any]) -> None:
     """End the restored server and remove its datasets."""
     if restored["pid"]:
-        import os
-        import signal
-
         os.kill(restored["pid"], signal.SIGKILL)
         while Path(f"/proc/{restored['pid']}/stat").exists() and " Z " not in Path(f"/proc/{restored['pid']}/stat").read_text():
             time.sleep(0.05)
@@ -115,6 +107,28 @@ def restored(lab: Lab) -> Iterator[Any]:
     yield restore
     for found in made:
         end(lab, found)
+
+
+def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cloned_again(lab: Lab, history: History) -> None:
+    before = everything()
+    index = middle(history)
+    file, found = history.written[index]
+    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
+    plan = lab.zsnapdb("clone", "create", "main", "--at", history.time(index), "--plan", "--json").json
+    assert (plan["source"], plan["backup_id"]) == ("point", history.backup["backup_id"])
+    assert plan["replays"] >= 1
+    assert everything() == before
+    made = lab.zsnapdb("clone", "create", "main", "--name", "then", "--at", history.time(index), "--json").json
+    with pymysql.connect(host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], database="ledger") as connection:
+        checks = ledger.compare("clone", ledger.read_state(connection), truth, history.ballast)
+    assert [c for c in checks if not c.ok] == []
+    # The point is kept: a next clone of it replays nothing.
+    again = lab.zsnapdb("clone", "create", "main", "--from", made["clone"]["backup_id"], "--plan", "--json").json
+    assert (again["prepared"], again["replays"]) == (True, 0)
+    assert lab.zsnapdb("clone", "destroy", "then").code == 0
+    unused = lab.changed(("[repository.s3]", '[clones]\nkeep_unused = "0s"\n\n[repository.s3]'))
+    assert lab.zsnapdb("reap", config=unused).code == 0
+    assert everything() == before
 
 
 def test_latest_goes_to_the_end_of_the_archive(lab: Lab, history: History, restored: Any) -> None:

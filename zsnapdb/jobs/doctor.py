@@ -86,4 +86,4 @@ def _leaks(settings: Settings) -> list[Leak]:
 
 
 def _clones(instance: Instance, left: Sequence[Leak]) -> list[Finding]:
-    return [warning("clones", f"{leak.what}: {leak.where}", "`zsnapdb reap` clears it") for leak in left if leak.instance == instance.name]
+    return [warning("clones", f"{leak.what}: {leak.where}", leak.hint) for leak in left if leak.instance == instance.name]

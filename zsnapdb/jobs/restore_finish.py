@@ -65,7 +65,7 @@ def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
 
 def _run_beside(work: Work, step: RunBeside) -> HandedOver:
     copy = work.copy
-    copy.process().kill()
+    copy.process().kill_all()
     server.remove_identity(copy.datadir)
     with served(work, port=step.port, server_id=step.server_id, stays=True) as session:
         _check_other(work, session, step.server_id, step.port)
@@ -99,7 +99,7 @@ def _check_other(work: Work, session: Session, server_id: int, port: int) -> Non
 
 def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
     copy = work.copy
-    copy.process().kill()
+    copy.process().kill_all()
     server.remove_identity(copy.datadir)
     password = ""
     if step.password_file is not None:

@@ -191,7 +191,7 @@ def mount(work: Work, step: Mount) -> None:
 
 def take_back(work: Work, snapshot: str) -> None:
     """End the copy's server, if an interrupted run left one, and take all volumes back to their snapshot of that name."""
-    work.copy.process().kill()
+    work.copy.process().kill_all()
     for dataset in work.datasets:
         datasets.roll_back(dataset, snapshot, STEP_SNAPSHOT)
 
@@ -217,7 +217,7 @@ def recover(work: Work, step: Recover) -> None:
     It must recover to exactly the recorded GTIDs. It keeps the identity it had: a restored server is that server.
     """
     for part in next(found for found in work.plan.steps if isinstance(found, Mount)).parts:
-        work.copy.process().kill()
+        work.copy.process().kill_all()
         datasets.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT)
     copy = work.copy
     copy.make_private()
@@ -255,13 +255,13 @@ def look(work: Work, wanted: Position) -> Position:
 
 def check(work: Work, step: Check) -> Position:
     """Start the server unreachable once more: it must hold exactly the transactions asked for."""
-    work.copy.process().kill()
+    work.copy.process().kill_all()
     return look(work, PositionPart(binlog_file=None, binlog_offset=None, gtids=step.gtids, source="replay").position(work.plan.flavour))
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:
     """Remove the datasets a restore made: each carries our mark, set locally. Their snapshots go first."""
-    copy.process().kill()
+    copy.process().kill_all()
     for dataset in sorted({plan.layout.top, *plan.layout.datasets.values()}, key=len, reverse=True):
         if datasets.exists(dataset) and datasets.properties(dataset, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
             datasets.unmount(dataset)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import CloneSettings, Settings
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.jobs.clone import marks
 from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, Phase
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
@@ -96,6 +96,16 @@ class CloneInfo:
         return "127.0.0.1" if self.bind_address in ("*", "::") or self.bind_address.startswith("0.") else self.bind_address
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """A clone whose properties were altered so that they say nothing: it counts as protected."""
+
+    name: str
+    top: str
+    instance: str
+    reason: str
+
+
 def policy(settings: CloneSettings) -> Policy:
     """Return the configured terms of leases."""
     s = settings
@@ -118,21 +128,31 @@ def homes(settings: Settings) -> list[str]:
 
 def listing(settings: Settings) -> list[CloneInfo]:
     """Return the clones on this host, oldest first, whether their instance is still configured or not. Only datasets marked by us, locally, count."""
-    found = [info for top in homes(settings) for info in _below(top)]
+    found = [info for top in homes(settings) for info in _below(top) if isinstance(info, CloneInfo)]
     return sorted(found, key=lambda info: (info.created, info.name))
 
 
-def _below(home_dataset: str) -> list[CloneInfo]:
+def unreadable(settings: Settings) -> list[Unreadable]:
+    """Return the clones whose properties cannot be read: they are in no listing, and nothing touches them."""
+    return [info for top in homes(settings) for info in _below(top) if isinstance(info, Unreadable)]
+
+
+def _below(home_dataset: str) -> list[CloneInfo | Unreadable]:
     groups: dict[str, dict[str, Properties]] = {}
     for dataset, properties in datasets.children(home_dataset, _LOOK).items():
         name = dataset[len(home_dataset) + 1 :].partition("/")[0]
         if properties[CLONE_PROPERTY] == datasets.Property(name, "local"):
             groups.setdefault(name, {})[dataset] = properties
-    found = []
+    found: list[CloneInfo | Unreadable] = []
     for name, members in groups.items():
-        facts = members.get(f"{home_dataset}/{name}")
-        if facts is not None and facts[marks.PHASE_PROPERTY].is_local:
-            found.append(_info(name, f"{home_dataset}/{name}", facts, members))
+        top = f"{home_dataset}/{name}"
+        facts = members.get(top)
+        if facts is None or not facts[marks.PHASE_PROPERTY].is_local:
+            continue
+        try:
+            found.append(_info(name, top, facts, members))
+        except (ValueError, DamagedError) as error:
+            found.append(Unreadable(name, top, facts[INSTANCE_PROPERTY].value, " ".join(str(error).split())))
     return found
 
 
@@ -185,6 +205,9 @@ def find(settings: Settings, name: str) -> CloneInfo:
     for info in known:
         if info.name == name:
             return info
+    for item in unreadable(settings):
+        if item.name == name:
+            raise DamagedError(f"the properties of clone {name} cannot be read: {item.reason}", hint=f"look at `zfs get all {item.top}`")
     raise NotThere(f"there is no clone {name!r}", hint=f"known: {', '.join(i.name for i in known) or 'none'}")
 
 

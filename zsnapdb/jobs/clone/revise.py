@@ -95,11 +95,17 @@ def _reset(settings: Settings, info: CloneInfo, source: Source) -> CloneInfo:
 def _next_clones(info: CloneInfo, source: Source) -> int:
     """Clone the source beside the revision that counts, not mounted; return the new revision's number."""
     revision = _next_number(info)
-    datasets.set_properties(info.top, {marks.PHASE_PROPERTY: Phase.CHANGING})
+    _begin(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
     with undone_on_error(lambda: _take_back(info, revision)):
         volumes.clone_volumes(source, layout, {CLONE_PROPERTY: info.name}, canmount="noauto")
     return revision
+
+
+def _begin(info: CloneInfo) -> None:
+    """Mark the clone as being changed; one that was never started stays so, as its files are no server of their own yet."""
+    if info.phase is not Phase.NEW:
+        datasets.set_properties(info.top, {marks.PHASE_PROPERTY: Phase.CHANGING})
 
 
 def _put_in_place(settings: Settings, info: CloneInfo, source: Source, revision: int) -> CloneInfo:
@@ -196,7 +202,7 @@ def detach(settings: Settings, name: str, report: Report) -> DetachPlan:
         revision = _next_number(info)
         layout = volumes.layout_of(info.origin, f"{info.top}/r{revision}", info.mount)
         settled = Phase.NEW if info.phase is Phase.NEW else Phase.READY
-        datasets.set_properties(info.top, {marks.PHASE_PROPERTY: Phase.CHANGING})
+        _begin(info)
         with undone_on_error(lambda: _take_back(replace(info, phase=settled), revision)):
             _copy(info, layout, f"{_DETACHED}-{revision}", report)
         _hide(info)

@@ -10,7 +10,7 @@ from functools import partial
 from zsnapdb.config import Settings
 from zsnapdb.errors import ServerError, ZsnapdbError
 from zsnapdb.jobs.clone import kept, locks, marks
-from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, policy
+from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, policy, unreadable
 from zsnapdb.jobs.clone.destroy import destroy_held, remove_all, unused_live
 from zsnapdb.jobs.clone.kept import Kept
 from zsnapdb.jobs.clone.life import session
@@ -30,6 +30,7 @@ class Leak:
     what: str
     where: str
     instance: str
+    hint: str = "`zsnapdb reap` clears it"
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,8 @@ class Swept:
 
 def leaks(settings: Settings) -> list[Leak]:
     """Return what runs that died left behind; what somebody is at work on is none."""
-    found = []
+    hint = "it counts as protected; put the properties right (`zfs get all`), or destroy its datasets by hand"
+    found = [Leak(f"clone that cannot be read ({item.reason})", item.top, item.instance, hint) for item in unreadable(settings)]
     for info in listing(settings):
         with locks.if_free(f"clone-{info.name}") as free:
             found += _leaks_of(info) if free else []
@@ -146,8 +148,7 @@ def _mend(info: CloneInfo) -> ZsnapdbError | None:
     try:
         drop_leftovers(info)
         if info.phase is Phase.CHANGING:
-            # Files that were never started on have no server identity of their own yet: a first start makes it.
-            datasets.set_properties(info.top, {marks.PHASE_PROPERTY: Phase.READY if info.used != datasets.UNSET else Phase.NEW})
+            datasets.set_properties(info.top, {marks.PHASE_PROPERTY: Phase.READY})
     except ZsnapdbError as error:
         return error
     return None
