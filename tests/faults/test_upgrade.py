@@ -10,7 +10,7 @@ from tests.lab.guest import Guest, Lab
 SET_UP = r"""
 set -eu
 mkdir -p /mnt/older && busybox mount -t hostfs -o "$1" older /mnt/older
-cp /mnt/older/lib/x86_64-linux-gnu/libaio.so.1* /usr/lib/x86_64-linux-gnu/ && ldconfig
+cp $(find /mnt/older -name 'libaio.so.1*') /usr/lib/x86_64-linux-gnu/ && ldconfig
 zfs create -o recordsize=16K -o mountpoint=/var/lib/old tank/old
 mkdir -p /var/lib/old/data && chown -R mysql:mysql /var/lib/old
 cat > /etc/old.cnf <<'END'

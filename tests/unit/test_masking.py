@@ -50,4 +50,5 @@ def test_what_remains_is_said() -> None:
     assert "snapshot" in clean[0]
     dirty = remains(Flavour.MARIADB, (10, 6, 1), {**MARIADB, "innodb_doublewrite": "ON", "innodb_file_per_table": "OFF"}, {"Aria": 1}, undo_renewed=False)
     assert [word for word in ("ibdata1", "doublewrite", "undo", "Aria") if not any(word in line for line in dirty)] == []
+    assert any("log files" in line for line in remains(Flavour.MYSQL, (9, 7, 4), {}, {}, undo_renewed=True, logs_known=False))
     assert any("undo" in line for line in remains(Flavour.MYSQL, (8, 0, 11), {}, {}, undo_renewed=False))

@@ -92,7 +92,8 @@ def mask(copy: Copy, masking: MaskingSettings, wanted: Position, unlogged: GtidS
         with _running(renewing, masking.timeout):
             pass
         _remove_logs(copy, facts)
-    left = remains(facts.flavour, facts.release, facts.variables, facts.engines, undo_renewed=undo_renewed)
+    known = "slow_query_log_file" in copy.variables
+    left = remains(facts.flavour, facts.release, facts.variables, facts.engines, undo_renewed=undo_renewed, logs_known=known)
     return MaskingReport(steps, tuple(rebuilt), left, time.monotonic() - began)
 
 

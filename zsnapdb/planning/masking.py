@@ -54,8 +54,13 @@ def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapp
     return tuple(options)
 
 
-def remains(flavour: Flavour, release: tuple[int, ...], variables: Mapping[str, str], engines: Mapping[str, int], *, undo_renewed: bool) -> tuple[str, ...]:
-    """Return where bytes of unmasked rows may still lie in the clone's files, in words. What an SQL account can read is masked in any case."""
+def remains(
+    flavour: Flavour, release: tuple[int, ...], variables: Mapping[str, str], engines: Mapping[str, int], *, undo_renewed: bool, logs_known: bool = True
+) -> tuple[str, ...]:
+    """Return where bytes of unmasked rows may still lie in the clone's files, in words. What an SQL account can read is masked in any case.
+
+    `logs_known`: whether the snapshot says where the source wrote its log files.
+    """
     found = ["the snapshot the clone was made from, which is the source's and not in the clone's folders"]
     if variables.get("innodb_file_per_table", "ON") not in ("ON", "1"):
         found.append("free pages of ibdata1: innodb_file_per_table is off")
@@ -64,6 +69,8 @@ def remains(flavour: Flavour, release: tuple[int, ...], variables: Mapping[str, 
     undo_in_system = flavour is Flavour.MARIADB and (release < _UNDO_COUNT_MAY_CHANGE or not int(variables.get("innodb_undo_tablespaces", "0")))
     if undo_in_system or (flavour is Flavour.MYSQL and not undo_renewed):
         found.append("undo logs: this server cannot make them anew")
+    if not logs_known:
+        found.append("log files of the source that lie on its volumes: the snapshot does not say where")
     if engines.get("Aria"):
         found.append("the Aria log: there are Aria tables")
     return tuple(found)
