@@ -111,7 +111,7 @@ def judge(lease: Lease, dependents: int, use: Use, policy: Policy, now: datetime
         if use.clients and now < ends:
             return Verdict(Fate.KEEP, f"expired, but {use.clients} clients are connected; it is ended at {stamp(ends)} at the latest")
         return Verdict(Fate.REAP, f"expired at {stamp(lease.expires)}")
-    if policy.idle is not None and not use.clients and use.idle_since is not None and now - use.idle_since >= timedelta(seconds=policy.idle):
+    if policy.idle is not None and use.clients == 0 and use.idle_since is not None and now - use.idle_since >= timedelta(seconds=policy.idle):
         return Verdict(Fate.REAP, f"nobody has used it since {stamp(use.idle_since)}")
     return Verdict(Fate.KEEP, f"its lease ends at {_until(lease.expires)}")
 

@@ -25,7 +25,7 @@ from zsnapdb.jobs.copies import Layout
 from zsnapdb.model import Progress, SnapshotSet
 from zsnapdb.planning.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, snapshots
-from zsnapdb.zfs.streams import ReceiveStream, SendStream
+from zsnapdb.zfs.streams import SEND_FLAGS, ReceiveStream, SendStream
 
 _BLOCK = 1 << 20
 _DETACHED = "zsnapdb-detach"
@@ -229,7 +229,7 @@ def _copy(info: CloneInfo, layout: Layout, short: str, report: Report) -> None:
         options = {**volumes.kept_properties(info.volumes[role]), "mountpoint": layout.mountpoints[role], "canmount": "noauto"}
         options |= {marks.ROLE_PROPERTY: role, **marks_of_clone}
         done = 0
-        with SendStream(made[role].full_name, None) as sent, ReceiveStream(dataset, options) as received:
+        with SendStream(made[role].full_name, None, SEND_FLAGS["compressed"]) as sent, ReceiveStream(dataset, options) as received:
             while block := sent.pipe.read(_BLOCK):
                 _write_all(received, block)
                 done += len(block)
