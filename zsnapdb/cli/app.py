@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, binlog, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, status, verify
+from zsnapdb.cli import backup, binlog, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, status, time_travel, upgrade, verify
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -25,6 +25,9 @@ app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
 app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
+app.command("query")(time_travel.query)
+app.command("diff")(time_travel.diff)
+clone.app.command("upgrade-test")(upgrade.upgrade_test)
 app.command("verify")(verify.verify)
 app.command("copy")(copy.copy)
 app.command("prune")(prune.prune)
