@@ -61,7 +61,7 @@ class Workspace(threading.local):
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
         self._decompressor = zstandard.ZstdDecompressor()
-        self._scratch = bytearray()
+        self._scratch = memoryview(b"")
 
     def compress(self, plain: Body, level: int) -> bytes:
         """Return the bytes as one frame that names their number."""
@@ -83,8 +83,10 @@ class Workspace(threading.local):
     def scratch(self, size: int) -> memoryview:
         """Return a buffer of that size, which is the thread's until it asks again."""
         if len(self._scratch) < size:
-            self._scratch = bytearray(size)
-        return memoryview(self._scratch)[:size]
+            # The old one goes first; some more than asked for, as the next one may be a little larger.
+            self._scratch = memoryview(b"")
+            self._scratch = new_slot(size + (size >> 3))
+        return self._scratch[:size]
 
 
 def room_for(chunk_size: int) -> int:
