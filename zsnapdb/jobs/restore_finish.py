@@ -60,7 +60,11 @@ def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
     copy.write_option_file(identity)
     _drop_step_snapshots(work)
-    return HandedOver(Path(identity.option_file))
+    notes: tuple[str, ...] = ()
+    if work.plan.point.following is not None:
+        text = "it has the old server's identity, and transactions behind the point are left out: to take writes in its place, use --handover promote"
+        notes = (text,)
+    return HandedOver(Path(identity.option_file), notes=notes)
 
 
 def _run_beside(work: Work, step: RunBeside) -> HandedOver:

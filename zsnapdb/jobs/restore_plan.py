@@ -96,7 +96,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     last = handover_step(settings, planned, request.handover, random_server_id())
     # A server that is started in the end is checked then.
     checks = (Check(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
-    return replace(planned, steps=(*_receiving(chain, layout), *_recovering(manifest, layout), *replays, *checks, last))
+    binlogs = sum(step.size for step in replays)
+    return replace(planned, steps=(*_receiving(chain, layout, binlogs), *_recovering(manifest, layout), *replays, *checks, last))
 
 
 def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
@@ -139,7 +140,7 @@ def _refuse_existing(top: str, mount: Path, *, is_own: bool) -> None:
         raise ExistsError(f"{mount}, where the restored files would be mounted, is not empty", hint="name another target, or empty the folder")
 
 
-def _receiving(chain: Sequence[Manifest], layout: Layout) -> list[Step]:
+def _receiving(chain: Sequence[Manifest], layout: Layout, binlogs: int) -> list[Step]:
     volumes = [(manifest, volume) for manifest in chain for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))]
     features = 0
     for _, volume in volumes:
@@ -148,8 +149,9 @@ def _receiving(chain: Sequence[Manifest], layout: Layout) -> list[Step]:
         Preflight(
             pool=layout.top.split("/", 1)[0],
             parent=layout.top.rpartition("/")[0],
-            plain_bytes=sum(manifest.plain_size for manifest in chain),
-            stored_bytes=sum(manifest.stored_size for manifest in chain),
+            # Each replayed transaction is there as a relay log, in a binlog, and in the tables.
+            plain_bytes=sum(manifest.plain_size for manifest in chain) + 3 * binlogs,
+            stored_bytes=sum(manifest.stored_size for manifest in chain) + binlogs,
             features=features,
             zfs_version=chain[-1].zfs_version,
             flavour=chain[-1].server.flavour,

@@ -81,12 +81,12 @@ def _judge_pool(step: Preflight) -> list[Finding]:
         parent = parent.rpartition("/")[0]
     free = datasets.available(parent)
     if free < step.stored_bytes:
-        found.append(unfit("space", f"{parent} has {_mib(free)} left, the backups alone have {_mib(step.stored_bytes)} stored", "free space, or another pool"))
+        found.append(unfit("space", f"{parent} has {_mib(free)} left, at the very least {_mib(step.stored_bytes)} are needed", "free space, or another pool"))
     elif free < step.plain_bytes:
-        detail = f"{parent} has {_mib(free)} left; the streams are {_mib(step.plain_bytes)} before the pool compresses them, and may not fit"
+        detail = f"{parent} has {_mib(free)} left; {_mib(step.plain_bytes)} come in before the pool compresses them, and may not fit"
         found.append(warning("space", detail, "free space, or watch it"))
     else:
-        found.append(ok("space", f"{parent} has {_mib(free)} left, the streams are {_mib(step.plain_bytes)}"))
+        found.append(ok("space", f"{parent} has {_mib(free)} left, at most {_mib(step.plain_bytes)} come in"))
     missing = version.missing_features(step.pool, step.features)
     if missing:
         found.append(unfit("pool", f"the streams need features that {step.pool} has not enabled: {', '.join(missing)}", f"`zpool upgrade {step.pool}`"))
