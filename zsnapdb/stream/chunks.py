@@ -113,12 +113,14 @@ def seal(
     *,
     workspace: Workspace | None = None,
     slot: memoryview | None = None,
+    plain_sha256: str | None = None,
 ) -> tuple[Body, Chunk]:
     """Return the stored form of a slice and its description. Without a cipher `associated` is not used.
 
     `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk is written over it. Without one, `plain` stays as it is.
+    `plain_sha256` is the slice's, where the caller has it.
     """
-    plain_hash = hashlib.sha256(plain).hexdigest()
+    plain_hash = plain_sha256 or hashlib.sha256(plain).hexdigest()
     body: Body = plain
     if codec is Codec.ZSTD:
         body = (workspace or Workspace()).compress(plain, level)
