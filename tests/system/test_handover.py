@@ -132,6 +132,10 @@ def _back_to_the_old_one() -> None:
         zfs("set", "canmount=on", dataset)
         if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["no"]:
             zfs("mount", dataset)
+    for dataset in ("tank/was-promoted/data", "tank/was-promoted"):
+        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", dataset):
+            zfs("destroy", name)
+        zfs("destroy", dataset)
     subprocess.run([SERVER, "start"], check=True)
 
 
