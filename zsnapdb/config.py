@@ -255,9 +255,12 @@ class CloneSettings(_Section):
 
 
 class RestoreSettings(_Section):
-    """Where restored datasets are mounted."""
+    """Where restored datasets are mounted and journals kept; how binlogs are replayed: bytes between two snapshots, parallel workers."""
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")
+    journal: Path = Path("/var/lib/zsnapdb/restores")
+    batch_size: Annotated[Size, Field(ge=1 << 20)] = 1 << 30
+    workers: Annotated[int, Field(ge=1, le=256)] = 4
 
 
 class SiteSettings(_Section):

@@ -2,36 +2,89 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.errors import PreflightError
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.restore import Step
+    from zsnapdb.jobs.restore_handover import Handover
+
+_KINDS = ("stopped", "run", "promote", "replica")
 
 
 def restore(
     instance: NamedInstance,
-    target: Annotated[str, typer.Option("--target", metavar="DATASET", help="A new dataset; the restored volumes go there.", show_default=False)],
-    to: Annotated[str, typer.Option("--to", metavar="BACKUP", help="A backup id, or latest.")] = "latest",
+    to: Annotated[
+        str, typer.Option("--to", metavar="POINT", help="latest, latest-backup, a backup id, a time with its zone, a GTID, or before-GTID.")
+    ] = "latest",
+    target: Annotated[str | None, typer.Option("--target", metavar="DATASET", help="A new dataset for the restored volumes.", show_default=False)] = None,
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="NAME", help="Without --target: go to POOL/zsnapdb/restored/NAME.", show_default="INSTANCE")
+    ] = None,
+    handover: Annotated[str, typer.Option("--handover", metavar="HOW", help=f"What becomes of it: {', '.join(_KINDS)}.")] = "stopped",
+    port: Annotated[int | None, typer.Option("--port", help="Its port, with run and replica.", show_default="a free one of clones")] = None,
+    server_id: Annotated[int | None, typer.Option("--server-id", help="Its server_id, with run and replica.", show_default="a random one")] = None,
+    source: Annotated[str | None, typer.Option("--source", metavar="HOST:PORT", help="With replica: what to replicate from.", show_default=False)] = None,
+    source_user: Annotated[str, typer.Option("--source-user", help="With replica: the account there.")] = "replica",
+    source_password_file: Annotated[Path | None, typer.Option("--source-password-file", help="With replica: its password.", show_default=False)] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a restore that was interrupted (--target, if there are several).")] = False,
+    abandon: Annotated[bool, typer.Option("--abandon", help="Remove what an interrupted restore made.")] = False,
+    step: Annotated[bool, typer.Option("--step", help="Ask before each step.")] = False,
+    stop_after: Annotated[str | None, typer.Option("--stop-after", metavar="STEP", help="Stop behind this step, for --resume.", show_default=False)] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Restore a backup into a new dataset, start its server once, and check that it stands at the recorded position."""
+    """Restore to a backup, a time or a GTID into a new dataset, and check that the server there holds exactly that."""
     from zsnapdb.cli.progress import ProgressLine, tell
     from zsnapdb.config import load
     from zsnapdb.jobs import restore as job
     from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import json as as_json
-    from zsnapdb.report import text as as_text
+    from zsnapdb.report import restore as report
 
     settings = load(config)
     chosen = Instance.of(settings, instance, tell)
-    if plan:
-        planned = job.plan(settings, chosen, chosen.open_repository(), to, target)
-        print(as_json.restore_plan(planned) if json else as_text.restore_plan(planned))
+    if abandon:
+        gone = job.abandon(settings, chosen, target)
+        print(report.abandoned_json(gone) if json else report.abandoned(gone))
         return
     progress = ProgressLine()
-    result = job.restore(settings, chosen, to, target, progress)
+    confirm = _ask if step else _go_on
+    if resume:
+        result = job.resume(settings, chosen, target, progress, progress.tell, confirm, stop_after)
+    else:
+        request = job.Request(to, target, name, _handover(handover, port, server_id, source, source_user, source_password_file))
+        if plan:
+            planned = job.plan(settings, chosen, chosen.open_repository(), request)
+            print(report.plan_json(planned) if json else report.plan(planned))
+            return
+        result = job.run(settings, chosen, request, progress, progress.tell, confirm, stop_after)
     progress.end()
-    print(as_json.restore(result) if json else as_text.restore(result))
+    print(report.restore_json(result) if json else report.restore(result))
+
+
+def _go_on(_step: Step) -> bool:
+    return True
+
+
+def _ask(step: Step) -> bool:
+    return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
+
+
+def _handover(kind: str, port: int | None, server_id: int | None, source: str | None, user: str, password_file: Path | None) -> Handover:
+    from zsnapdb.jobs.restore_handover import Handover, SourceAddress
+
+    if kind not in _KINDS:
+        raise PreflightError(f"--handover {kind!r} is none of {', '.join(_KINDS)}", hint="see `zsnapdb restore --help`")
+    address = None
+    if source is not None:
+        host, colon, number = source.rpartition(":")
+        if not colon or not number.isdigit():
+            raise PreflightError(f"--source {source!r} is not host:port", hint="such as db1.example.org:3306")
+        address = SourceAddress(host, int(number), user, password_file)
+    return Handover(kind, port, server_id, address)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import join, relpath
@@ -80,6 +80,10 @@ class Copy:
         """Make the private folder and turn every list of binlogs and relay logs towards the copy. Afterwards none names a source path."""
         self._refuse_links()
         server.make_private_folder(self.folder, self.settings.user)
+        self.turn_lists()
+
+    def turn_lists(self) -> None:
+        """Make every list of binlogs and relay logs name the copy's files. Afterwards none names a source path."""
         for base, index in log_files(self.variables):
             folder = os.path.dirname(self.paths.translate(base))
             main = Path(self.paths.translate(index))
@@ -101,13 +105,13 @@ class Copy:
                     f"{link.what} leads to {link.path}, outside the copy", hint="a server on the copy would open the source's file; it was not started"
                 )
 
-    def render(self, identity: Identity) -> str:
-        """Return the option file for the identity. PreflightError if a path of the source lies outside the copy."""
-        return option_file(self.flavour, self.variables, self.paths, identity, self.settings.options)
+    def render(self, identity: Identity, last: Sequence[str] = ()) -> str:
+        """Return the option file for the identity, with `last` behind all other lines. PreflightError if a path of the source lies outside the copy."""
+        return option_file(self.flavour, self.variables, self.paths, identity, self.settings.options, last)
 
-    def write_option_file(self, identity: Identity) -> None:
+    def write_option_file(self, identity: Identity, last: Sequence[str] = ()) -> None:
         """Write the option file for the identity."""
-        server.write_private(Path(identity.option_file), self.render(identity), self.settings.user)
+        server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
     def recorded_position(self, *, has_gtids: bool) -> Position:
         """Return where the copy must recover to: the tail of the newest binlog in its own files."""
@@ -121,9 +125,9 @@ class Copy:
         """Return an identity whose files lie in the private folder."""
         return Identity(server_id, port, str(self.folder), self.settings.user, access, init_file)
 
-    def start(self, identity: Identity, user: str, password: SecretStr) -> Session:
+    def start(self, identity: Identity, user: str, password: SecretStr, last: Sequence[str] = ()) -> Session:
         """Write the option file, start the server and return a session on its private socket."""
-        self.write_option_file(identity)
+        self.write_option_file(identity, last)
         binary = server.find_binary(self.settings.binary, self.flavour)
         login = Address(user=user, socket=Path(identity.socket))
         limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice)

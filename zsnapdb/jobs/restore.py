@@ -1,229 +1,237 @@
-"""A restore: plan the chain, preflight, receive into new datasets, first recovery, check of the position, hand over."""
+"""A restore: plan, preflight, receive, first recovery, replay, check, hand over. The steps are the plan's; a journal remembers what is done."""
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, Instance, Report, exclusive, undone_on_error
-from zsnapdb.jobs.copies import Copy, Layout, check_inside, check_recovered, lay_out, refuse_absolute
-from zsnapdb.jobs.observe import KEPT_PROPERTIES
-from zsnapdb.model import PROPERTY, Position, Progress
-from zsnapdb.mysql import server
-from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.identity import Access, Identity, PathMap
-from zsnapdb.repository import layout as keys
-from zsnapdb.repository.manifest import Manifest, VolumePart
+from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.jobs import restore_plan
+from zsnapdb.jobs.common import Instance, Report, Tell, exclusive, now
+from zsnapdb.jobs.restore_finish import HandedOver, hand_over
+from zsnapdb.jobs.restore_journal import Done, Journal, Journals
+from zsnapdb.jobs.restore_plan import Request, copy_of
+from zsnapdb.jobs.restore_replay import replay
+from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY, Work, check, make_top, mount, preflight, receive, recover, remove_all
+from zsnapdb.model import Position
+from zsnapdb.planning.fitness import Severity, objection
+from zsnapdb.planning.restore import Check, MakeTop, Mount, Preflight, Receive, Recover, Replay, RestorePlan, Step
+from zsnapdb.repository.manifest import PositionPart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.stream.download import download
-from zsnapdb.zfs import datasets
-from zsnapdb.zfs.streams import ReceiveStream
 
-RESTORED_PROPERTY = f"{PROPERTY}:restored"
+__all__ = ["RESTORED_PROPERTY", "Request", "RestorePlan", "RestoreResult", "Step", "abandon", "copy_of", "plan", "restore", "resume", "run"]
 
-
-@dataclass(frozen=True)
-class RestorePlan:
-    """What a restore will do: the backups to receive, the full one first, and where to."""
-
-    chain: tuple[Manifest, ...]
-    layout: Layout
-    mount: Path
-
-    @property
-    def target(self) -> Manifest:
-        return self.chain[-1]
+Confirm = Callable[[Step], bool]
+"""Asked before each step; False stops the restore there, to be resumed later."""
 
 
 @dataclass(frozen=True)
 class RestoreResult:
-    """A restored instance: its datasets are mounted, its server has recovered once and stands at `position`."""
+    """A restored instance: its datasets are mounted, its server has recovered, stands at `position`, and is left as `handed_over` says.
+
+    `is_finished` False: it was stopped before `next_step`, and goes on with --resume. `done` has the seconds of each step.
+    """
 
     plan: RestorePlan
     position: Position
-    option_file: Path
-    receive_seconds: float
-    recovery_seconds: float
+    done: tuple[Done, ...]
+    handed_over: HandedOver | None
+    next_step: Step | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.next_step is None
+
+    @property
+    def mount(self) -> Path:
+        return Path(self.plan.layout.mount)
+
+    @property
+    def option_file(self) -> Path | None:
+        """What to start the server with; None where the site starts it."""
+        return self.handed_over.option_file if self.handed_over is not None else None
+
+    def seconds(self, *kinds: type) -> float:
+        """Return how long the steps of these kinds took."""
+        names = {step.name for step in self.plan.steps if isinstance(step, kinds)}
+        return sum(done.seconds for done in self.done if done.step in names)
+
+    @property
+    def receive_seconds(self) -> float:
+        return self.seconds(MakeTop, Receive, Mount)
+
+    @property
+    def recovery_seconds(self) -> float:
+        return self.seconds(Recover, Check)
+
+    @property
+    def replay_seconds(self) -> float:
+        return self.seconds(Replay)
 
 
-def choose(repository: Repository, instance: str, wanted: str) -> Manifest:
-    """Return the manifest of the wanted backup: an id, or `latest`. NotThere if there is none."""
-    if wanted != "latest":
-        return repository.manifest(instance, wanted)
-    known = repository.backup_ids(instance)
-    if not known:
-        raise NotThere(f"the repository holds no backup of instance {instance}", hint="see `zsnapdb list`")
-    return repository.manifest(instance, known[-1])
-
-
-def plan(settings: Settings, instance: Instance, repository: Repository, wanted: str, top: str) -> RestorePlan:
-    """Return the plan. Refuses, before anything is fetched: an existing target, a missing pool, a broken chain, no server program."""
-    target = choose(repository, instance.name, wanted)
-    refuse_absolute(target.server.absolute_tablespaces)
-    chain = restore_chain(repository.catalogue(instance.name).manifests, target) if not target.is_full else (target,)
-    for manifest in chain:
-        # A key that does not fit is found now, not after the download of the backups before it.
-        repository.ciphers(manifest)
-    source = {volume.role: (volume.dataset, volume.mountpoint) for volume in target.volumes}
-    mount = settings.restore.mount_root / top.rpartition("/")[2]
-    planned = lay_out(source, top, str(mount))
-    _refuse_existing(top, mount)
-    server.find_binary(instance.settings.server.binary, target.server.flavour)
-    server.account(instance.settings.server.user)
-    found = RestorePlan(chain, planned, mount)
-    # Paths that cannot be translated are found now, not after the download.
-    copy_of(instance, found).render(_alone(copy_of(instance, found), found))
-    return found
-
-
-def _alone(copy: Copy, planned: RestorePlan) -> Identity:
-    """Return the identity of a first look: the server it was, reachable for nobody but us."""
-    return copy.identity(server_id=planned.target.server.server_id, port=None, access=Access.PRIVATE_SOCKET)
-
-
-def _refuse_existing(top: str, mount: Path) -> None:
-    pool, _, rest = top.partition("/")
-    if not rest:
-        raise PreflightError(f"the target {top} is a whole pool", hint="name a new dataset in it, such as tank/restored")
-    if not datasets.exists(pool):
-        raise PreflightError(f"the target's pool {pool} does not exist", hint="see `zpool list`")
-    parent = top.rpartition("/")[0]
-    if not datasets.exists(parent):
-        raise PreflightError(f"{parent}, the parent of the target {top}, does not exist", hint="create it, or name a target directly in the pool")
-    if datasets.exists(top):
-        raise ExistsError(f"the target dataset {top} exists", hint="name a new one; a restore never writes into a dataset that is there")
-    if mount.exists() and any(mount.iterdir()):
-        raise ExistsError(f"{mount}, where the restored files would be mounted, is not empty", hint="name another target, or empty the folder")
+def plan(settings: Settings, instance: Instance, repository: Repository, request: Request) -> RestorePlan:
+    """Return what a restore would do; nothing is touched."""
+    return restore_plan.make(settings, instance, repository, request)
 
 
 def restore(settings: Settings, instance: Instance, wanted: str, top: str, report: Report) -> RestoreResult:
-    """Restore a backup into new datasets below `top` and prove it by starting its server once.
-
-    On an error before the first recovery the new datasets are removed again; after it they are left for a look.
-    """
-    with exclusive(f"restore-{top}", doing=f"restoring to {top}"):
-        return _restore(settings, instance, wanted, top, report)
-
-
-def _restore(settings: Settings, instance: Instance, wanted: str, top: str, report: Report) -> RestoreResult:
+    """Restore to a point into new datasets below `top`, leave the server stopped, and keep no journal: an error removes what was made."""
     repository = instance.open_repository()
-    planned = plan(settings, instance, repository, wanted, top)
-    started = time.monotonic()
-    with undone_on_error(lambda: _remove_all_received(planned.layout)):
-        for manifest in planned.chain:
-            for volume in _outer_first(manifest.volumes, planned.layout):
-                _receive(instance, repository, manifest, volume, planned, report)
-        _check_guids(planned)
-        _give_properties(instance, planned)
-    received = time.monotonic()
-    position, option_file = _first_recovery(instance, planned)
-    return RestoreResult(planned, position, option_file, received - started, time.monotonic() - received)
+    planned = plan(settings, instance, repository, Request(wanted, top))
+    with exclusive(f"restore-{top}", doing=f"restoring to {top}"):
+        work = Work(settings, instance, repository, planned, report, lambda _text: None)
+        try:
+            return _Run(work, None, Journal(planned)).go(lambda _step: True, None)
+        except BaseException as error:
+            _undo(work, error)
+            raise
 
 
-def _outer_first(volumes: Sequence[VolumePart], planned: Layout) -> list[VolumePart]:
-    return sorted(volumes, key=lambda volume: len(planned.datasets[volume.role]))
-
-
-def _remove_all_received(planned: Layout) -> None:
-    for dataset in sorted({planned.top, *planned.datasets.values()}, key=len, reverse=True):
-        _remove_received(dataset)
-
-
-def _remove_received(dataset: str) -> None:
-    """Remove a dataset this restore made: it carries our mark, set locally. Its received snapshots go first."""
-    if not datasets.exists(dataset):
-        return
-    if not datasets.properties(dataset, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
-        return
-    datasets.destroy_snapshots_of(dataset)
-    datasets.destroy(dataset)
-
-
-def _receive(instance: Instance, repository: Repository, manifest: Manifest, volume: VolumePart, planned: RestorePlan, report: Report) -> None:
-    """Receive one volume's stream. Every chunk is proved before a byte of it is handed on."""
-    dataset = planned.layout.datasets[volume.role]
-    properties = {}
-    if volume.from_guid is None:
-        if planned.layout.top not in planned.layout.datasets.values() and not datasets.exists(planned.layout.top):
-            datasets.create(planned.layout.top, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: manifest.backup_id})
-        properties = {"canmount": "noauto", "mountpoint": planned.layout.mountpoints[volume.role], RESTORED_PROPERTY: planned.target.backup_id}
-    chunks = repository.chunks_of(manifest, volume.role)
-    total = volume.plain_size
-    with ReceiveStream(dataset, properties) as stream:
-        # A reader that went away is `zfs receive` giving up; finish() says why.
-        with contextlib.suppress(BrokenPipeError):
-            download(
-                chunks,
-                volume.chunk_list(),
-                volume.codec,
-                stream.pipe,
-                concurrency=instance.repository.stream.concurrency,
-                name=lambda index: f"chunk {keys.chunk(instance.name, manifest.backup_id, volume.role, index)}",
-                on_bytes=lambda done: report(Progress(f"receive {volume.role} of {manifest.backup_id}", done, total)),
-                ciphers=repository.ciphers(manifest),
+def run(
+    settings: Settings, instance: Instance, request: Request, report: Report, tell: Tell, confirm: Confirm = lambda _step: True, stop_after: str | None = None
+) -> RestoreResult:
+    """Plan a restore and carry it out, with a journal. See `resume` for what happens on an error."""
+    repository = instance.open_repository()
+    planned = plan(settings, instance, repository, request)
+    journals = Journals(settings.restore.journal)
+    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+        begun = journals.read(planned.layout.top)
+        if begun is not None:
+            raise PreflightError(
+                f"a restore to {planned.layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
+                hint="go on with --resume, or give it up with --abandon",
             )
-        stream.finish()
+        return _carry_out(Work(settings, instance, repository, planned, report, tell), journals, Journal(planned), confirm, stop_after)
 
 
-def _check_guids(planned: RestorePlan) -> None:
-    for volume in planned.target.volumes:
-        name = f"{planned.layout.datasets[volume.role]}@{volume.snapshot}"
-        if datasets.guid(name) != volume.guid:
-            raise DamagedError(f"{name} was received with another GUID than {volume.guid}", hint="the repository's chain is mixed up; restore another backup")
+def resume(
+    settings: Settings, instance: Instance, top: str | None, report: Report, tell: Tell, confirm: Confirm = lambda _step: True, stop_after: str | None = None
+) -> RestoreResult:
+    """Go on with a restore that was interrupted, with the step it was in; that step begins anew.
 
-
-def _give_properties(instance: Instance, planned: RestorePlan) -> None:
-    for volume in _outer_first(planned.target.volumes, planned.layout):
-        dataset = planned.layout.datasets[volume.role]
-        kept = {name: value for name, value in volume.properties.items() if name in KEPT_PROPERTIES}
-        datasets.set_properties(dataset, {**kept, INSTANCE_PROPERTY: instance.name, BACKUP_PROPERTY: planned.target.backup_id})
-        datasets.mount(dataset)
-
-
-def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
-    """Return the restored files as a copy a server can be started on."""
-    pairs = tuple((volume.mountpoint, planned.layout.mountpoints[volume.role]) for volume in planned.target.volumes)
-    facts = planned.target.server
-    root = Path(planned.layout.mountpoints[min(planned.layout.mountpoints, key=lambda role: len(planned.layout.mountpoints[role]))])
-    return Copy(facts.flavour, facts.variables, PathMap(pairs), root, instance.settings.server)
-
-
-def _check_binlog(copy: Copy, planned: RestorePlan) -> None:
-    """Raise ConsistencyError unless the received binlogs end where the manifest says: for servers without GTIDs the only proof."""
-    recorded = planned.target.position.position(planned.target.server.flavour)
-    if recorded.coordinates is None:
-        return
-    found = copy.recorded_position(has_gtids=False)
-    if found.coordinates != recorded.coordinates:
-        raise ConsistencyError(
-            f"the received binlogs end at {found.coordinates}, the manifest says {recorded.coordinates}",
-            hint="the copy was not started; restore another backup",
-        )
-
-
-def _first_recovery(instance: Instance, planned: RestorePlan) -> tuple[Position, Path]:
-    """Start the server once on the restored files, with its own binlogs, unreachable for all but us; check; shut down.
-
-    It must recover to exactly the recorded GTIDs. It keeps the identity it had: a restored server is that server.
+    An error leaves what was received for another try. Only if nothing was received yet, or if what the repository holds is damaged, is it
+    removed and the journal with it.
     """
-    copy = copy_of(instance, planned)
-    copy.make_private()
-    _check_binlog(copy, planned)
-    alone = _alone(copy, planned)
-    process = copy.process()
-    with undone_on_error(process.kill):
-        with copy.start(alone, "root", SecretStr("")) as session:
-            facts, position = check_recovered(session, planned.target.position.position(planned.target.server.flavour))
-            check_inside(facts, planned.mount)
-        process.stop(timeout=instance.settings.server.start_timeout)
-    for dataset in planned.layout.datasets.values():
-        datasets.set_properties(dataset, {"canmount": "on"})
-    copy.write_option_file(copy.identity(server_id=planned.target.server.server_id, port=None, access=Access.ACCOUNTS))
-    return position, Path(alone.option_file)
+    journals = Journals(settings.restore.journal)
+    journal = find(journals, instance.name, top)
+    planned = journal.plan
+    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+        work = Work(settings, instance, instance.open_repository(), planned, report, tell)
+        return _carry_out(work, journals, journal, confirm, stop_after)
+
+
+def find(journals: Journals, instance: str, top: str | None) -> Journal:
+    """Return the restore under way to `top`, or the only one of the instance. NotThere names what there is."""
+    known = journals.under_way(instance)
+    chosen = [journal for journal in known if top is None or journal.plan.layout.top == top]
+    if len(chosen) != 1:
+        listing = ", ".join(journal.plan.layout.top for journal in known) or "none"
+        raise NotThere(f"no single restore of {instance}{f' to {top}' if top else ''} is under way", hint=f"under way: {listing}; name one with --target")
+    return chosen[0]
+
+
+def abandon(settings: Settings, instance: Instance, top: str | None) -> RestorePlan:
+    """Give a restore that was interrupted up: remove its datasets, each proved ours, and its journal."""
+    journals = Journals(settings.restore.journal)
+    planned = find(journals, instance.name, top).plan
+    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+        remove_all(planned, copy_of(instance, planned))
+        journals.forget(planned.layout.top)
+    return planned
+
+
+def _carry_out(work: Work, journals: Journals, journal: Journal, confirm: Confirm, stop_after: str | None) -> RestoreResult:
+    if stop_after is not None and work.plan.step(stop_after) is None:
+        raise PreflightError(f"the restore has no step {stop_after!r}", hint=f"its steps are: {', '.join(step.name for step in work.plan.steps)}")
+    runner = _Run(work, journals, journal)
+    try:
+        return runner.go(confirm, stop_after)
+    except BaseException as error:
+        received = any(isinstance(work.plan.step(done.step), Receive) for done in runner.journal.done)
+        if isinstance(error, DamagedError) or not received:
+            _undo(work, error)
+            journals.forget(work.plan.layout.top)
+        else:
+            error.add_note(f"what was restored to {work.plan.layout.top} is kept: go on with --resume, or give it up with --abandon")
+        raise
+
+
+def _undo(work: Work, error: BaseException) -> None:
+    try:
+        remove_all(work.plan, work.copy)
+    except Exception as second:
+        error.add_note(f"and while removing what was begun: {second}")
+
+
+class _Run:
+    """Runs the steps that are not done yet, in order, and notes each in the journal."""
+
+    def __init__(self, work: Work, journals: Journals | None, journal: Journal) -> None:
+        self.work = work
+        self.journals = journals
+        self.journal = journal
+        self.handed_over: HandedOver | None = None
+
+    def go(self, confirm: Confirm, stop_after: str | None) -> RestoreResult:
+        for step in self.work.plan.steps:
+            if self.journal.is_done(step.name):
+                continue
+            if not confirm(step):
+                return self._result(step)
+            self._note_begin(step)
+            began = time.monotonic()
+            self._do(step)
+            self.journal = self.journal.with_done(Done(step.name, now(), round(time.monotonic() - began, 3)))
+            following = next((s for s in self.work.plan.steps if not self.journal.is_done(s.name)), None)
+            self._note_end(following)
+            if step.name == stop_after and following is not None:
+                return self._result(following)
+        return self._result(None)
+
+    def _note_begin(self, step: Step) -> None:
+        self.work.tell(f"{step.name}: {step.describe()}")
+        if self.journals is not None and not isinstance(step, Preflight):
+            # From here on something is touched; whoever finds it later knows what it was.
+            self.journals.write(self.journal)
+
+    def _note_end(self, following: Step | None) -> None:
+        if self.journals is None:
+            return
+        if following is None:
+            self.journals.finish(self.journal)
+        else:
+            self.journals.write(self.journal)
+
+    def _do(self, step: Step) -> None:
+        work = self.work
+        if isinstance(step, Preflight):
+            found = preflight(work, step)
+            error = objection(found)
+            if error is not None:
+                raise error
+            for finding in found:
+                if finding.severity is Severity.WARNING:
+                    work.tell(f"warning: {finding.detail}; {finding.hint}")
+        elif isinstance(step, MakeTop):
+            make_top(work, step)
+        elif isinstance(step, Receive):
+            receive(work, step)
+        elif isinstance(step, Mount):
+            mount(work, step)
+        elif isinstance(step, Recover):
+            recover(work, step)
+        elif isinstance(step, Replay):
+            replay(work, step)
+        elif isinstance(step, Check):
+            check(work, step)
+        else:
+            self.handed_over = hand_over(work, step)
+
+    def _result(self, following: Step | None) -> RestoreResult:
+        planned = self.work.plan
+        last = planned.point.last
+        part = PositionPart(binlog_file=last.file if last else None, binlog_offset=last.end if last else None, gtids=planned.point.gtids, source="restore")
+        return RestoreResult(planned, part.position(planned.flavour), self.journal.done, self.handed_over, following)

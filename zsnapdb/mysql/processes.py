@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -172,3 +173,15 @@ class _Unit:
                 # A unit that ended by itself is not known any more; any other refusal is told.
                 if self.ended() is None:
                     raise
+
+
+def version_of(binary: Path) -> str:
+    """Return the version a server program says it has, as in its `version` variable. PreflightError if it does not say."""
+    try:
+        done = subprocess.run([str(binary), "--no-defaults", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PreflightError(f"`{binary} --version`: {error}", hint="name the server program of the instance's version as server.binary") from error
+    match = re.search(r"\bVer\s+(\S+)", done.stdout)
+    if done.returncode != 0 or match is None:
+        raise PreflightError(f"`{binary} --version` does not say a version: {done.stdout.strip()[:200]}", hint="is it a server program?")
+    return match.group(1)

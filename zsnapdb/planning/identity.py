@@ -169,10 +169,11 @@ def binlog_paths(variables: Mapping[str, str], kind: str) -> tuple[str, str] | N
     return base, _absolute(index, datadir)
 
 
-def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, identity: Identity, extra: Sequence[str]) -> str:
+def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, identity: Identity, extra: Sequence[str], last: Sequence[str] = ()) -> str:
     """Return the option file of a server on a copy of the files.
 
     `extra` are the site's own lines. A later line wins, so they cannot bring back a path, an identity or anything that acts.
+    `last` are lines of ours for what is to be done with it now; they win over all others.
     PreflightError if the source used a path outside its volumes.
     """
     datadir = variables["datadir"]
@@ -211,6 +212,7 @@ def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, 
         lines.append("skip_grant_tables")
     if identity.init_file is not None:
         lines.append(f"init_file={identity.init_file}")
+    lines += last
     if any("\n" in line or "\r" in line for line in lines):
         raise PreflightError(
             "a recorded variable or a configured option has a line break in it", hint="the manifest or server.options was altered; it is not used"

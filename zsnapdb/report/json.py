@@ -11,7 +11,6 @@ from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
 from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Inventory
-from zsnapdb.jobs.restore import RestorePlan, RestoreResult
 from zsnapdb.planning.fitness import Finding
 from zsnapdb.planning.strategy import Choice
 from zsnapdb.repository.manifest import Manifest
@@ -87,27 +86,6 @@ def inventory(found: Inventory) -> str:
 def detail(found: Detail) -> str:
     """One backup."""
     return document("backup-detail", backup={**_manifest(found.entry.manifest), "local": found.entry.is_local}, chain=[m.backup_id for m in found.chain])
-
-
-def restore_plan(plan: RestorePlan) -> str:
-    """What a restore would do."""
-    return document(
-        "restore-plan", target=plan.target.backup_id, chain=[m.backup_id for m in plan.chain], datasets=dict(plan.layout.datasets), mount=str(plan.mount)
-    )
-
-
-def restore(result: RestoreResult) -> str:
-    """A finished restore."""
-    return document(
-        "restore",
-        backup_id=result.plan.target.backup_id,
-        datasets=dict(result.plan.layout.datasets),
-        mount=str(result.plan.mount),
-        option_file=str(result.option_file),
-        gtids=str(result.position.gtids) if result.position.gtids is not None else None,
-        receive_seconds=result.receive_seconds,
-        recovery_seconds=result.recovery_seconds,
-    )
 
 
 def _choice(choice: Choice) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from zsnapdb.config import Settings
 from zsnapdb.jobs.backup import BackupPlan, BackupResult
 from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Entry, Inventory
-from zsnapdb.jobs.restore import RestorePlan, RestoreResult
 from zsnapdb.planning.fitness import Finding, Severity
 from zsnapdb.report.units import size, table
 from zsnapdb.repository.manifest import ChannelPart
@@ -110,30 +109,6 @@ def _channel(channel: ChannelPart) -> str:
     where = f"{channel.binlog_file}:{channel.binlog_offset}" if channel.binlog_file else "(not started)"
     exact = "exactly" if channel.exact else "about"
     return f"{channel.name or 'default'}: {exact} {where} of {channel.host}:{channel.port}" + (f" {channel.gtids}" if channel.gtids else "")
-
-
-def restore_plan(plan: RestorePlan) -> str:
-    """What a restore would do."""
-    lines = [f"restore {plan.target.backup_id} of {plan.target.instance} to {plan.layout.top}, mounted at {plan.mount}"]
-    for number, manifest in enumerate(plan.chain, 1):
-        lines.append(f"  {number}. receive {manifest.backup_id} ({_kind(manifest.is_full)}, {size(manifest.stored_size)} to fetch)")
-    lines.append(f"  {len(plan.chain) + 1}. start the server once, unreachable, and compare its GTIDs with {plan.target.position.gtids}")
-    return "\n".join(lines)
-
-
-def restore(result: RestoreResult) -> str:
-    """A finished restore."""
-    target = result.plan.target
-    return "\n".join(
-        [
-            f"backup {target.backup_id} of {target.instance} is restored to {result.plan.layout.top}",
-            f"  mounted   {result.plan.mount}",
-            f"  position  {result.position.describe()}, "
-            + ("exactly the recorded GTIDs" if result.position.gtids is not None else "the server numbers no transactions"),
-            f"  took      {result.receive_seconds:.1f} s to receive, {result.recovery_seconds:.1f} s to recover and check",
-            f"  start it  with --defaults-file={result.option_file}",
-        ]
-    )
 
 
 def configuration(settings: Settings) -> str:

@@ -75,6 +75,31 @@ def set_properties(dataset: str, values: Mapping[str, str]) -> None:
         run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], dataset])
 
 
+def inherit(dataset: str, names: Sequence[str]) -> None:
+    """Take local values of user properties off one dataset again."""
+    for name in names:
+        run([ZFS, "inherit", name, dataset])
+
+
+def rename(dataset: str, new: str) -> None:
+    """Rename a filesystem with all below it; mounted ones stay mounted where they are, at the new name's mount points if those are inherited."""
+    run_when_free([ZFS, "rename", dataset, new])
+
+
+def available(dataset: str) -> int:
+    """Return how many bytes can still be written below the dataset."""
+    return int(properties(dataset, ["available"])["available"].value)
+
+
+def roll_back(dataset: str, snapshot: str, prefix: str) -> None:
+    """Take the dataset back to its snapshot (short name). Later snapshots must begin with `prefix`, and are destroyed; one that does not makes it fail."""
+    names = [name for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", "-s", "createtxg", dataset])]
+    for name in reversed(names[names.index(f"{dataset}@{snapshot}") + 1 :]):
+        if name.partition("@")[2].startswith(prefix):
+            run_when_free([ZFS, "destroy", name])
+    run_when_free([ZFS, "rollback", f"{dataset}@{snapshot}"])
+
+
 def mount(dataset: str) -> None:
     """Mount a filesystem at its mountpoint."""
     run([ZFS, "mount", dataset])
@@ -91,6 +116,13 @@ def destroy(dataset: str) -> None:
     if "@" in dataset or "#" in dataset:
         raise ValueError(f"not a filesystem name: {dataset}")
     run_when_free([ZFS, "destroy", dataset])
+
+
+def destroy_snapshot(name: str) -> None:
+    """Destroy exactly this snapshot; for snapshots the caller has proved to have made."""
+    if "@" not in name:
+        raise ValueError(f"not a snapshot name: {name}")
+    run_when_free([ZFS, "destroy", name])
 
 
 def destroy_snapshots_of(dataset: str) -> None:

@@ -24,3 +24,24 @@ def kernel_release() -> tuple[int, ...]:
         if match:
             return tuple(int(number) for number in match.group(1).split("."))
     return ()
+
+
+_FEATURES = {16: "embedded_data", 17: "lz4_compress", 19: "large_blocks", 23: "large_dnode", 25: "zstd_compress"}
+"""Bits of a stream's BEGIN record (zfs_ioctl.h, DMU_BACKUP_FEATURE_*) and the pool feature each needs (zpool-features(7)); bit 22: compressed."""
+
+
+def missing_features(pool: str, bits: int) -> list[str]:
+    """Return the features that a stream with these bits needs and the pool has not enabled."""
+    wanted = [name for bit, name in _FEATURES.items() if bits >> bit & 1]
+    missing = []
+    for name in wanted:
+        value = run(["zpool", "get", "-H", "-p", "-o", "value", f"feature@{name}", pool]).strip()
+        if value not in ("enabled", "active"):
+            missing.append(name)
+    return missing
+
+
+def release_in(text: str) -> tuple[int, ...]:
+    """Return the module's release in what `userland` returned once; empty if it does not say."""
+    match = re.search(r"zfs-kmod-v?(\d+(?:\.\d+)+)", text)
+    return tuple(int(number) for number in match.group(1).split(".")) if match else ()

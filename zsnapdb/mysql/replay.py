@@ -1,0 +1,244 @@
+"""Replay of binlogs as relay logs, by the server's own applier, in parallel where it can.
+
+The files are given to a replication channel of our own as if it had received them. What that takes was tried on MySQL 9.7 and MariaDB 11.8
+(tests/campaigns/points.py goes on trying it):
+
+- the server needs another server_id than the events have, or it passes them over as its own;
+- relay_log_recovery must be off, or the files are thrown away at the start;
+- MariaDB's parallel applier needs to know the source's binlog name as well: without it 11.8 crashes in compare_log_name().
+
+The last file ends at the transaction boundary the replay goes to. So there is nothing to overshoot into, and no UNTIL clause is needed, some of
+which fall back to a single thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.errors import ConsistencyError
+from zsnapdb.gtid import GtidPosition, Gtids, contains
+from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.mysql import server
+from zsnapdb.mysql.session import Session
+
+CHANNEL = "zsnapdb_replay"
+ACCOUNT = "zsnapdb_restore"
+_POLL_SECONDS = 0.1
+_STARTING_SECONDS = 0.02
+
+
+def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
+    """Return the lines of the option file under which binlogs are replayed, to be put behind all others.
+
+    Nothing is synced: a replay that is interrupted goes back to the snapshot before it, and a clean shutdown writes everything.
+    """
+    both = ("relay_log_recovery=OFF", "relay_log_purge=ON", "sync_binlog=0", "innodb_flush_log_at_trx_commit=0", "event_scheduler=OFF")
+    if flavour is Flavour.MARIADB:
+        return (
+            *both,
+            "log_slave_updates=ON",
+            "slave_parallel_mode=optimistic",
+            f"slave_parallel_threads={workers}",
+            "slave_parallel_max_queued=16777216",
+            "slave_max_allowed_packet=1073741824",
+        )
+    return (
+        *both,
+        "loose_log_replica_updates=ON",
+        f"loose_replica_parallel_workers={workers}",
+        "loose_replica_preserve_commit_order=ON",
+        "loose_replica_max_allowed_packet=1073741824",
+    )
+
+
+def account_sql(password: str) -> str:
+    """Return the statements, for an init file, that make the account the replay is driven by. They go to no binlog and get no GTID."""
+    return "\n".join(
+        [
+            "SET SESSION sql_log_bin = 0;",
+            f"DROP USER IF EXISTS '{ACCOUNT}'@'localhost';",
+            f"CREATE USER '{ACCOUNT}'@'localhost' IDENTIFIED BY '{password}';",
+            f"GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'localhost' WITH GRANT OPTION;",
+            "",
+        ]
+    )
+
+
+def drop_account(session: Session) -> None:
+    """Remove the account again, its own session's included; to no binlog."""
+    session.query("SET SESSION sql_log_bin = 0")
+    session.query(f"DROP USER '{ACCOUNT}'@'localhost'")
+
+
+@dataclass(frozen=True)
+class RelayLogs:
+    """Where the channel's relay logs lie: `base` is the server's relay_log (absolute, without number)."""
+
+    base: Path
+
+    @property
+    def _stem(self) -> Path:
+        # Servers put the channel's name before the extension of base and index (rpl_mi.cc of MariaDB, rpl_info_factory of MySQL).
+        return self.base.with_name(f"{self.base.name}-{CHANNEL}")
+
+    @property
+    def index(self) -> Path:
+        return self.base.with_name(f"{self._stem.name}.index")
+
+    def file(self, number: int) -> Path:
+        """Return the path of a relay log, from 1."""
+        return self.base.with_name(f"{self._stem.name}.{number:06d}")
+
+    def remove(self) -> None:
+        """Remove what an earlier replay left of the channel."""
+        for path in self.base.parent.glob(f"{self._stem.name}.*"):
+            path.unlink()
+
+    def take(self, count: int, account: str) -> None:
+        """Write the index of relay logs 1 to `count`, which are there; they belong to the server's account."""
+        uid, gid = server.account(account)
+        self.index.write_text("".join(f"{self.file(number)}\n" for number in range(1, count + 1)))
+        for path in (self.index, *(self.file(number) for number in range(1, count + 1))):
+            if os.geteuid() == 0:
+                os.chown(path, uid, gid)
+            path.chmod(0o640)
+
+
+@dataclass(frozen=True)
+class Words:
+    """The statements of one family for our channel."""
+
+    change: str
+    start: str
+    stop: str
+    reset: str
+    status: str
+    executed: str
+
+    @classmethod
+    def of(cls, flavour: Flavour) -> Words:
+        if flavour is Flavour.MARIADB:
+            return cls(
+                f"CHANGE MASTER '{CHANNEL}' TO MASTER_HOST = 'zsnapdb', MASTER_LOG_FILE = %s, MASTER_LOG_POS = %s, "
+                "RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s, MASTER_USE_GTID = no",
+                f"START SLAVE '{CHANNEL}' SQL_THREAD",
+                f"STOP SLAVE '{CHANNEL}' SQL_THREAD",
+                f"RESET SLAVE '{CHANNEL}' ALL",
+                f"SHOW SLAVE '{CHANNEL}' STATUS",
+                "SELECT @@GLOBAL.gtid_binlog_pos",
+            )
+        return cls(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST = 'zsnapdb', SOURCE_LOG_FILE = %s, SOURCE_LOG_POS = %s, "
+            f"RELAY_LOG_FILE = %s, RELAY_LOG_POS = %s, SOURCE_AUTO_POSITION = 0 FOR CHANNEL '{CHANNEL}'",
+            f"START REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'",
+            f"STOP REPLICA SQL_THREAD FOR CHANNEL '{CHANNEL}'",
+            f"RESET REPLICA ALL FOR CHANNEL '{CHANNEL}'",
+            f"SHOW REPLICA STATUS FOR CHANNEL '{CHANNEL}'",
+            "SELECT @@GLOBAL.gtid_executed",
+        )
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the applier is: the relay log and offset it reads, whether it runs, whether it has read everything, what stopped it."""
+
+    number: int
+    offset: int
+    is_running: bool
+    has_read_all: bool
+    error: str
+
+
+def status(session: Session, words: Words) -> Status:
+    """Ask the server how far its applier is."""
+    (row,) = session.records(words.status)
+
+    def first(*names: str) -> str:
+        return next((str(row[name]) for name in names if row.get(name) is not None), "")
+
+    name = first("Relay_Log_File")
+    number = name.rpartition(".")[2]
+    return Status(
+        number=int(number) if number.isdigit() else 0,
+        offset=int(first("Relay_Log_Pos") or 0),
+        is_running=first("Replica_SQL_Running", "Slave_SQL_Running") == "Yes",
+        has_read_all="has read all relay log" in first("Replica_SQL_Running_State", "Slave_SQL_Running_State"),
+        error=first("Last_SQL_Error", "Last_Error"),
+    )
+
+
+def executed(session: Session, flavour: Flavour) -> Gtids:
+    """Return the transactions the server has executed."""
+    return parse_gtids(flavour, str(session.value(Words.of(flavour).executed)))
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is replayed: sizes of the relay logs in order, where the first begins, the name its file had, what is in afterwards (None: unknown)."""
+
+    sizes: tuple[int, ...]
+    start: int
+    file: str
+    gtids: Gtids | None
+
+
+def replay(session: Session, flavour: Flavour, logs: RelayLogs, source: Source, on_bytes: Callable[[int], None]) -> None:
+    """Apply the relay logs to their end and remove the channel.
+
+    Afterwards the server has executed exactly what is expected, no more and no less. ConsistencyError with the applier's words if it
+    stopped, or if something else came out. `on_bytes` is told how many bytes of binlog were read so far.
+    """
+    words = Words.of(flavour)
+    replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
+    session.query(words.change, (source.file, source.start, logs.file(1).name, source.start))
+    session.query(words.start)
+    while True:
+        found = status(session, words)
+        on_bytes(_done(source.sizes, found))
+        if not found.is_running:
+            raise ConsistencyError(f"the replay stopped: {found.error or 'see the error log'}", hint="the server's error log says where")
+        if _is_finished(session, flavour, source, found):
+            break
+        time.sleep(_POLL_SECONDS)
+    session.query(words.stop)
+    session.query(words.reset)
+    if replicated is not None:
+        _keep_slave_position(session, replicated)
+    check_executed(session, flavour, source.gtids)
+
+
+def _done(sizes: Sequence[int], found: Status) -> int:
+    before = min(max(found.number - 1, 0), len(sizes))
+    return sum(sizes[:before]) + (min(found.offset, sizes[before]) if before < len(sizes) else 0)
+
+
+def _is_finished(session: Session, flavour: Flavour, source: Source, found: Status) -> bool:
+    if source.gtids is not None:
+        return found.has_read_all and contains(executed(session, flavour), source.gtids)
+    # The server makes one more relay log behind those it was given; it reads that one when it is through with them.
+    return found.has_read_all and found.number > len(source.sizes)
+
+
+def check_executed(session: Session, flavour: Flavour, wanted: Gtids | None) -> None:
+    """Raise ConsistencyError unless the server has executed exactly the wanted transactions; None is not looked at."""
+    if wanted is None:
+        return
+    found = executed(session, flavour)
+    if found != wanted:
+        raise ConsistencyError(f"the server has executed {found}, wanted were {wanted}", hint="what came out is not the state asked for; report this")
+
+
+def _slave_position(session: Session) -> GtidPosition:
+    return GtidPosition.parse(str(session.value("SELECT @@GLOBAL.gtid_slave_pos")))
+
+
+def _keep_slave_position(session: Session, before: GtidPosition) -> None:
+    """Take domains out of MariaDB's gtid_slave_pos that the server did not replicate before: the replay put them there."""
+    after = _slave_position(session)
+    kept = GtidPosition({domain: head for domain, head in after.heads.items() if domain in before.heads})
+    if kept != after:
+        session.query("SET GLOBAL gtid_slave_pos = %s", (str(kept),))

@@ -1,0 +1,90 @@
+"""Makes a restored server a replica of a source, by GTID, and tells how far behind it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zsnapdb.gtid import Gtids
+from zsnapdb.model import Flavour
+from zsnapdb.mysql.session import Session
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source and the account to replicate as."""
+
+    host: str
+    port: int
+    user: str
+    password: str
+
+
+def options(flavour: Flavour) -> tuple[str, ...]:
+    """Return the lines of the option file of a replica that is being made, to be put behind all others."""
+    if flavour is Flavour.MARIADB:
+        return ("log_slave_updates=ON", "relay_log_recovery=ON")
+    return ("relay_log_recovery=ON", "loose_log_replica_updates=ON")
+
+
+def lasting_options(flavour: Flavour) -> tuple[str, ...]:
+    """Return those of one that is made: it replicates from its start on and takes writes from its source alone."""
+    if flavour is Flavour.MARIADB:
+        return (*options(flavour), "read_only=ON", "skip_slave_start=OFF")
+    return (*options(flavour), "super_read_only=ON", "loose_skip_replica_start=OFF")
+
+
+def refuse_writes(session: Session, flavour: Flavour) -> None:
+    """Make the running replica take writes from its source alone."""
+    session.query("SET GLOBAL read_only = ON" if flavour is Flavour.MARIADB else "SET GLOBAL super_read_only = ON")
+
+
+def follow(session: Session, flavour: Flavour, source: Source, gtids: Gtids) -> None:
+    """Begin to replicate from the source behind the transactions `gtids`, which the server has.
+
+    What it knew of other sources is forgotten. MySQL: its own binlogs are begun anew, with gtid_purged = `gtids` (refman 8.4, "Setting Up
+    Replication Using GTIDs"); MariaDB: gtid_slave_pos = `gtids` (MariaDB manual, "Global Transaction ID").
+    """
+    if flavour is Flavour.MARIADB:
+        session.query("STOP ALL SLAVES")
+        session.query("RESET SLAVE ALL")
+        session.query("SET GLOBAL gtid_slave_pos = %s", (str(gtids),))
+        session.query(
+            "CHANGE MASTER TO MASTER_HOST = %s, MASTER_PORT = %s, MASTER_USER = %s, MASTER_PASSWORD = %s, MASTER_USE_GTID = slave_pos",
+            (source.host, source.port, source.user, source.password),
+        )
+        session.query("START SLAVE")
+        return
+    session.query("STOP REPLICA")
+    session.query("RESET REPLICA ALL")
+    session.query("RESET BINARY LOGS AND GTIDS" if session.understands("RESET BINARY LOGS AND GTIDS") else "RESET MASTER")
+    session.query("SET GLOBAL gtid_purged = %s", (str(gtids),))
+    session.query(
+        "CHANGE REPLICATION SOURCE TO SOURCE_HOST = %s, SOURCE_PORT = %s, SOURCE_USER = %s, SOURCE_PASSWORD = %s, "
+        "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1",
+        (source.host, source.port, source.user, source.password),
+    )
+    session.query("START REPLICA")
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Whether the replica has everything its source had, and what stopped it (empty: nothing)."""
+
+    has_caught_up: bool
+    error: str
+
+
+def lag(session: Session, flavour: Flavour) -> Lag:
+    """Ask the replica."""
+    (row,) = session.records("SHOW SLAVE STATUS" if flavour is Flavour.MARIADB else "SHOW REPLICA STATUS")
+
+    def first(*names: str) -> str:
+        return next((str(row[name]) for name in names if row.get(name) is not None), "")
+
+    receiving, applying = first("Replica_IO_Running", "Slave_IO_Running"), first("Replica_SQL_Running", "Slave_SQL_Running")
+    error = first("Last_IO_Error") or first("Last_SQL_Error")
+    if "No" in (receiving, applying) and error:
+        return Lag(False, error)
+    behind = first("Seconds_Behind_Source", "Seconds_Behind_Master")
+    has_read_all = "has read all relay log" in first("Replica_SQL_Running_State", "Slave_SQL_Running_State")
+    return Lag(receiving == "Yes" and applying == "Yes" and behind == "0" and has_read_all, "")
