@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, drill, init, inventory, key, rescue, restore
+from zsnapdb.cli import backup, clone, config, doctor, drill, init, inventory, key, rescue, restore, runbook
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app.command("restore")(restore.restore)
 app.command("drill")(drill.drill)
 app.command("drills")(drill.drills)
 app.command("rescue")(rescue.rescue)
+app.command("runbook")(runbook.runbook)
 app.add_typer(clone.app, name="clone")
 app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")
