@@ -24,7 +24,7 @@ from zsnapdb.planning.points import AtTime, Base, Boundary, Choice, Log, Scanned
 from zsnapdb.planning.restore import Check, Layout, MakeTop, Mount, MountPart, Point, Preflight, Receive, Recover, Replay, RestorePlan, Step, Transaction
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
-from zsnapdb.repository.manifest import KeyPart, Manifest
+from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
@@ -47,12 +47,7 @@ class Request:
 
 def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
     """Return the instance's binlog archive."""
-
-    def unwrap(wrapped: str) -> bytes:
-        part = KeyPart(id="1", recipients=(), wrapped=wrapped)
-        return repository.keyring.open_keys((part,), f"the archived binlogs of {instance.name}")["1"]
-
-    return BinlogArchive(repository, instance.name, unwrap)
+    return BinlogArchive(repository, instance.name)
 
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: Request) -> RestorePlan:
