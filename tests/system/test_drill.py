@@ -49,7 +49,7 @@ def innochecksum(lab: Lab) -> None:
 @pytest.fixture(autouse=True)
 def nothing_stays(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
     """Afterwards there is no dataset, hold, mount folder or server process that was not there before."""
-    home = (f"{SCRATCH}\t", f"{SCRATCH}/main\t")
+    home = tuple(f"{SCRATCH}{below}\t" for below in ("", "/main", "/main/drill", "/main/rescue"))
 
     def seen() -> tuple[list[str], list[str], list[str]]:
         mounts = sorted(str(path) for path in Path("/var/lib/zsnapdb").rglob("drill-*"))
