@@ -11,12 +11,12 @@ from pathlib import Path
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.common import Instance, Tell, exclusive
 from zsnapdb.jobs.copies import PRIVATE_FOLDER
+from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY
 from zsnapdb.model import PROPERTY
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.zfs import datasets
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
-RESTORED_PROPERTY = f"{PROPERTY}:restored"
 _NO_MOUNT = {"mountpoint": "none", "canmount": "off"}
 
 
