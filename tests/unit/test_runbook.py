@@ -74,7 +74,7 @@ PLAN = RestorePlan(
     layout=LAYOUT,
     steps=STEPS,
 )
-COMMANDS = Commands("main", pinned(PLAN), TOP, ("--handover", "run"), None)
+COMMANDS = Commands("main", pinned(PLAN), TOP, ("--as", "main"), ("--handover", "run"), None)
 HISTORY = [Timing("receive", 10.0, 100 * MIB), Timing("recover", 4.0, 0), Timing("recover", 6.0, 0)]
 
 

@@ -36,7 +36,9 @@ def make(settings: Settings, instance: Instance, request: Request, config: Path 
     planned = restore_plan.make(settings, instance, repository, request)
     past = drills.newest(repository, instance.name, _DRILLS)
     file = str(config) if config is not None else None
-    commands = Commands(instance.name, pinned(planned), planned.layout.top, _options(planned), file)
+    # Without --target the restore makes the dataset above, too.
+    where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
+    commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned), file)
     check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]
     pool = planned.layout.top.split("/", 1)[0]
     before = (Look(shlex.join(check)), Look(shlex.join(["zpool", "list", "-H", "-o", "health", pool]), "ONLINE"))

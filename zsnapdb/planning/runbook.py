@@ -53,29 +53,30 @@ class Entry:
 
 @dataclass(frozen=True)
 class Commands:
-    """How `zsnapdb restore` is called for this plan, on today's command line. `options` are those of the hand-over."""
+    """How `zsnapdb restore` is called for this plan. `where` are the words that lead to the dataset `top`, `options` those of the hand-over."""
 
     instance: str
     to: str
     top: str
+    where: tuple[str, ...]
     options: tuple[str, ...]
     config: str | None
 
     def _line(self, *words: str) -> str:
         config = ("--config", self.config) if self.config is not None else ()
-        return shlex.join(["zsnapdb", "restore", self.instance, *words, "--target", self.top, *config])
+        return shlex.join(["zsnapdb", "restore", self.instance, *words, *config])
 
     def begin(self, through: str) -> str:
         """Return the command that makes the plan and does its first step."""
-        return self._line("--to", self.to, *self.options, "--stop-after", through)
+        return self._line("--to", self.to, *self.where, *self.options, "--stop-after", through)
 
     def go_on(self, through: str) -> str:
         """Return the command that goes on up to and with a step."""
-        return self._line("--resume", "--stop-after", through)
+        return self._line("--resume", "--target", self.top, "--stop-after", through)
 
     def give_up(self) -> str:
         """Return the command that removes what was begun."""
-        return self._line("--abandon")
+        return self._line("--abandon", "--target", self.top)
 
 
 def pinned(planned: RestorePlan) -> str:
