@@ -38,6 +38,15 @@ def _duration(value: object) -> object:
     return value
 
 
+def _level(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 19):
+        return value
+    raise ValueError('a level is a number from 0 (off) to 19, or "auto"')
+
+
+_LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
+
+
 def duration(text: str) -> float:
     """Return a duration given on the command line, in seconds. ConfigError if it is none."""
     try:
@@ -204,10 +213,11 @@ class InstanceSettings(_Section):
 
 
 class StreamSettings(_Section):
-    """How a send stream is cut, compressed and moved. Memory is about (concurrency + 2) x chunk_size x 2."""
+    """How a send stream is made, cut, compressed and moved. Memory is about (concurrency + 1) x chunk_size, and what the chunks in flight compress to."""
 
+    send: Literal["plain", "compressed"] = "plain"
     chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
-    level: Annotated[int, Field(ge=0, le=19)] = 3
+    level: Annotated[int | Literal["auto"], BeforeValidator(_level)] = 3
     concurrency: Annotated[int, Field(ge=1, le=64)] = 3
 
 
@@ -228,6 +238,12 @@ class RepositorySettings(_Section):
     region: str | None = None
     credentials_file: Path | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
+    storage_class: str | None = None
+    sse: Literal["AES256", "aws:kms"] | None = None
+    sse_key: str | None = None
+    checksum: Literal["auto", "sha256", "none"] = "auto"
+    patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
+    bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
     stream: StreamSettings = StreamSettings()
     encryption: EncryptionSettings = EncryptionSettings()
     keep: KeepSettings | None = None
@@ -236,6 +252,10 @@ class RepositorySettings(_Section):
     def _known_scheme(self) -> RepositorySettings:
         if not re.match(r"^(s3://[^/]+|file:///)", self.url):
             raise ValueError(f"url {self.url!r} is neither s3://bucket[/prefix] nor file:///folder")
+        if self.sse_key is not None and self.sse != "aws:kms":
+            raise ValueError('sse_key is the id of a KMS key; it needs sse = "aws:kms"')
+        if self.storage_class in _LATER_CLASSES:
+            raise ValueError(f"storage_class {self.storage_class} cannot be read at once; GLACIER_IR can")
         return self
 
 

@@ -9,6 +9,7 @@
     ├── RepositoryError     6   the repository cannot be reached, or refused
     │   ├── NotThere        6   an object, bucket or backup does not exist
     │   ├── ChangedError    6   an object is not the version any more that was to be replaced
+    │   ├── UnreachableError    6   it did not answer, or is busy; another attempt may succeed
     │   └── LeaseError      6   another run has the lease, or has taken it over
     ├── DamagedError        7   what is stored is not what was written
     ├── ExistsError         8   the target is already there
@@ -88,6 +89,12 @@ class ChangedError(RepositoryError):
     """An object is not the version any more that was to be replaced; it was left as it is."""
 
     code = "changed"
+
+
+class UnreachableError(RepositoryError):
+    """The repository did not answer, broke off or is busy; another attempt may succeed."""
+
+    code = "unreachable"
 
 
 class LeaseError(RepositoryError):

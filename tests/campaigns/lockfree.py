@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
 import ledger
 
 from zsnapdb.config import load
+from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.common import Instance, fresh_backup_id
 from zsnapdb.jobs.copies import Copy, Layout, lay_out
 from zsnapdb.jobs.observe import Observed, observe
@@ -281,37 +282,38 @@ class Campaign:
             identity = copy.identity(server_id=observed.facts.server_id, port=None, access=Access.PRIVATE_SOCKET)
             copy.start(identity, "root", SecretStr("")).close()
             with ledger.connect(str(process.socket), "root", "", "ledger") as connection:
-                return self._differences(connection, taken)
+                return differences(connection, self.truth, self.flavour, taken.position.gtids)
         finally:
             process.kill()
 
-    def _differences(self, connection: pymysql.Connection, taken: Taken) -> list[str]:
-        """Return everything in the booted copy that is not what the binlogs up to the recorded position say."""
-        wrong = []
-        variable = "gtid_executed" if self.flavour is Flavour.MYSQL else "gtid_binlog_pos"
-        with connection.cursor() as cursor:
-            cursor.execute(f"SELECT @@GLOBAL.{variable}")
-            gtids = parse_gtids(self.flavour, str(cursor.fetchone()[0]))
-            cursor.execute("SELECT batch, COUNT(*), SUM(LENGTH(body)) FROM scratch.big GROUP BY batch")
-            big = set(cursor.fetchall())
-            cursor.execute("SELECT number FROM scratch.batches")
-            batches = {row[0] for row in cursor.fetchall()}
-            cursor.execute("SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'scratch' AND table_name LIKE 'd\\_%'")
-            tables: dict[str, set[str]] = {}
-            for table, column in cursor.fetchall():
-                tables.setdefault(table, set()).add(column)
-            for table in tables:
-                cursor.execute(f"CHECK TABLE scratch.{table}")
-                wrong += [f"CHECK TABLE: {row}" for row in cursor.fetchall() if row[2] == "error" or (row[2] == "status" and row[3] != "OK")]
-        if gtids != taken.position.gtids:
-            wrong.append(f"recovered to {gtids}, recorded {taken.position.gtids}")
-        if batches != self.truth.batches or big != {(n, BIG_ROWS, BIG_ROWS * 30000) for n in batches}:
-            wrong.append(f"big transactions: {sorted(batches ^ self.truth.batches)} differ, or one is not whole")
-        if tables != self.truth.tables:
-            wrong.append(f"scratch tables {tables}, expected {self.truth.tables}")
-        state = ledger.read_state(connection)
-        checks = ledger.compare("", state, frozenset(self.truth.journal), state.ballast)
-        return wrong + [f"{check.name}: {check.detail}" for check in checks if not check.ok]
+
+def differences(connection: pymysql.Connection, truth: Truth, flavour: Flavour, wanted: Gtids | None) -> list[str]:
+    """Return everything in a booted copy that is not what the binlogs up to the position say, at which `wanted` are all its transactions."""
+    wrong = []
+    variable = "gtid_executed" if flavour is Flavour.MYSQL else "gtid_binlog_pos"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT @@GLOBAL.{variable}")
+        gtids = parse_gtids(flavour, str(cursor.fetchone()[0]))
+        cursor.execute("SELECT batch, COUNT(*), SUM(LENGTH(body)) FROM scratch.big GROUP BY batch")
+        big = set(cursor.fetchall())
+        cursor.execute("SELECT number FROM scratch.batches")
+        batches = {row[0] for row in cursor.fetchall()}
+        cursor.execute("SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'scratch' AND table_name LIKE 'd\\_%'")
+        tables: dict[str, set[str]] = {}
+        for table, column in cursor.fetchall():
+            tables.setdefault(table, set()).add(column)
+        for table in tables:
+            cursor.execute(f"CHECK TABLE scratch.{table}")
+            wrong += [f"CHECK TABLE: {row}" for row in cursor.fetchall() if row[2] == "error" or (row[2] == "status" and row[3] != "OK")]
+    if gtids != wanted:
+        wrong.append(f"recovered to {gtids}, recorded {wanted}")
+    if batches != truth.batches or big != {(n, BIG_ROWS, BIG_ROWS * 30000) for n in batches}:
+        wrong.append(f"big transactions: {sorted(batches ^ truth.batches)} differ, or one is not whole")
+    if tables != truth.tables:
+        wrong.append(f"scratch tables {tables}, expected {truth.tables}")
+    state = ledger.read_state(connection)
+    checks = ledger.compare("", state, frozenset(truth.journal), state.ballast)
+    return wrong + [f"{check.name}: {check.detail}" for check in checks if not check.ok]
 
 
 def main() -> int:

@@ -83,7 +83,7 @@ def test_one_damaged_manifest_does_not_hide_the_others(repository: Repository) -
 
 
 def test_chunks_without_a_manifest_are_no_backup(repository: Repository) -> None:
-    repository.chunks("main", "20261120T101112Z-7f3a", "data").put_chunk(1, b"x")
+    repository.chunks("main", "20261120T101112Z-7f3a", "data").put_chunk(1, b"x", "")
     assert repository.backup_ids("main") == []
     with pytest.raises(NotThere, match="has no backup"):
         repository.manifest("main", "20261120T101112Z-7f3a")

@@ -33,7 +33,11 @@ class MemoryChunks:
     def associated(self, index: int, *, last: bool) -> bytes:
         return b"%s %d %d" % (self.place, index, last)
 
-    def put_chunk(self, index: int, body: Body) -> None:
+    def give_up(self) -> None:
+        self.given_up = True
+
+    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
+        assert hashlib.sha256(body).hexdigest() == sha256
         if index == self.fail_at:
             raise RepositoryError("the store is gone")
         self.put.append(index)

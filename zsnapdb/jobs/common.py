@@ -35,6 +35,9 @@ TAKEN = "taken"
 STORED = "stored"
 """State of a snapshot set whose backup is in the repository."""
 
+FIRST_LEVEL = 3
+"""The zstd level that `level = "auto"` begins with."""
+
 RUN_FOLDER = Path("/run/zsnapdb")
 
 Report = Callable[[Progress], None]
@@ -104,8 +107,9 @@ class Instance:
     def upload_settings(self) -> UploadSettings:
         """Return how its streams are cut and compressed."""
         stream = self.repository.stream
-        codec = Codec.ZSTD if stream.level > 0 else Codec.NONE
-        return UploadSettings(stream.chunk_size, codec, stream.level, stream.concurrency)
+        level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
+        codec = Codec.NONE if level == 0 or stream.send == "compressed" else Codec.ZSTD
+        return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive)
 
 
 @contextlib.contextmanager

@@ -233,5 +233,7 @@ class _Run:
     def _result(self, following: Step | None) -> RestoreResult:
         planned = self.work.plan
         last = planned.point.last
-        part = PositionPart(binlog_file=last.file if last else None, binlog_offset=last.end if last else None, gtids=planned.point.gtids, source="restore")
+        first = next(found for found in planned.steps if isinstance(found, Recover))
+        at = (last.file, last.end) if last is not None else (first.binlog_file, first.binlog_offset)
+        part = PositionPart(binlog_file=at[0], binlog_offset=at[1], gtids=planned.point.gtids, source="restore")
         return RestoreResult(planned, part.position(planned.flavour), self.journal.done, self.handed_over, following)

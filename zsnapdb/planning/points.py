@@ -173,15 +173,15 @@ def path_from(base: Base, logs: Sequence[Log]) -> Path:
         groups.setdefault(log.incarnation, []).append(log)
     names = list(groups)
     own = [name for name in names if _is_of(groups[name][0], base) and _starting(base, groups[name]) is not None]
-    other = [name for name in names if name not in own and base.gtids is not None and _starting(base, groups[name]) is not None]
+    other = [name for name in names if name not in own and _holds_history(base, groups[name])]
     if not own and not other:
         return Path(base, (), None if not logs else "no archived binlog continues the backup")
     begin = (own or other)[-1]
-    found = _follow(base, groups[begin])
+    found = _follow(base if own else _unplaced(base), groups[begin])
     for name in names[names.index(begin) + 1 :]:
         if found.broken is not None or not _continues(found, groups[name]):
             continue
-        reached = replace(base, gtids=reached_by(base, found.logs), file=None, offset=None)
+        reached = replace(_unplaced(base), gtids=reached_by(base, found.logs))
         more = _follow(reached, groups[name])
         found = Path(base, (*found.logs, *more.logs), more.broken)
     return found
@@ -191,6 +191,24 @@ def _is_of(log: Log, base: Base) -> bool:
     if base.flavour is Flavour.MYSQL:
         return log.server_uuid == base.server_uuid
     return log.server_id == base.server_id
+
+
+def _unplaced(base: Base) -> Base:
+    """Return the backup without its place in a binlog: names of files mean nothing to another server."""
+    return replace(base, file=None, offset=None)
+
+
+def _holds_history(base: Base, logs: Sequence[Log]) -> bool:
+    """Whether another server's logs hold everything that is in the backup, and something it lacks."""
+    whole = _whole(logs)
+    return base.gtids is not None and whole is not None and contains(whole, base.gtids) and _starting(_unplaced(base), logs) is not None
+
+
+def _whole(logs: Sequence[Log]) -> Gtids | None:
+    whole = logs[0].previous
+    for log in logs:
+        whole = joined(whole, log.gtids)
+    return whole
 
 
 def _starting(base: Base, logs: Sequence[Log]) -> int | None:
@@ -208,8 +226,14 @@ def _starting(base: Base, logs: Sequence[Log]) -> int | None:
 
 
 def _may_be_in(base: Base, log: Log) -> bool:
-    """Whether the backup's position may be inside the log: what came before it is in the backup."""
-    return base.gtids is None or log.previous is None or contains(base.gtids, log.previous)
+    """Whether the backup's position may be inside the log: what came before it is in the backup, and on MariaDB the backup is in what it reaches.
+
+    A server of MySQL may have GTIDs that are in no binlog; that it is the same one says its UUID.
+    """
+    if base.gtids is None or log.previous is None:
+        return True
+    reached = joined(log.previous, log.gtids)
+    return contains(base.gtids, log.previous) and (base.flavour is Flavour.MYSQL or (reached is not None and contains(reached, base.gtids)))
 
 
 def _follow(base: Base, logs: Sequence[Log]) -> Path:
@@ -233,9 +257,7 @@ def _continues(path: Path, logs: Sequence[Log]) -> bool:
     reached = reached_by(path.base, path.logs)
     if reached is None:
         return False
-    whole = logs[0].previous
-    for log in logs:
-        whole = joined(whole, log.gtids)
+    whole = _whole(logs)
     return whole is not None and contains(whole, reached) and not contains(reached, whole)
 
 

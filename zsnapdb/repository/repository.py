@@ -38,13 +38,17 @@ class VolumeChunks:
         """Return what an encrypted chunk is bound to."""
         return "\n".join(("zsnapdb/1", self.repository_id, self.instance, self.backup_id, self.role, str(index), str(int(last)))).encode()
 
-    def put_chunk(self, index: int, body: Body) -> None:
+    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
         """Store the chunk."""
-        self.store.put(self.key(index), body)
+        self.store.put(self.key(index), body, sha256=sha256)
 
     def get_chunk(self, index: int) -> bytes:
         """Return the stored chunk; NotThere if it is missing."""
         return self.store.get(self.key(index))
+
+    def give_up(self) -> None:
+        """Let the store try nothing again."""
+        self.store.give_up()
 
 
 @dataclass(frozen=True)

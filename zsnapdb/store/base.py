@@ -47,14 +47,17 @@ class Afterlife:
 class Store(Protocol):
     """Whole objects under keys with slashes. Every method raises RepositoryError when the store cannot be asked.
 
-    "Could not ask" is never answered with "not there".
+    "Could not ask" is never answered with "not there": it is UnreachableError if another attempt may succeed.
     """
 
     def check(self) -> None:
         """Prove that the store can be reached and listed; NotThere if the bucket or folder is missing."""
 
-    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
-        """Store the object whole and durably. ExistsError if `only_if_absent` and there is one."""
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        """Store the object whole and durably. ExistsError if `only_if_absent` and there is one.
+
+        `sha256` is the body's, in hexadecimal, where the caller has it: a store that proves what it received need not compute it again.
+        """
 
     def get(self, key: str) -> bytes:
         """Return the object; NotThere if there is none."""
@@ -85,3 +88,6 @@ class Store(Protocol):
 
     def afterlife(self) -> Afterlife:
         """Return what becomes of objects that are removed."""
+
+    def give_up(self) -> None:
+        """Wait for nothing any more: calls under way that only wait for another attempt raise soon, later ones get one attempt."""

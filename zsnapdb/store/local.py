@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -11,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError
+from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, Body, Hold, StoredObject, Version
 
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing"
+_AGAIN = {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.EAGAIN}
+"""What a folder on another host says while that cannot be reached."""
 
 
 class LocalStore:
@@ -25,7 +28,8 @@ class LocalStore:
         self.folder = folder
 
     def _error(self, doing: str, error: OSError) -> RepositoryError:
-        return RepositoryError(f"{doing} in {self.folder}: {error.strerror}", hint="check the folder's mount, space and permissions")
+        kind = UnreachableError if error.errno in _AGAIN else RepositoryError
+        return kind(f"{doing} in {self.folder}: {error.strerror}", hint="check the folder's mount, space and permissions")
 
     def check(self) -> None:
         """Prove that the folder is there and can be listed."""
@@ -36,14 +40,13 @@ class LocalStore:
         except OSError as error:
             raise self._error("listing", error) from error
 
-    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - a file proves nothing
         """Store the object: written to a temporary file, fsync, then renamed (or linked, which fails if there is one)."""
         target = self.folder / key
         temporary: str | None = None
         try:
             self.check()
-            target.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=_TEMPORARY, dir=target.parent)
+            descriptor, temporary = self._temporary(target.parent)
             with open(descriptor, "wb") as file:
                 file.write(body)
                 file.flush()
@@ -67,6 +70,16 @@ class LocalStore:
             if temporary is not None:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
+
+    @staticmethod
+    def _temporary(folder: Path) -> tuple[int, str]:
+        """Open a new file in the folder, making that first; somebody who removes the last object in it may be in between."""
+        for _ in range(10):
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                return tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        return tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
 
     def get(self, key: str) -> bytes:
         """Return the file's bytes."""
@@ -163,3 +176,6 @@ class LocalStore:
     def afterlife(self) -> Afterlife:
         """What is removed is gone; snapshots of the folder's file system are not ours to know."""
         return Afterlife(keeps_versions=False)
+
+    def give_up(self) -> None:
+        """Nothing waits here."""

@@ -2,57 +2,60 @@
 
 from __future__ import annotations
 
-import configparser
-import time
+import base64
+import contextlib
+import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError, NoCredentialsError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError, NoCredentialsError, SSLError
 from botocore.exceptions import ConnectionError as S3ConnectionError
 
-from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError
+from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, Body, Hold, StoredObject, Version
+from zsnapdb.store.s3_parts import Blocks, S3Options, credentials_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
-_PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds before each further attempt at a body that broke off."""
-
 _MISSING = {"NoSuchKey", "404", "NotFound"}
-_NOT_AS_ASKED = {"PreconditionFailed", "412", "ConditionalRequestConflict"}
+_NOT_AS_ASKED = {"PreconditionFailed", "412"}
 _NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}
 _DELETE_BATCH = 1000
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+_AGAIN = {
+    *("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "BandwidthLimitExceeded"),
+    *("InternalError", "ServiceUnavailable", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict"),
+    *("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"),
+}
+"""Codes after which the same request may succeed (S3 API reference, list of error codes): busy, in conflict, or broken on the way."""
 
-
-def _credentials(file: Path) -> tuple[str, str]:
-    """Return key id and secret of the [default] section of a credentials file in the AWS form."""
-    parser = configparser.ConfigParser()
-    try:
-        with file.open() as text:
-            parser.read_file(text)
-        section = parser["default"]
-        return section["aws_access_key_id"], section["aws_secret_access_key"]
-    except (OSError, KeyError, configparser.Error) as error:
-        raise ConfigError(
-            f"credentials_file {file} cannot be used: {type(error).__name__}",
-            hint="it needs a [default] section with aws_access_key_id and aws_secret_access_key",
-        ) from None
+_CHECKSUM_REFUSED = {"NotImplemented", "InvalidArgument", "InvalidRequest", "BadRequest", "MalformedRequest", "SignatureDoesNotMatch", "400", "501"}
+_SMALL = 128 << 10
+"""Bytes below which the classes for rare access cost more than the standard one."""
 
 
 def _code(error: ClientError) -> str:
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
+def _status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def _no_expect(params: dict[str, Any], **_: object) -> None:
+    # A round trip before every chunk, to save a chunk's upload where it would be refused.
+    params["headers"].pop("Expect", None)
+
+
 class S3Store:
-    """Objects in a bucket. Requests are retried by the client for transient faults, five times with back-off."""
+    """Objects in a bucket. Each call is one attempt; PatientStore makes more of it."""
 
     def __init__(
         self,
@@ -63,26 +66,42 @@ class S3Store:
         credentials_file: Path | None,
         addressing: Literal["auto", "path", "virtual"],
         connections: int,
+        options: S3Options | None = None,
     ) -> None:
         self.bucket = bucket
         self.endpoint = endpoint
-        key, secret = _credentials(credentials_file) if credentials_file else (None, None)
+        self._region = region
+        self._credentials = credentials_of(credentials_file) if credentials_file else (None, None)
+        self._addressing = addressing
+        self._connections = connections
+        self._options = options or S3Options()
+        self._checksums = self._options.checksum != "none"
+        self._client = self._connect()
+
+    def _connect(self) -> S3Client:
+        style: dict[str, Any] = {"addressing_style": self._addressing}
+        if self._checksums:
+            # The checksum is a signed header, so the signature need not cover the body a second time.
+            style["payload_signing_enabled"] = False
         config = Config(
-            retries={"mode": "standard", "max_attempts": 6},
+            retries={"mode": "standard", "total_max_attempts": 1},
             connect_timeout=10,
             read_timeout=60,
-            max_pool_connections=connections + 2,
-            s3={"addressing_style": addressing},
-            # Providers differ in the newer checksum headers; our own hashes prove every byte.
+            max_pool_connections=self._connections + 2,
+            s3=cast(Any, style),
+            # What is computed here is passed along; the client computes nothing by itself.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
+        key, secret = self._credentials
         try:
-            self._client: S3Client = boto3.session.Session().client(
-                "s3", endpoint_url=endpoint, region_name=region, aws_access_key_id=key, aws_secret_access_key=secret, config=config
+            client: S3Client = boto3.session.Session().client(
+                "s3", endpoint_url=self.endpoint, region_name=self._region, aws_access_key_id=key, aws_secret_access_key=secret, config=config
             )
         except (BotoCoreError, ValueError) as error:
-            raise ConfigError(f"s3://{bucket}: {error}", hint="check endpoint and region of the repository") from error
+            raise ConfigError(f"s3://{self.bucket}: {error}", hint="check endpoint and region of the repository") from error
+        client.meta.events.register_last("before-call.s3.PutObject", _no_expect)
+        return client
 
     @contextmanager
     def _asking(self, doing: str) -> Iterator[None]:
@@ -100,11 +119,15 @@ class S3Store:
                 raise ExistsError(message, hint="another run wrote it; it was not changed") from error
             if code in _DENIED:
                 raise RepositoryError(message, hint="check the credentials and the bucket's policy (configs/iam-policy.json)") from error
-            raise RepositoryError(message, hint="see the provider's status; the next run continues") from error
+            kind = UnreachableError if code in _AGAIN or _status(error) == 429 or _status(error) >= 500 else RepositoryError
+            raise kind(message, hint="see the provider's status; the next run continues") from error
         except NoCredentialsError as error:
             raise RepositoryError(f"{doing} in {where}: no credentials", hint="set credentials_file, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
-        except (S3ConnectionError, HTTPClientError) as error:
-            raise RepositoryError(f"{doing} in {where}: {error}", hint="check the endpoint and the network; the next run continues") from error
+        except SSLError as error:
+            kind = RepositoryError if "CERTIFICATE" in str(error).upper() else UnreachableError
+            raise kind(f"{doing} in {where}: {error}", hint="check the endpoint's certificate, and this host's clock and authorities") from error
+        except (S3ConnectionError, HTTPClientError, IncompleteReadError) as error:
+            raise UnreachableError(f"{doing} in {where}: {error}", hint="check the endpoint and the network; the next run continues") from error
         except BotoCoreError as error:
             raise RepositoryError(f"{doing} in {where}: {error}") from error
 
@@ -113,47 +136,67 @@ class S3Store:
         with self._asking("listing"):
             self._client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
 
-    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object; `only_if_absent` is a conditional request (If-None-Match: *)."""
-        data = body if isinstance(body, bytes) else bytes(body)
         with self._asking(f"writing {key}"):
-            if only_if_absent:
-                self._client.put_object(Bucket=self.bucket, Key=key, Body=data, IfNoneMatch="*")
-            else:
-                self._client.put_object(Bucket=self.bucket, Key=key, Body=data)
+            self._put(key, body, sha256, {"IfNoneMatch": "*"} if only_if_absent else {})
+
+    def _put(self, key: str, body: Body, sha256: str | None, conditions: dict[str, str]) -> None:
+        words: dict[str, Any] = {"Bucket": self.bucket, "Key": key, **conditions}
+        if self._options.storage_class and len(body) >= _SMALL:
+            words["StorageClass"] = self._options.storage_class
+        if self._options.sse:
+            words["ServerSideEncryption"] = self._options.sse
+        if self._options.sse_key:
+            words["SSEKMSKeyId"] = self._options.sse_key
+        if not self._checksums:
+            self._client.put_object(**words, Body=self._data(body))
+            return
+        digest = bytes.fromhex(sha256) if sha256 else hashlib.sha256(body).digest()
+        try:
+            self._client.put_object(**words, Body=self._data(body), ChecksumSHA256=base64.b64encode(digest).decode())
+        except ClientError as error:
+            if self._options.checksum != "auto" or _code(error) not in _CHECKSUM_REFUSED:
+                raise
+            self._without_checksums(words, body, error)
+
+    def _without_checksums(self, words: dict[str, Any], body: Body, refused: ClientError) -> None:
+        """Put without the checksum, and go on so if that is taken: some endpoints do not know it. If not, the first answer counts."""
+        self._checksums = False
+        client = self._connect()
+        try:
+            client.put_object(**words, Body=self._data(body))
+        except ClientError as error:
+            self._checksums = True
+            if _code(error) in _NOT_AS_ASKED | _MISSING:
+                raise
+            raise refused from error
+        self._client = client
+
+    @staticmethod
+    def _data(body: Body) -> Any:
+        return Blocks(body) if isinstance(body, memoryview) else body
 
     def get(self, key: str) -> bytes:
-        """Return the object. A body that breaks off is asked for again: the client's own retries end with the headers."""
-        with self._asking(f"reading {key}"):
-            return self._read(key).body
+        """Return the object."""
+        return self.read_version(key).body
 
     def read_version(self, key: str) -> Version:
         """Return the object with its ETag."""
         with self._asking(f"reading {key}"):
-            return self._read(key)
-
-    def _read(self, key: str) -> Version:
-        for pause in (*_PAUSES, None):
-            try:
-                answer = self._client.get_object(Bucket=self.bucket, Key=key)
-                return Version(answer["Body"].read(), answer["ETag"])
-            except (HTTPClientError, IncompleteReadError):
-                if pause is None:
-                    raise
-                time.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+            answer = self._client.get_object(Bucket=self.bucket, Key=key)
+            with contextlib.closing(answer["Body"]) as body:
+                return Version(body.read(), answer["ETag"])
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Store the object if its ETag is still `tag` (If-Match)."""
-        data = body if isinstance(body, bytes) else bytes(body)
-        with self._asking(f"replacing {key}"):
-            try:
-                self._client.put_object(Bucket=self.bucket, Key=key, Body=data, IfMatch=tag)
-            except ClientError as error:
-                # 404 where it is gone; 409 where somebody else writes at this moment.
-                if _code(error) in _MISSING | _NOT_AS_ASKED:
-                    raise ChangedError(f"object {key} in s3://{self.bucket} was changed meanwhile", hint="another run wrote it; it was not changed") from error
+        try:
+            with self._asking(f"replacing {key}"):
+                self._put(key, body, None, {"IfMatch": tag})
+        except (ExistsError, NotThere) as error:
+            if isinstance(error.__cause__, ClientError) and _code(error.__cause__) == "NoSuchBucket":
                 raise
+            raise ChangedError(f"object {key} in s3://{self.bucket} was changed meanwhile", hint="another run wrote it; it was not changed") from error
 
     def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
         token = ""
@@ -244,3 +287,6 @@ class S3Store:
             and not any(rule.get("Filter", {}).values())
         ]
         return min(days, default=None)
+
+    def give_up(self) -> None:
+        """Nothing waits here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -10,10 +11,12 @@ from typing import Protocol
 import zstandard
 
 from zsnapdb.errors import DamagedError
-from zsnapdb.stream.crypto import ChunkCipher
+from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
 
 Body = bytes | bytearray | memoryview
 """The stored form of a chunk, in whatever holds it without a copy."""
+
+_DAMAGED = "the object was changed or cut after it was written; restore another backup, see `zsnapdb list`"
 
 
 class Codec(StrEnum):
@@ -37,8 +40,8 @@ class Chunk:
 class ChunkStore(Protocol):
     """Where the chunks of one volume of one backup go and come from, by index from 1."""
 
-    def put_chunk(self, index: int, body: Body) -> None:
-        """Store the chunk durably, or raise."""
+    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
+        """Store the chunk durably, or raise. `sha256` is the body's, in hexadecimal."""
 
     def get_chunk(self, index: int) -> bytes:
         """Return the stored chunk; NotThere if it is missing."""
@@ -46,45 +49,118 @@ class ChunkStore(Protocol):
     def associated(self, index: int, *, last: bool) -> bytes:
         """Return what an encrypted chunk is bound to: its place, and whether its volume ends with it."""
 
+    def give_up(self) -> None:
+        """Nobody waits any more: calls under way that only wait for another attempt raise soon."""
 
-def seal(plain: memoryview, codec: Codec, level: int, cipher: ChunkCipher | None, associated: bytes) -> tuple[Body, Chunk]:
-    """Return the stored form of a slice and its description. Without a cipher `associated` is not used."""
+
+class Workspace(threading.local):
+    """What each thread uses again for chunk after chunk: zstd contexts and a buffer. One object serves all threads."""
+
+    def __init__(self) -> None:
+        self._compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self._decompressor = zstandard.ZstdDecompressor()
+        self._scratch = bytearray()
+
+    def compress(self, plain: Body, level: int) -> bytes:
+        """Return the bytes as one frame that names their number."""
+        if level not in self._compressors:
+            self._compressors = {level: zstandard.ZstdCompressor(level=level, write_content_size=True)}
+        return self._compressors[level].compress(plain)
+
+    def decompress(self, frame: Body, into: memoryview) -> int:
+        """Write what the frame holds to the beginning of `into` and return its bytes. ZstdError if it is no frame or holds more."""
+        size: int = zstandard.frame_content_size(frame)
+        if size > len(into):
+            raise zstandard.ZstdError(f"the frame holds {size} bytes, more than the {len(into)} there should be")
+        with self._decompressor.stream_reader(frame, read_across_frames=True) as reader:
+            done: int = reader.readinto(into)
+            if reader.read(1):
+                raise zstandard.ZstdError(f"it holds more than the {len(into)} bytes there should be")
+        return done
+
+    def scratch(self, size: int) -> memoryview:
+        """Return a buffer of that size, which is the thread's until it asks again."""
+        if len(self._scratch) < size:
+            self._scratch = bytearray(size)
+        return memoryview(self._scratch)[:size]
+
+
+def room_for(chunk_size: int) -> int:
+    """Return the bytes of a slot in which a slice lies at `NONCE_BYTES` and can be sealed in place, however badly it compresses."""
+    # ZSTD_compressBound() of zstd.h, rounded up.
+    return chunk_size + (chunk_size >> 8) + 1024 + OVERHEAD_BYTES
+
+
+def seal(
+    plain: memoryview,
+    codec: Codec,
+    level: int,
+    cipher: ChunkCipher | None,
+    associated: bytes,
+    *,
+    workspace: Workspace | None = None,
+    slot: memoryview | None = None,
+) -> tuple[Body, Chunk]:
+    """Return the stored form of a slice and its description. Without a cipher `associated` is not used.
+
+    `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk is written over it. Without one, `plain` stays as it is.
+    """
+    plain_hash = hashlib.sha256(plain).hexdigest()
     body: Body = plain
     if codec is Codec.ZSTD:
-        body = zstandard.ZstdCompressor(level=level, write_content_size=True).compress(plain)
+        body = (workspace or Workspace()).compress(plain, level)
     if cipher is not None:
-        body = cipher.encrypt(body, associated)
-    plain_hash = hashlib.sha256(plain).hexdigest()
+        target = slot if slot is not None else memoryview(bytearray(len(body) + OVERHEAD_BYTES))
+        body = target[: cipher.encrypt_into(body, associated, target)]
     stored_hash = plain_hash if body is plain else hashlib.sha256(body).hexdigest()
     return body, Chunk(len(plain), plain_hash, len(body), stored_hash, cipher.key_id if cipher else None)
 
 
-def unseal(body: Body, chunk: Chunk, codec: Codec, cipher: ChunkCipher | None, associated: bytes, what: str) -> Body:
-    """Return the plain slice, proved by both hashes and, if encrypted, its tag. DamagedError names `what` and the first thing that is wrong.
+def unseal(
+    body: Body,
+    chunk: Chunk,
+    codec: Codec,
+    cipher: ChunkCipher | None,
+    associated: bytes,
+    what: str,
+    *,
+    workspace: Workspace | None = None,
+    into: memoryview | None = None,
+) -> Body:
+    """Return the plain slice, proved by its SHA-256 and, if encrypted, its tag. DamagedError names `what` and the first thing that is wrong.
 
-    `cipher` is that of the chunk's key id; None for a chunk that has none.
+    `cipher` is that of the chunk's key id; None for a chunk that has none. `into` is where the slice may be written.
     """
-    hint = "the object was changed or cut after it was written; restore another backup, see `zsnapdb list`"
     if len(body) != chunk.stored_size:
-        raise DamagedError(f"{what}: {len(body)} bytes are stored, the manifest says {chunk.stored_size}", hint=hint)
+        raise DamagedError(f"{what}: {len(body)} bytes are stored, the manifest says {chunk.stored_size}", hint=_DAMAGED)
+    try:
+        plain = _open(body, chunk, codec, cipher, associated, workspace or Workspace(), into)
+        if len(plain) == chunk.plain_size and hashlib.sha256(plain).hexdigest() == chunk.plain_sha256:
+            return plain
+        why = "its plain bytes do not have the SHA-256 the manifest says"
+    except zstandard.ZstdError as error:
+        why = f"it does not decompress: {error}"
+    except DamagedError as error:
+        why = error.message
+    # The plain hash proves a good chunk; the stored one only tells where a bad one went wrong.
     if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
-        raise DamagedError(f"{what}: its stored bytes do not have the SHA-256 the manifest says", hint=hint)
-    plain = body
+        why = "its stored bytes do not have the SHA-256 the manifest says"
+    raise DamagedError(f"{what}: {why}", hint=_DAMAGED)
+
+
+def _open(body: Body, chunk: Chunk, codec: Codec, cipher: ChunkCipher | None, associated: bytes, workspace: Workspace, into: memoryview | None) -> Body:
     if cipher is not None:
-        try:
-            plain = cipher.decrypt(plain, associated)
-        except DamagedError as error:
-            raise DamagedError(f"{what}: {error.message}", hint=hint) from error
-    if codec is Codec.ZSTD:
-        try:
-            plain = zstandard.ZstdDecompressor().decompress(plain, max_output_size=chunk.plain_size)
-        except zstandard.ZstdError as error:
-            raise DamagedError(f"{what}: it does not decompress: {error}", hint=hint) from error
-    if len(plain) != chunk.plain_size or hashlib.sha256(plain).hexdigest() != chunk.plain_sha256:
-        raise DamagedError(f"{what}: its plain bytes do not have the SHA-256 the manifest says", hint=hint)
-    return plain
+        room = workspace.scratch(max(0, len(body) - OVERHEAD_BYTES)) if codec is Codec.ZSTD or into is None else into
+        body = room[: cipher.decrypt_into(body, associated, room)]
+    if codec is not Codec.ZSTD:
+        return body
+    target = into[: chunk.plain_size] if into is not None else memoryview(bytearray(chunk.plain_size))
+    return target[: workspace.decompress(body, target)]
 
 
 def stream_hash(chunks: tuple[Chunk, ...]) -> str:
     """Return the hash of a whole stream: SHA-256 over the chunks' plain hashes (32 bytes each), in order."""
     return hashlib.sha256(b"".join(bytes.fromhex(c.plain_sha256) for c in chunks)).hexdigest()
+
+
+__all__ = ["NONCE_BYTES", "Body", "Chunk", "ChunkStore", "Codec", "Workspace", "room_for", "seal", "stream_hash", "unseal"]

@@ -31,26 +31,39 @@ class ChunkCipher:
     def encrypt(self, data: bytes | bytearray | memoryview, associated: bytes) -> bytearray:
         """Return nonce, ciphertext and tag as one body, 28 bytes longer than `data`."""
         body = bytearray(len(data) + OVERHEAD_BYTES)
-        nonce = os.urandom(NONCE_BYTES)
-        body[:NONCE_BYTES] = nonce
-        with memoryview(body) as whole, whole[NONCE_BYTES:] as rest:
-            if _IN_PLACE:
-                self._aead.encrypt_into(nonce, data, associated, rest)
-            else:
-                rest[:] = self._aead.encrypt(nonce, data, associated)
+        self.encrypt_into(data, associated, memoryview(body))
         return body
+
+    def encrypt_into(self, data: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
+        """Write the encrypted body to the beginning of `target` and return its size. `data` may lie in `target`, at 12 bytes."""
+        size = len(data) + OVERHEAD_BYTES
+        nonce = os.urandom(NONCE_BYTES)
+        if _IN_PLACE:
+            self._aead.encrypt_into(nonce, data, associated, target[NONCE_BYTES:size])
+        else:
+            target[NONCE_BYTES:size] = self._aead.encrypt(nonce, data, associated)
+        target[:NONCE_BYTES] = nonce
+        return size
 
     def decrypt(self, body: bytes | bytearray | memoryview, associated: bytes) -> bytearray:
         """Return the data. DamagedError unless exactly this body was encrypted by this key for this place."""
-        if len(body) < OVERHEAD_BYTES:
+        plain = bytearray(max(0, len(body) - OVERHEAD_BYTES))
+        self.decrypt_into(body, associated, memoryview(plain))
+        return plain
+
+    def decrypt_into(self, body: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
+        """Write the data to the beginning of `target`, which does not overlap `body`, and return its size; DamagedError as above."""
+        size = len(body) - OVERHEAD_BYTES
+        if size < 0:
             raise DamagedError(f"{len(body)} bytes are too few for an encrypted chunk")
-        plain = bytearray(len(body) - OVERHEAD_BYTES)
+        if size > len(target):
+            raise DamagedError(f"it holds {size} bytes, more than the {len(target)} there should be")
+        whole = memoryview(body)
         try:
-            with memoryview(body) as whole, whole[:NONCE_BYTES] as nonce, whole[NONCE_BYTES:] as rest:
-                if _IN_PLACE:
-                    self._aead.decrypt_into(nonce, rest, associated, plain)
-                else:
-                    plain[:] = self._aead.decrypt(nonce, rest, associated)
+            if _IN_PLACE:
+                self._aead.decrypt_into(whole[:NONCE_BYTES], whole[NONCE_BYTES:], associated, target[:size])
+            else:
+                target[:size] = self._aead.decrypt(whole[:NONCE_BYTES], whole[NONCE_BYTES:], associated)
         except InvalidTag:
             raise DamagedError("it does not decrypt: other bytes, another key, or a chunk of another place") from None
-        return plain
+        return size

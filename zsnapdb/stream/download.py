@@ -1,15 +1,29 @@
-"""Fetches, proves and decompresses chunks ahead of the reader, and writes them to a pipe in order."""
+"""Fetches, proves and decompresses chunks ahead of the reader, and writes them to a pipe in order.
+
+Memory: `concurrency + 1` slots of one chunk, and for each worker the stored form of its chunk, whatever the stream's length.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import mmap
+import queue
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 from zsnapdb.errors import ConfigError, DamagedError, NotThere
-from zsnapdb.stream.chunks import Body, Chunk, ChunkStore, Codec, unseal
+from zsnapdb.stream.chunks import Body, Chunk, ChunkStore, Codec, Workspace, unseal
 from zsnapdb.stream.crypto import ChunkCipher
+
+
+def _slot(size: int) -> memoryview:
+    memory = mmap.mmap(-1, max(size, 1))
+    # Written to whole, again and again: large pages save page faults, where there are any.
+    with contextlib.suppress(AttributeError, OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
 
 
 def download(
@@ -23,11 +37,11 @@ def download(
     on_bytes: Callable[[int], None],
     ciphers: Mapping[str, ChunkCipher] | None = None,
 ) -> int:
-    """Write the plain stream to `pipe`; return its bytes. At most `concurrency + 1` chunks are in memory.
+    """Write the plain stream to `pipe`; return its bytes.
 
     DamagedError names (by `name(index)`) the first chunk that is missing or altered; nothing of it is written.
     `ciphers` has the data keys by key id; ConfigError before anything is fetched if one that is needed is not among them.
-    A pipe whose reader has gone raises BrokenPipeError.
+    A pipe whose reader has gone raises BrokenPipeError. While the store keeps a call waiting, so is the reader; it sees no end.
     """
     keys = dict(ciphers or {})
     missing = {chunk.key_id for chunk in chunks} - {None} - set(keys)
@@ -36,8 +50,12 @@ def download(
             f"{name(1)} and others are encrypted with key {', '.join(sorted(map(str, missing)))}, which is not at hand",
             hint="name the file of an age identity that the backup is encrypted to: identity_file",
         )
+    workspace = Workspace()
+    slots: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+    for _ in range(concurrency + 1):
+        slots.put(_slot(max((chunk.plain_size for chunk in chunks), default=0)))
 
-    def fetch(index: int) -> Body:
+    def fetch(index: int) -> tuple[Body, memoryview]:
         try:
             body = store.get_chunk(index)
         except NotThere as error:
@@ -46,27 +64,34 @@ def download(
             ) from error
         chunk = chunks[index - 1]
         cipher = keys[chunk.key_id] if chunk.key_id is not None else None
-        return unseal(body, chunk, codec, cipher, store.associated(index, last=index == len(chunks)), name(index))
+        associated = store.associated(index, last=index == len(chunks))
+        # As many are under way as there are slots, so none waits here for one that waits for it.
+        slot = slots.get()
+        return unseal(body, chunk, codec, cipher, associated, name(index), workspace=workspace, into=slot), slot
 
     total = 0
-    pending: deque[Future[Body]] = deque()
+    pending: deque[Future[tuple[Body, memoryview]]] = deque()
     following = iter(range(1, len(chunks) + 1))
-    with ThreadPoolExecutor(concurrency, thread_name_prefix="fetch") as pool:
-        try:
+    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fetch")
+    try:
+        for index in following:
+            pending.append(pool.submit(fetch, index))
+            if len(pending) > concurrency:
+                break
+        while pending:
+            plain, slot = pending.popleft().result()
+            rest = memoryview(plain)
+            total += len(rest)
+            while rest:
+                rest = rest[pipe.write(rest) :]
+            slots.put(slot)
             for index in following:
                 pending.append(pool.submit(fetch, index))
-                if len(pending) > concurrency:
-                    break
-            while pending:
-                plain = memoryview(pending.popleft().result())
-                for index in following:
-                    pending.append(pool.submit(fetch, index))
-                    break
-                total += len(plain)
-                while plain:
-                    plain = plain[pipe.write(plain) :]
-                on_bytes(total)
-        finally:
-            for future in pending:
-                future.cancel()
+                break
+            on_bytes(total)
+    except BaseException:
+        store.give_up()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
     return total

@@ -1,21 +1,24 @@
 """Reads a stream to its END, and compresses, hashes and stores its chunks in parallel behind the reader.
 
-Memory: `concurrency + 2` buffers of one chunk, and as many compressed ones at most, whatever the stream's length.
+Memory: `concurrency + 1` slots of one chunk, and for each worker what its chunk compresses to, whatever the stream's length.
 """
 
 from __future__ import annotations
 
 import hashlib
 import mmap
+import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from zsnapdb.stream.chunks import Chunk, ChunkStore, Codec, seal, stream_hash
-from zsnapdb.stream.crypto import ChunkCipher
+from zsnapdb.planning.level import next_level
+from zsnapdb.stream.chunks import Chunk, ChunkStore, Codec, Workspace, room_for, seal, stream_hash
+from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.records import Begin, Walker
 
 _AHEAD_BYTES = 512
@@ -24,12 +27,13 @@ _AHEAD_BYTES = 512
 
 @dataclass(frozen=True)
 class UploadSettings:
-    """Chunk size in bytes, codec and level, number of parallel workers."""
+    """Chunk size in bytes, codec and level, number of parallel workers; `adaptive`: the level is only where to begin."""
 
     chunk_size: int
     codec: Codec
     level: int
     concurrency: int
+    adaptive: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,30 +69,99 @@ class Uploaded:
         return stream_hash(self.chunks)
 
 
-def _fill(pipe: BinaryIO, buffer: mmap.mmap, filled: int) -> int:
-    """Read on behind `filled` bytes until the buffer is full or the pipe ends; return the bytes it holds."""
-    with memoryview(buffer) as view:
-        while filled < len(view):
-            with view[filled:] as rest:
-                count = pipe.readinto(rest)  # type: ignore[attr-defined]
-            if not count:
-                break
-            filled += count
+def _fill(pipe: BinaryIO, room: memoryview, filled: int) -> int:
+    """Read on behind `filled` bytes until the room is full or the pipe ends; return the bytes it holds."""
+    while filled < len(room):
+        count = pipe.readinto(room[filled:])  # type: ignore[attr-defined]
+        if not count:
+            break
+        filled += count
     return filled
 
 
-def _slices(pipe: BinaryIO, take: Callable[[], mmap.mmap]) -> Iterator[tuple[mmap.mmap, int, bool]]:
-    """Yield the stream as filled buffers: buffer, bytes in it, whether it is the last one.
+def _slices(pipe: BinaryIO, take: Callable[[], memoryview], chunk_size: int) -> Iterator[tuple[memoryview, memoryview, bool]]:
+    """Yield the stream in slots: the slot, the slice in it, whether it is the last one.
 
-    To know the last one a few bytes are read ahead, not a whole slice: that would cost another buffer.
+    To know the last one a few bytes are read ahead, not a whole slice: that would cost another slot.
     """
     ahead = pipe.read(_AHEAD_BYTES)
     while ahead:
-        buffer = take()
-        buffer[: len(ahead)] = ahead
-        size = _fill(pipe, buffer, len(ahead))
-        ahead = pipe.read(_AHEAD_BYTES) if size == len(buffer) else b""
-        yield buffer, size, not ahead
+        slot = take()
+        room = slot[NONCE_BYTES : NONCE_BYTES + chunk_size]
+        room[: len(ahead)] = ahead
+        size = _fill(pipe, room, len(ahead))
+        ahead = pipe.read(_AHEAD_BYTES) if size == chunk_size else b""
+        yield slot, room[:size], not ahead
+
+
+class _Level:
+    """The zstd level of the next chunk. An adaptive one is thought over each time every worker has sealed a chunk."""
+
+    def __init__(self, settings: UploadSettings) -> None:
+        self.level = settings.level
+        self._settings = settings
+        self._processors = len(os.sched_getaffinity(0))
+        self._lock = threading.Lock()
+        self._since = time.monotonic()
+        self._sealing = 0.0
+        self._sealed = 0
+
+    def sealed(self, seconds: float) -> None:
+        """Note how long a worker took to seal a chunk."""
+        if not self._settings.adaptive:
+            return
+        with self._lock:
+            self._sealing += seconds
+            self._sealed += 1
+            if self._sealed >= self._settings.concurrency:
+                now = time.monotonic()
+                self.level = next_level(self.level, sealing=self._sealing, elapsed=now - self._since, processors=self._processors)
+                self._since, self._sealing, self._sealed = now, 0.0, 0
+
+
+class _Work:
+    """What the workers of one upload share: how a slice in a slot becomes a stored chunk."""
+
+    def __init__(
+        self,
+        store: ChunkStore,
+        settings: UploadSettings,
+        cipher: ChunkCipher | None,
+        known: Mapping[int, KnownChunk],
+        on_stored: Callable[[int, KnownChunk], None] | None,
+    ) -> None:
+        self.store = store
+        self.settings = settings
+        self.cipher = cipher
+        self.known = known
+        self.on_stored = on_stored
+        self.failed = threading.Event()
+        self.slots: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
+        for _ in range(settings.concurrency + 1):
+            # Anonymous memory costs nothing until it is touched: a short stream does not pay for a whole chunk.
+            self.slots.put(memoryview(mmap.mmap(-1, room_for(settings.chunk_size))))
+        self._level = _Level(settings)
+        self._workspace = Workspace()
+
+    def do(self, index: int, slot: memoryview, plain: memoryview, last: bool) -> Chunk:
+        """Seal and store one slice, unless an earlier run did; the slot is free afterwards."""
+        try:
+            earlier = self.known.get(index)
+            if earlier is not None and earlier.is_of(plain, last):
+                return earlier.chunk
+            began = time.monotonic()
+            associated = self.store.associated(index, last=last)
+            body, chunk = seal(plain, self.settings.codec, self._level.level, self.cipher, associated, workspace=self._workspace, slot=slot)
+            self._level.sealed(time.monotonic() - began)
+            self.store.put_chunk(index, body, chunk.stored_sha256)
+            if self.on_stored is not None:
+                self.on_stored(index, KnownChunk(chunk, last))
+            return chunk
+        except BaseException:
+            self.failed.set()
+            raise
+        finally:
+            self.slots.put(slot)
 
 
 def upload(
@@ -108,46 +181,30 @@ def upload(
     from several threads at once, in any order; the upload fails if it raises. Raises DamagedError if the stream is not one
     of whole records from BEGIN to END, and whatever the store raises. The caller still has to see that `zfs send` ended with status 0.
     """
-    before = known or {}
-    buffers: queue.SimpleQueue[mmap.mmap] = queue.SimpleQueue()
-    for _ in range(settings.concurrency + 2):
-        # Anonymous memory costs nothing until it is touched: a short stream does not pay for a whole chunk.
-        buffers.put(mmap.mmap(-1, settings.chunk_size))
-    failed = threading.Event()
-
-    def work(index: int, buffer: mmap.mmap, size: int, last: bool) -> Chunk:
-        try:
-            with memoryview(buffer) as whole, whole[:size] as plain:
-                earlier = before.get(index)
-                if earlier is not None and earlier.is_of(plain, last):
-                    return earlier.chunk
-                body, chunk = seal(plain, settings.codec, settings.level, cipher, store.associated(index, last=last))
-                store.put_chunk(index, body)
-                if isinstance(body, memoryview):
-                    body.release()
-            if on_stored is not None:
-                on_stored(index, KnownChunk(chunk, last))
-            return chunk
-        except BaseException:
-            failed.set()
-            raise
-        finally:
-            buffers.put(buffer)
-
+    work = _Work(store, settings, cipher, known or {}, on_stored)
     futures: list[Future[Chunk]] = []
     walker, total = Walker(), 0
     pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk")
     try:
-        for buffer, size, last in _slices(pipe, buffers.get):
-            if failed.is_set():
+        for slot, plain, last in _slices(pipe, work.slots.get, settings.chunk_size):
+            if work.failed.is_set():
                 break
-            with memoryview(buffer) as whole, whole[:size] as piece:
-                walker.feed(piece)
-            total += size
-            futures.append(pool.submit(work, len(futures) + 1, buffer, size, last))
+            walker.feed(plain)
+            total += len(plain)
+            futures.append(pool.submit(work.do, len(futures) + 1, slot, plain, last))
             on_bytes(total)
-        chunks = tuple(future.result() for future in futures)
+        chunks = tuple(_results(futures))
+    except BaseException:
+        store.give_up()
+        raise
     finally:
         # After an error what has not begun is not begun any more.
         pool.shutdown(cancel_futures=True)
     return Uploaded(walker.finish(), chunks)
+
+
+def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
+    """Return the chunks when all are stored; raise the error of the first one that failed, without waiting for those before it."""
+    for future in as_completed(futures):
+        future.result()
+    return [future.result() for future in futures]

@@ -1,0 +1,124 @@
+"""Measures in a guest how long a whole restore takes, and each of its steps, beside `zfs receive` from a file and mysqld's own recovery.
+
+`restore.py MEBIBYTES ROUNDS`. Writes /out/bench.json.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "inside"))
+
+import ledger
+import pymysql
+
+SOCKET = "/run/mysqld/mysqld.sock"
+FLAVOUR = Path("/etc/lab-flavour").read_text().strip()
+SERVER = "/opt/mysql/bin/mysqld" if FLAVOUR == "mysql" else "/usr/sbin/mariadbd"
+ROW = 8000
+VOLUMES = ("", "/data")
+
+
+def run(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise RuntimeError(f"{argv}: {done.stderr}")
+    return done.stdout
+
+
+def fill(mebibytes: int) -> None:
+    """Put so much into tables; half of each row compresses."""
+    noise = random.Random(1)
+    with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+        cursor.execute("CREATE DATABASE bench")
+        cursor.execute("CREATE TABLE bench.t (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(8000))")
+        for _ in range(mebibytes * 2**20 // (ROW * 100)):
+            cursor.executemany("INSERT INTO bench.t (body) VALUES (%s)", [(noise.randbytes(ROW // 4) + bytes(ROW // 2),) for _ in range(100)])
+        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+
+
+def destroy(top: str) -> None:
+    for volume in reversed(VOLUMES):
+        for name in run("zfs", "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", top + volume).split():
+            run("zfs", "destroy", name)
+        run("zfs", "destroy", top + volume)
+
+
+def start_and_stop(option_file: str, socket: str) -> float:
+    """Start the server, wait until it answers, shut it down; return the seconds of both."""
+    began = time.monotonic()
+    process = subprocess.Popen([SERVER, f"--defaults-file={option_file}"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while True:
+        try:
+            ledger.connect(socket, "root", "", None).close()
+            break
+        except (pymysql.MySQLError, OSError):
+            if process.poll() is not None:
+                raise RuntimeError("the server did not start") from None
+            time.sleep(0.05)
+    process.terminate()
+    process.wait()
+    return time.monotonic() - began
+
+
+def by_hand(backup_id: str, option_file: str) -> dict[str, float]:
+    """Receive the same streams from files, mount, let the server recover and shut down; return the seconds of each part."""
+    began = time.monotonic()
+    for index, volume in enumerate(VOLUMES):
+        mountpoint = "/mnt/hand" + volume
+        with open(f"/srv/s3/stream{index}", "rb") as file:
+            subprocess.run(["zfs", "receive", "-u", "-o", f"mountpoint={mountpoint}", "-o", "canmount=noauto", f"tank/hand{volume}"], stdin=file, check=True)
+    for volume in VOLUMES:
+        run("zfs", "mount", f"tank/hand{volume}")
+    received = time.monotonic()
+    lines = Path(option_file).read_text()
+    top = str(Path(option_file).parents[1])
+    for path in Path("/mnt/hand").glob("*.index"):
+        path.write_text(path.read_text().replace("/var/lib/mysql", "/mnt/hand"))
+    folder = Path("/mnt/hand/.zsnapdb")
+    run("install", "-d", "-o", "mysql", "-g", "mysql", "-m", "700", str(folder), str(folder / "tmp"))
+    Path("/tmp/hand.cnf").write_text(lines.replace(top, "/mnt/hand"))
+    recovered = start_and_stop("/tmp/hand.cnf", "/mnt/hand/.zsnapdb/server.sock")
+    destroy("tank/hand")
+    return {"receive": received - began, "recover": recovered, "whole": received - began + recovered}
+
+
+def main() -> None:
+    mebibytes, rounds = int(sys.argv[1]), int(sys.argv[2])
+    fill(mebibytes)
+    backup: dict[str, Any] = json.loads(run("zsnapdb", "backup", "--json"))["backup"]
+    for index, volume in enumerate(VOLUMES):
+        with open(f"/srv/s3/stream{index}", "wb") as file:
+            subprocess.run(["zfs", "send", "-L", f"tank/mysql{volume}@zsnapdb-{backup['backup_id']}"], stdout=file, check=True)
+    run("/checkout/tests/lab/inside/server", "stop")
+    samples: list[dict[str, Any]] = []
+    for _ in range(rounds):
+        began = time.monotonic()
+        restored = json.loads(run("zsnapdb", "restore", "main", "--to", backup["backup_id"], "--target", "tank/ours", "--json"))
+        whole = time.monotonic() - began
+        option_file = Path("/tmp/ours.cnf")
+        option_file.write_text(Path(restored["option_file"]).read_text())
+        top = restored["mount"]
+        destroy("tank/ours")
+        link = Path("/tmp/option") / ".zsnapdb"
+        link.mkdir(parents=True, exist_ok=True)
+        (link / "server.cnf").write_text(option_file.read_text().replace(top, "/tmp/option"))
+        samples.append({"ours": {**restored["seconds"], "whole": whole}, "hand": by_hand(backup["backup_id"], str(link / "server.cnf"))})
+    found = {
+        "stream_bytes": sum(v["plain_bytes"] for v in backup["volumes"]),
+        "stored_bytes": sum(v["stored_bytes"] for v in backup["volumes"]),
+        "samples": samples,
+    }
+    Path("/out/bench.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

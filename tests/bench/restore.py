@@ -1,0 +1,90 @@
+"""How long a whole restore takes: `python3 tests/bench/restore.py [--json FILE] [--mebibytes N …] [--rounds N] [--flavour mysql|mariadb]`.
+
+A backup of tables of that size is restored from the S3 server of the guest, with the share of each step, beside `zfs receive` of the same
+streams from files and the server's own recovery and shutdown. It boots a guest for each size and flavour, prints a table, and ends with 0
+whenever it could measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.lab.cache import Cache
+from tests.lab.guest import Guest, Lab
+from tests.lab.host import LabError
+
+PYTHON = "/opt/venv/bin/python"
+INSIDE = "/checkout/tests/bench/inside/restore.py"
+FLAVOURS = ("mysql", "mariadb")
+GOAL = 1.15
+
+
+def measure(lab: Lab, flavour: str, mebibytes: int, rounds: int) -> dict[str, Any]:
+    """Return what was measured in a guest of the flavour."""
+    with Guest.boot(lab, flavour) as guest:
+        env = {"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}
+        guest.run([PYTHON, INSIDE, str(mebibytes), str(rounds)], cwd="/checkout", env=env, timeout=3600).check()
+        found: dict[str, Any] = json.loads((guest.out / "bench.json").read_text())
+        return found
+
+
+def best(found: dict[str, Any], which: str) -> dict[str, float]:
+    """Return the quickest round of one kind."""
+    rounds: list[dict[str, float]] = [sample[which] for sample in found["samples"]]
+    return min(rounds, key=lambda seconds: seconds["whole"])
+
+
+def lines(flavour: str, found: dict[str, Any]) -> list[str]:
+    """Return the table of a flavour and size."""
+    ours, hand = best(found, "ours"), best(found, "hand")
+    rows = [
+        f"{flavour}: streams of {found['stream_bytes'] / 2**20:.0f} MiB, stored as {found['stored_bytes'] / 2**20:.0f} MiB; the best of {len(found['samples'])}"
+    ]
+    for name, seconds in ours.items():
+        if name != "whole":
+            rows.append(f"  {name:44s} {seconds:7.2f} s {100 * seconds / ours['whole']:5.1f} %")
+    rest = ours["whole"] - sum(seconds for name, seconds in ours.items() if name != "whole")
+    rows.append(f"  {'starting, planning':44s} {rest:7.2f} s {100 * rest / ours['whole']:5.1f} %")
+    rows.append(f"  {'zsnapdb restore':44s} {ours['whole']:7.2f} s")
+    rows.append(f"  {'zfs receive from files':44s} {hand['receive']:7.2f} s")
+    rows.append(f"  {'the servers own recovery and shutdown':44s} {hand['recover']:7.2f} s")
+    rows.append(f"  {'both':44s} {hand['whole']:7.2f} s   ratio {ours['whole'] / hand['whole']:.2f}, goal <= {GOAL}")
+    return rows
+
+
+def main() -> int:
+    """Measure, print, write; 0 if it could measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+    parser.add_argument("--mebibytes", type=int, nargs="+", default=[1024, 4096], metavar="N", help="how much is in the tables (default: 1024 4096)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="restores of each kind (default: 3)")
+    parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
+    options = parser.parse_args()
+    figures, samples = {}, {}
+    try:
+        lab = Lab.ready(Cache.default())
+        for flavour in [options.flavour] if options.flavour else FLAVOURS:
+            for mebibytes in options.mebibytes:
+                found = measure(lab, flavour, mebibytes, options.rounds)
+                samples[f"{flavour}_{mebibytes}"] = found
+                print("\n".join(lines(flavour, found)), flush=True)
+                ours, hand = best(found, "ours")["whole"], best(found, "hand")["whole"]
+                figures[f"{flavour}_{mebibytes}_restore"] = {"value": round(ours, 2), "unit": "s"}
+                figures[f"{flavour}_{mebibytes}_by_hand"] = {"value": round(hand, 2), "unit": "s"}
+                figures[f"{flavour}_{mebibytes}_ratio"] = {"value": round(ours / hand, 3), "unit": "x", "goal": f"<= {GOAL}"}
+    except LabError as error:
+        print(f"restore: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        options.json.write_text(json.dumps({"figures": figures, "samples": samples}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

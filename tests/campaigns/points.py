@@ -1,0 +1,296 @@
+"""Campaign: restores to points in time, each compared with the source's own binlogs up to there.
+
+Runs inside a guest (`python3 tests/lab campaign points`). Under the ledger's load, with DDL, transactions of a megabyte, rotations and
+compressed transactions, backups are taken and everything is archived. Then points are chosen at random: GTIDs, before-GTIDs and times, some
+inside bursts within one second, some at the ends of binlogs, some in the newest binlog that was never rotated. Each is restored from the
+repository and must hold exactly what the source's binlogs hold up to there, as the server's own tool decodes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from bisect import bisect_right
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import archiver
+import ledger
+from lockfree import PARENT, SOCKET, Disturbance, Truth, differences
+
+from zsnapdb.config import load
+from zsnapdb.gtid import Gtids, joined
+from zsnapdb.jobs.common import Instance
+from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.mysql.transactions import transactions
+
+CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MYSQL_STAMP = re.compile(r"immediate_commit_timestamp=(\d+)")
+_MYSQL_GTID = re.compile(r"^SET @@SESSION.GTID_NEXT= '([0-9a-f-]+:\d+)'")
+_HEADER = re.compile(r"^#(\d{6}\s+\d{1,2}:\d\d:\d\d) server id")
+_MARIADB_GTID = re.compile(r"GTID (\d+-\d+-\d+)")
+
+
+@dataclass(frozen=True)
+class Written:
+    """A transaction of the source: its GTID, its binlog and end there, when it was committed (microseconds, as the server's own tool says)."""
+
+    gtid: str
+    file: str
+    end: int
+    committed: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """A point: how it is asked for, of which kind, and the index of the last transaction in it (-1: none behind the backup)."""
+
+    kind: str
+    to: str
+    last: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One restore: what was asked for, how long it took in seconds, and what was wrong (nothing, if it is as it should be)."""
+
+    number: int
+    kind: str
+    to: str
+    backup: str
+    replayed: int
+    seconds: float
+    wrong: tuple[str, ...]
+
+
+def stamps(tool: str, files: list[Path], flavour: Flavour) -> dict[str, int]:
+    """Return when each transaction was committed, in microseconds, as the server's own tool tells it."""
+    done = subprocess.Popen(
+        [tool, *(["--base64-output=DECODE-ROWS"]), *map(str, files)],
+        stdout=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
+    )
+    assert done.stdout is not None
+    found: dict[str, int] = {}
+    stamp, gtid = 0, ""
+    for line in done.stdout:
+        if flavour is Flavour.MYSQL:
+            if match := _MYSQL_STAMP.search(line):
+                stamp = int(match.group(1))
+            elif match := _MYSQL_GTID.match(line):
+                found[match.group(1)] = stamp
+        elif match := _HEADER.match(line):
+            seconds = datetime.strptime(" ".join(match.group(1).split()), "%y%m%d %H:%M:%S").replace(tzinfo=UTC)
+            named = _MARIADB_GTID.search(line)
+            gtid = named.group(1) if named else gtid
+            if gtid and "Rotate" not in line and "Gtid list" not in line and "Start: binlog" not in line and "Binlog checkpoint" not in line:
+                found[gtid] = max(found.get(gtid, 0), int(seconds.timestamp()) * 1_000_000)
+            else:
+                gtid = named.group(1) if named else ""
+    if done.wait() != 0:
+        raise RuntimeError(f"{tool} failed")
+    return found
+
+
+class Campaign:
+    """All rounds against the guest's server."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.instance = Instance.of(load(CONFIG), None)
+        self.rounds: list[Round] = []
+        self.flavour = Flavour(Path("/etc/lab-flavour").read_text().strip())
+        self.tool = "/opt/mysql/bin/mysqlbinlog" if self.flavour is Flavour.MYSQL else "/usr/bin/mariadb-binlog"
+
+    def sql(self, *statements: str) -> list[tuple[object, ...]]:
+        with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def zsnapdb(self, *words: str) -> dict[str, object]:
+        done = subprocess.run(["zsnapdb", *words, "--json"], capture_output=True, text=True, timeout=600)
+        if done.returncode != 0:
+            raise RuntimeError(f"zsnapdb {' '.join(words)} ended with {done.returncode}: {done.stderr[-3000:]}")
+        found: dict[str, object] = json.loads(done.stdout)
+        return found
+
+    def write_history(self, seconds: float) -> None:
+        """Write under changing settings, with backups in between; archive all of it, the newest binlog as it is, not rotated."""
+        (row,) = self.sql("SHOW BINARY LOG STATUS" if self.flavour is Flavour.MYSQL else "SHOW MASTER STATUS")
+        self.truth = Truth(self.tool, str(row[0]), int(str(row[1])))
+        ledger.BALLAST_ROWS = 60
+        ledger.set_up(SOCKET)
+        self.sql(
+            "CREATE DATABASE scratch",
+            "CREATE TABLE scratch.big (batch INT, line INT, body MEDIUMTEXT, PRIMARY KEY (batch, line))",
+            "CREATE TABLE scratch.batches (number INT PRIMARY KEY)",
+        )
+        self.backups = [self.zsnapdb("backup")["backup"]]
+        committed: dict[int, int] = {}
+        for part in range(4):
+            variable = "binlog_transaction_compression" if self.flavour is Flavour.MYSQL else "log_bin_compress"
+            self.sql(f"SET GLOBAL {variable} = {'ON' if part % 2 else 'OFF'}")
+            running = ledger.Load(SOCKET, rate=[80.0, 20.0, 40.0, 80.0][part], first_number=committed)
+            disturbance = Disturbance(self.random.randrange(1 << 30), rotating=part < 3)
+            running.start()
+            time.sleep(seconds / 4)
+            if part == 1:
+                self.backups.append(self.zsnapdb("backup")["backup"])
+            disturbance.stop()
+            running.stop()
+            assert not running.failures + disturbance.failures, (running.failures, disturbance.failures)
+            committed.update(running.committed)
+        uuid = str(self.sql("SELECT @@server_uuid")[0][0]) if self.flavour is Flavour.MYSQL else None
+        archiver.archive(self.instance, PARENT, uuid, 1)
+        self._read()
+
+    def _read(self) -> None:
+        position = self.backups[0]["position"]
+        names = [Path(line).name for line in (PARENT / "binlog.index").read_text().split()]
+        names = names[names.index(position["binlog_file"]) :]
+        known = stamps(self.tool, [PARENT / name for name in names], self.flavour)
+        self.written: list[Written] = []
+        for name in names:
+            with (PARENT / name).open("rb") as file:
+                for found in transactions(file, name):
+                    if name != names[0] or found.start >= position["binlog_offset"]:
+                        assert found.gtid is not None
+                        self.written.append(Written(found.gtid, name, found.end, known[found.gtid]))
+        self.reached: list[Gtids] = []
+        gtids: Gtids | None = parse_gtids(self.flavour, position["gtids"])
+        for one in self.written:
+            gtids = joined(gtids, parse_gtids(self.flavour, one.gtid))
+            assert gtids is not None
+            self.reached.append(gtids)
+
+    def targets(self, count: int) -> list[Target]:
+        """Return that many points, of all kinds and places, in the order of the history."""
+        files = list(dict.fromkeys(one.file for one in self.written))
+        ends = [max(i for i, one in enumerate(self.written) if one.file == file) for file in files]
+        tail = [i for i, one in enumerate(self.written) if one.file == files[-1]]
+        seconds: dict[int, list[int]] = {}
+        for index, one in enumerate(self.written):
+            seconds.setdefault(one.committed // 1_000_000, []).append(index)
+        bursts = [i for found in seconds.values() if len(found) >= 20 for i in found[1:-1]] or list(range(1, len(self.written) - 1))
+        places = {"anywhere": range(1, len(self.written) - 1), "burst": bursts, "rotation": [e for e in ends[:-1] if e > 0] or ends, "tail": tail[:-1] or tail}
+        found = []
+        for number in range(count):
+            where = list(places)[number % len(places)]
+            index = self.random.choice(list(places[where]))
+            kind = ("gtid", "before", "time")[number // len(places) % 3]
+            found.append(self._target(kind, where, index))
+        return sorted(found, key=lambda target: target.last)
+
+    def _target(self, kind: str, where: str, index: int) -> Target:
+        one = self.written[index]
+        if kind == "gtid":
+            return Target(f"gtid, {where}", one.gtid, index)
+        if kind == "before":
+            return Target(f"before, {where}", f"before-{one.gtid}", index - 1)
+        exact = self.flavour is Flavour.MYSQL
+        moment = one.committed if exact else one.committed + self.random.randrange(1_000_000)
+        limit = moment if exact else moment // 1_000_000 * 1_000_000
+        last = max(i for i, other in enumerate(self.written) if other.committed <= limit)
+        return Target(f"time, {where}", (EPOCH + timedelta(microseconds=moment)).isoformat(), last)
+
+    def round(self, number: int, target: Target) -> None:
+        """Restore to the point, compare, throw it away."""
+        began = time.monotonic()
+        wrong: list[str] = []
+        restored: dict[str, object] = {"backup_id": "", "top": "tank/campaign"}
+        try:
+            restored = self.zsnapdb("restore", "main", "--to", target.to, "--target", "tank/campaign", "--handover", "run")
+            wrong = self._compare(target, restored)
+        except (RuntimeError, OSError) as error:
+            wrong = [str(error)]
+        finally:
+            self._throw_away(restored)
+        replayed = sum(1 for step in restored.get("steps", ()) if step["kind"] == "replay")  # type: ignore[attr-defined]
+        seconds = round(time.monotonic() - began, 1)
+        self.rounds.append(Round(number, target.kind, target.to, str(restored["backup_id"]), replayed, seconds, tuple(wrong)))
+        print(f"{'ok  ' if not wrong else 'FAIL'} {number:3d} {target.kind:18s} {target.to} from {restored['backup_id']} in {seconds} s {wrong}", flush=True)
+
+    def _compare(self, target: Target, restored: dict[str, object]) -> list[str]:
+        last = self.written[target.last]
+        self.truth.advance(last.file, last.end)
+        socket = f"{restored['mount']}/.zsnapdb/server.sock"
+        with ledger.connect(socket, "root", "", "ledger") as connection:
+            wrong = differences(connection, self.truth, self.flavour, self.reached[target.last])
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT COUNT(*) FROM mysql.user WHERE user LIKE 'zsnapdb\\_restore'")
+                if cursor.fetchone() != (0,):
+                    wrong.append("the account of the replay was left")
+                cursor.execute("SHOW REPLICA STATUS" if self.flavour is Flavour.MYSQL else "SHOW ALL SLAVES STATUS")
+                if cursor.fetchall():
+                    wrong.append("a replication channel was left")
+        following = restored["point"]["following"]  # type: ignore[index]
+        expected = self.written[target.last + 1].gtid if target.last + 1 < len(self.written) else None
+        if (following["gtid"] if following else None) != expected:
+            wrong.append(f"the plan said {following} comes next, it is {expected}")
+        return wrong
+
+    def _throw_away(self, restored: dict[str, object]) -> None:
+        pid = restored.get("pid")
+        if pid:
+            os.kill(int(str(pid)), signal.SIGKILL)
+            while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                time.sleep(0.02)
+        for journal in Path("/var/lib/zsnapdb/restores").glob("*.json"):
+            journal.unlink()
+        for dataset in ("tank/campaign/data", "tank/campaign"):
+            listed = subprocess.run(["zfs", "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset], capture_output=True, text=True)
+            for name in listed.stdout.split():
+                subprocess.run(["zfs", "destroy", name], check=True)
+            if listed.returncode == 0:
+                subprocess.run(["zfs", "destroy", dataset], check=True)
+        shutil.rmtree("/var/lib/zsnapdb/restored/campaign", ignore_errors=True)
+
+
+def bursts_of(written: list[Written]) -> int:
+    """Return the most transactions within one second."""
+    times = sorted(one.committed for one in written)
+    return max(bisect_right(times, time_ + 999_999) - i for i, time_ in enumerate(times))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=60)
+    parser.add_argument("--seconds", type=float, default=20.0)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    campaign = Campaign(options.seed)
+    began = time.monotonic()
+    campaign.write_history(options.seconds)
+    for number, target in enumerate(campaign.targets(options.points), 1):
+        campaign.round(number, target)
+    bad = [r for r in campaign.rounds if r.wrong]
+    took = sorted(r.seconds for r in campaign.rounds)
+    print(
+        f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} points exact, seed {options.seed}, "
+        f"{len(campaign.written)} transactions in "
+        f"{len({w.file for w in campaign.written})} binlogs, at most {bursts_of(campaign.written)} in a second; a restore {took[len(took) // 2]:.1f} s median; "
+        f"{time.monotonic() - began:.0f} s"
+    )
+    document = {"flavour": campaign.flavour.value, "seed": options.seed, "rounds": [asdict(r) for r in campaign.rounds]}
+    Path("/out/campaign.json").write_text(json.dumps(document, indent=1) + "\n")
+    return 1 if bad or not campaign.rounds else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""Restores to a point in time hold exactly the transactions up to it; what cannot be reached is refused before anything is touched."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import archiver
+import ledger
+import pymysql
+import pytest
+
+from zsnapdb.config import load
+from zsnapdb.jobs.common import Instance
+from zsnapdb.mysql.transactions import Transaction, transactions
+
+from .conftest import CONFIG, SOCKET, Lab, everything, zfs
+
+pytestmark = pytest.mark.usefixtures("history")
+PARENT = Path("/var/lib/mysql")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class History:
+    """A backup and what was written behind it, all of it archived: each transaction with its binlog."""
+
+    backup: dict[str, Any]
+    written: tuple[tuple[str, Transaction], ...]
+    ballast: str
+
+    def time(self, index: int) -> str:
+        """When a transaction was committed, as `--to` takes it."""
+        return (EPOCH + timedelta(microseconds=self.written[index][1].committed)).isoformat()
+
+
+@pytest.fixture(scope="module")
+def history(lab: Lab) -> History:
+    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    load = ledger.Load(SOCKET, rate=60.0, first_number={row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")})
+    load.start()
+    load.wait_for(40)
+    lab.sql("CREATE USER replayed@localhost IDENTIFIED BY 'Repl-4yed'")
+    lab.sql("CREATE TABLE ledger.replayed (id INT PRIMARY KEY, body LONGTEXT)")
+    lab.sql("CREATE EVENT ledger.fires ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.replayed VALUES (UNIX_TIMESTAMP(), 'the event')")
+    lab.sql("INSERT INTO ledger.replayed VALUES (1, REPEAT('x', 3000000))")
+    lab.sql("FLUSH BINARY LOGS")
+    load.wait_for(40)
+    load.stop()
+    lab.sql("DROP EVENT ledger.fires")
+    assert load.failures == []
+    with ledger.connect(SOCKET) as connection:
+        ballast = ledger.read_state(connection).ballast
+    archiver.archive(Instance.of(load_settings(), "main"), PARENT, str(lab.sql("SELECT @@server_uuid")[0][0]) if lab.flavour == "mysql" else None, 1)
+    names = [Path(line).name for line in (PARENT / "binlog.index").read_text().split()]
+    written = []
+    for name in names[names.index(backup["position"]["binlog_file"]) :]:
+        with (PARENT / name).open("rb") as file:
+            written += [(name, found) for found in transactions(file, name)]
+    written = [w for w in written if w[0] != backup["position"]["binlog_file"] or w[1].start >= backup["position"]["binlog_offset"]]
+    return History(backup, tuple(written), ballast)
+
+
+def load_settings() -> Any:
+    return load(CONFIG)
+
+
+def connected(lab: Lab, restored: Mapping[str, Any]) -> pymysql.Connection:
+    return pymysql.connect(host="127.0.0.1", port=restored["port"], user="app", password="lab-app", database="ledger", autocommit=True)
+
+
+def end(lab: Lab, restored: Mapping[str, Any]) -> None:
+    """End the restored server and remove its datasets."""
+    if restored["pid"]:
+        import os
+        import signal
+
+        os.kill(restored["pid"], signal.SIGKILL)
+        while Path(f"/proc/{restored['pid']}/stat").exists() and " Z " not in Path(f"/proc/{restored['pid']}/stat").read_text():
+            time.sleep(0.05)
+    for dataset in (f"{restored['top']}/data", restored["top"]):
+        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
+            zfs("destroy", name)
+        zfs("destroy", dataset)
+
+
+def check(lab: Lab, history: History, restored: Mapping[str, Any], last: int) -> None:
+    """The running restored server holds exactly what the source's binlogs hold up to and with transaction `last`, by the server's own tool."""
+    file, found = history.written[last]
+    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
+    with connected(lab, restored) as connection:
+        checks = ledger.compare("restored", ledger.read_state(connection), truth, history.ballast)
+    assert [c for c in checks if not c.ok] == []
+    assert restored["point"]["last"]["gtid"] == found.gtid
+
+
+def middle(history: History) -> int:
+    """A transaction in the first of the binlogs, which is followed by others in it."""
+    first = history.written[0][0]
+    return len([1 for name, _ in history.written if name == first]) // 2
+
+
+@pytest.fixture
+def restored(lab: Lab) -> Iterator[Any]:
+    made: list[dict[str, Any]] = []
+
+    def restore(to: str, name: str, *words: str) -> dict[str, Any]:
+        made.append(lab.zsnapdb("restore", "main", "--to", to, "--target", f"tank/{name}", "--handover", "run", "--json", *words).json)
+        return made[-1]
+
+    yield restore
+    for found in made:
+        end(lab, found)
+
+
+def test_latest_goes_to_the_end_of_the_archive(lab: Lab, history: History, restored: Any) -> None:
+    found = restored("latest", "p-latest")
+    check(lab, history, found, len(history.written) - 1)
+    with connected(lab, found) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM replayed WHERE body = 'the event'")
+        fired = cursor.fetchone()
+        cursor.execute("SELECT COUNT(*) FROM replayed WHERE LENGTH(body) = 3000000")
+        assert cursor.fetchone() == (1,)
+    assert [fired] == lab.sql("SELECT COUNT(*) FROM ledger.replayed WHERE body = 'the event'")
+
+
+def test_a_gtid_is_the_last_one_in(lab: Lab, history: History, restored: Any) -> None:
+    at = middle(history)
+    found = restored(str(history.written[at][1].gtid), "p-gtid")
+    check(lab, history, found, at)
+    assert found["point"]["following"]["gtid"] == history.written[at + 1][1].gtid
+
+
+def test_before_a_gtid_it_is_the_first_one_out(lab: Lab, history: History, restored: Any) -> None:
+    at = middle(history)
+    found = restored(f"before-{history.written[at][1].gtid}", "p-before")
+    check(lab, history, found, at - 1)
+
+
+def test_a_time_takes_in_what_was_committed_by_then(lab: Lab, history: History, restored: Any) -> None:
+    at = len(history.written) - 5
+    stamp = history.written[at][1].committed
+    last = max(i for i, (_, found) in enumerate(history.written) if found.committed <= stamp)
+    found = restored(history.time(at), "p-time")
+    check(lab, history, found, last)
+
+
+def test_what_cannot_be_reached_is_refused(lab: Lab, history: History) -> None:
+    before = everything()
+    late = (EPOCH + timedelta(microseconds=history.written[-1][1].committed, seconds=1)).isoformat()
+    for to, code, text in (
+        (late, 6, "is later than what is archived"),
+        ("2001-01-01T00:00:00Z", 6, "no backup is older than 2001-01-01 00:00:00 UTC"),
+        ("2030-01-01T00:00:00Z", 4, "is in the future"),
+        ("2026-01-01 00:00:00", 4, "does not say its zone"),
+        ("yesterday", 4, "is no point in time"),
+    ):
+        done = lab.zsnapdb("restore", "main", "--to", to, "--target", "tank/never")
+        assert (done.code, text in done.stderr, "hint:" in done.stderr) == (code, True, True), done.stderr
+    assert everything() == before

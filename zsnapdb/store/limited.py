@@ -1,0 +1,47 @@
+"""A layer around any store that keeps to a bandwidth."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from zsnapdb.errors import RepositoryError
+from zsnapdb.store.base import Body, Store
+from zsnapdb.store.layer import Layer
+
+
+class LimitedStore(Layer):
+    """Moves at most `rate` bytes of objects per second, both ways and all threads together, on the average of some objects."""
+
+    def __init__(self, inner: Store, rate: int) -> None:
+        super().__init__(inner)
+        self.rate = rate
+        self._lock = threading.Lock()
+        self._free_at = time.monotonic()
+        self._over = threading.Event()
+
+    def _pay(self, size: int) -> None:
+        """Wait until the line is free, and take it for as long as `size` bytes need."""
+        with self._lock:
+            now = time.monotonic()
+            begin = max(now, self._free_at)
+            self._free_at = begin + size / self.rate
+        if self._over.wait(begin - now):
+            raise RepositoryError("given up while waiting for the bandwidth limit", hint="another part of the run failed; see its error")
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        """Store the object when the line is free."""
+        self._pay(len(body))
+        self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
+
+    def get(self, key: str) -> bytes:
+        """Return the object; its size is known afterwards, so it is the next one that waits for it."""
+        self._pay(0)
+        body = self.inner.get(key)
+        self._pay(len(body))
+        return body
+
+    def give_up(self) -> None:
+        """Wait for the line no more."""
+        self._over.set()
+        self.inner.give_up()

@@ -1,0 +1,64 @@
+"""What an S3 store is told and what it hands to its client; no client in here."""
+
+from __future__ import annotations
+
+import configparser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from zsnapdb.errors import ConfigError
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class S3Options:
+    """How objects are put: storage class, encryption by the provider and its key, and whether the checksum is sent along."""
+
+    storage_class: str | None = None
+    sse: Literal["AES256", "aws:kms"] | None = None
+    sse_key: str | None = None
+    checksum: Literal["auto", "sha256", "none"] = "auto"
+
+
+class Blocks:
+    """A memoryview as the file the client wants: read in large blocks, none of them copied."""
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self._at = 0
+
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def read(self, size: int | None = None) -> memoryview | bytes:
+        if size is None or size < 0:
+            rest = bytes(self._view[self._at :])
+            self._at = len(self._view)
+            return rest
+        block = self._view[self._at : self._at + max(size, _BLOCK)]
+        self._at += len(block)
+        return block
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, len(self._view))[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+def credentials_of(file: Path) -> tuple[str, str]:
+    """Return key id and secret of the [default] section of a credentials file in the AWS form."""
+    parser = configparser.ConfigParser()
+    try:
+        with file.open() as text:
+            parser.read_file(text)
+        section = parser["default"]
+        return section["aws_access_key_id"], section["aws_secret_access_key"]
+    except (OSError, KeyError, configparser.Error) as error:
+        raise ConfigError(
+            f"credentials_file {file} cannot be used: {type(error).__name__}",
+            hint="it needs a [default] section with aws_access_key_id and aws_secret_access_key",
+        ) from None
