@@ -80,7 +80,7 @@ HISTORY = [Timing("receive", 10.0, 100 * MIB), Timing("recover", 4.0, 0), Timing
 
 def book(plan: RestorePlan = PLAN) -> Runbook:
     contacts = ("Database on call: +49 30 5550100",)
-    return Runbook(plan, entries(plan, COMMANDS, HISTORY), (Look("zpool list -H -o health tank", "ONLINE"),), contacts, "s3://backups/lab", 3)
+    return Runbook(plan, entries(plan, COMMANDS, HISTORY), (Look("zpool list -H -o health tank", "ONLINE"), Look("echo '<b>'", "<b>")), contacts, "s3://backups/lab", 3)
 
 
 def test_the_plan_tried_here_has_every_kind_of_step() -> None:
