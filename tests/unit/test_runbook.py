@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -80,7 +81,9 @@ HISTORY = [Timing("receive", 10.0, 100 * MIB), Timing("recover", 4.0, 0), Timing
 
 def book(plan: RestorePlan = PLAN) -> Runbook:
     contacts = ("Database on call: +49 30 5550100",)
-    return Runbook(plan, entries(plan, COMMANDS, HISTORY), (Look("zpool list -H -o health tank", "ONLINE"), Look("echo '<b>'", "<b>")), contacts, "s3://backups/lab", 3)
+    return Runbook(
+        plan, entries(plan, COMMANDS, HISTORY), (Look("zpool list -H -o health tank", "ONLINE"), Look("echo '<b>'", "<b>")), contacts, "s3://backups/lab", 3
+    )
 
 
 def test_the_plan_tried_here_has_every_kind_of_step() -> None:
@@ -146,3 +149,11 @@ def test_the_page_is_well_formed() -> None:
     reader.feed(report.html(book()))
     reader.close()
     assert open_tags == []
+
+
+def test_the_json_form_has_every_step_with_its_command() -> None:
+    found = json.loads(report.as_json(book()))
+    assert (found["version"], found["kind"]) == (1, "runbook")
+    assert [(step["name"], step["command"]) for step in found["steps"]] == [
+        (step.name, entry.command) for step, entry in zip(STEPS, book().entries, strict=True)
+    ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import ConfigFile, NamedInstance
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
 
 
 def runbook(
@@ -25,6 +25,7 @@ def runbook(
     source_password_file: Annotated[Path | None, typer.Option("--source-password-file", help="With replica: its password.", show_default=False)] = None,
     form: Annotated[str, typer.Option("--format", metavar="FORM", help="md or html.")] = "md",
     config: ConfigFile = None,
+    json: AsJson = False,
 ) -> None:
     """Print the restore that `zsnapdb restore` would execute now as numbered steps for a person: commands, checks, durations, what to do if one fails."""
     from zsnapdb.cli.restore import handover_of
@@ -39,4 +40,4 @@ def runbook(
     settings = load(config)
     request = Request(to, target, name, handover_of(handover, port, server_id, source, source_user, source_password_file))
     book = job.make(settings, Instance.of(settings, instance), request, config)
-    print(report.markdown(book) if form == "md" else report.html(book))
+    print(report.as_json(book) if json else report.markdown(book) if form == "md" else report.html(book))

@@ -1,13 +1,15 @@
-"""A runbook as Markdown and as HTML."""
+"""A runbook as Markdown, HTML and JSON."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from html import escape
 
 from zsnapdb import __version__
 from zsnapdb.jobs.runbook import Runbook
 from zsnapdb.planning.runbook import Entry
+from zsnapdb.report.json import VERSION
 
 
 def duration(seconds: float | None) -> str:
@@ -114,3 +116,25 @@ def _pre(command: str, expected: str | None) -> str:
 
 def _list(items: list[str] | tuple[str, ...]) -> str:
     return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
+
+
+def as_json(book: Runbook) -> str:
+    """Return the runbook as one JSON document."""
+    plan = book.plan
+    steps = [
+        {
+            "name": step.name,
+            "title": entry.title,
+            "command": entry.command,
+            "underneath": list(entry.underneath),
+            "checks": [{"command": look.command, "expected": look.expected} for look in entry.looks],
+            "if_it_fails": list(entry.if_not),
+            "expected_seconds": entry.seconds,
+        }
+        for step, entry in zip(plan.steps, book.entries, strict=True)
+    ]
+    before = [{"command": look.command, "expected": look.expected} for look in book.before]
+    facts = {"instance": plan.instance, "asked": plan.asked, "backup_id": plan.backup_id, "gtids": plan.point.gtids, "dataset": plan.layout.top}
+    return json.dumps(
+        {"version": VERSION, "kind": "runbook", **facts, "contacts": list(book.contacts), "drills": book.drills, "before": before, "steps": steps}
+    )
