@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,12 +19,18 @@ def zsnapdb(*words: str, config: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "zsnapdb", *words], capture_output=True, text=True, env=env, timeout=60)
 
 
+def processor_seconds() -> float:
+    """Return what the commands run so far have used of a processor: unlike the clock on the wall, no neighbour lengthens it much."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_comes_at_once() -> None:
     times = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = processor_seconds()
         assert zsnapdb("--help").returncode == 0
-        times.append(time.perf_counter() - began)
+        times.append(processor_seconds() - began)
     assert min(times) < 0.3, times
 
 
