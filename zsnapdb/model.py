@@ -37,8 +37,10 @@ def is_backup_id(text: str) -> bool:
 
 
 def backup_time(backup_id: str) -> datetime:
-    """Return the time (UTC) a backup id carries."""
-    return datetime.strptime(backup_id.split("-", 1)[0], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    """Return the time (UTC) a backup id carries; ValueError if it is none."""
+    # By place: strptime takes ten times as long, and there may be tens of thousands.
+    day, at = backup_id[:8], backup_id[9:15]
+    return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
 
 
 @dataclass(frozen=True, order=True)

@@ -219,10 +219,10 @@ def test_a_lock_that_has_run_out_holds_nothing(locked_bucket: S3Client, monkeypa
 
 
 def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S3Client) -> None:
-    assert s3().afterlife() == Afterlife(keeps_versions=True, days=None)
+    assert s3().afterlife() == Afterlife(keeps_versions=True, days=None, has_locks=True)
     rule = {"ID": "old", "Status": "Enabled", "Filter": {"Prefix": ""}, "NoncurrentVersionExpiration": {"NoncurrentDays": 30}}
     locked_bucket.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
-    assert s3().afterlife() == Afterlife(keeps_versions=True, days=30)
+    assert s3().afterlife() == Afterlife(keeps_versions=True, days=30, has_locks=True)
 
 
 def test_a_refused_removal_is_an_error_that_names_the_object(locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, doctor, drill, init, inventory, key, rescue, restore, runbook
+from zsnapdb.cli import backup, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, runbook, verify
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -25,6 +25,11 @@ app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
 app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
+app.command("verify")(verify.verify)
+app.command("copy")(copy.copy)
+app.command("prune")(prune.prune)
+app.command("pin")(pin.pin)
+app.command("unpin")(pin.unpin)
 app.command("drill")(drill.drill)
 app.command("drills")(drill.drills)
 app.command("rescue")(rescue.rescue)

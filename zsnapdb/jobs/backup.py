@@ -9,7 +9,19 @@ from dataclasses import dataclass, replace
 from zsnapdb import __version__
 from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
 from zsnapdb.jobs.applier import start_forgotten
-from zsnapdb.jobs.common import STATE_PROPERTY, STORED, Instance, Report, Tell, exclusive, fresh_backup_id, now, undone_on_error, unfinished
+from zsnapdb.jobs.common import (
+    REPOSITORY_PROPERTY,
+    STATE_PROPERTY,
+    STORED,
+    Instance,
+    Report,
+    Tell,
+    exclusive,
+    fresh_backup_id,
+    now,
+    undone_on_error,
+    unfinished,
+)
 from zsnapdb.jobs.courtesy import stepped_back
 from zsnapdb.jobs.observe import KEPT_PROPERTIES, Observed, observe
 from zsnapdb.jobs.snapshot import Taken, take
@@ -18,9 +30,10 @@ from zsnapdb.mysql.paths import absolute_tablespaces
 from zsnapdb.planning import fitness
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.identity import RECORDED
+from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart, VolumePart, chunk_row
-from zsnapdb.repository.repository import Catalogue, Repository
+from zsnapdb.repository.repository import Repository
 from zsnapdb.store.open import open_store
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import upload
@@ -35,7 +48,7 @@ class BackupPlan:
     observed: Observed
     hooks: tuple[str, ...]
     deadline: float
-    base: BasePlan[Manifest]
+    base: BasePlan[Summary]
 
 
 @dataclass(frozen=True)
@@ -50,10 +63,10 @@ class BackupResult:
 
 def plan(instance: Instance, observed: Observed, repository: Repository | None) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
-    catalogue = repository.catalogue(instance.name) if repository is not None else Catalogue((), ())
-    damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in catalogue.damaged)
+    known = instance.summaries(repository) if repository is not None else Summaries((), {})
+    damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in known.unreadable.values())
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    base = choose_base(catalogue.manifests, _local_guids(instance), SEND_FLAGS)
+    base = choose_base(known.backups, _local_guids(instance), SEND_FLAGS)
     return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base)
 
 
@@ -119,7 +132,7 @@ def _backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
         manifest = _manifest(instance, observed, repository, taken, volumes, key)
     # From here on the backup may exist whatever happens to us; the next run looks, and finishes or removes.
     repository.commit(manifest)
-    _make_base([s.full_name for s in taken.set.snapshots.values()])
+    _make_base([s.full_name for s in taken.set.snapshots.values()], repository)
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, (*planned.observed.warnings, *unsettled, *told))
 
 
@@ -134,7 +147,7 @@ def settle_unfinished(instance: Instance, repository: Repository) -> list[str]:
     for backup_id, names in unfinished(instance).items():
         try:
             if backup_id in stored:
-                _make_base(names)
+                _make_base(names, repository)
             else:
                 snapshots.destroy_made(names, backup_id)
         except ZsnapdbError as error:
@@ -142,7 +155,7 @@ def settle_unfinished(instance: Instance, repository: Repository) -> list[str]:
     return warnings
 
 
-def _base_name(chosen: BasePlan[Manifest], role: str, local: dict[str, dict[int, str]]) -> str | None:
+def _base_name(chosen: BasePlan[Summary], role: str, local: dict[str, dict[int, str]]) -> str | None:
     volume = chosen.base.volume(role) if chosen.base is not None else None
     return local[role][volume.guid] if volume is not None else None
 
@@ -224,9 +237,9 @@ def _manifest(instance: Instance, observed: Observed, repository: Repository, ta
     )
 
 
-def _make_base(names: Sequence[str]) -> None:
+def _make_base(names: Sequence[str], repository: Repository) -> None:
     """After the manifest is read back: bookmark each snapshot as a next base, let its hold go, mark the set as stored."""
     for snapshot in snapshots.describe(names):
         snapshots.bookmark(snapshot)
     snapshots.release(names)
-    snapshots.set_on(names, {STATE_PROPERTY: STORED})
+    snapshots.set_on(names, {STATE_PROPERTY: STORED, REPOSITORY_PROPERTY: repository.id})

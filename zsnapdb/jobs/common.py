@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from zsnapdb.config import InstanceSettings, RepositorySettings, Settings
-from zsnapdb.errors import PreflightError
+from zsnapdb.config import InstanceSettings, KeepSettings, RepositorySettings, Settings
+from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.repository.catalogue import Cache, Summaries, summaries
 from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.lease import lease
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec
@@ -30,6 +32,8 @@ POSITION_PROPERTY = f"{PROPERTY}:position"
 STATE_PROPERTY = f"{PROPERTY}:state"
 LOCK_PROPERTY = f"{PROPERTY}:lock"
 VERSION_PROPERTY = f"{PROPERTY}:version"
+REPOSITORY_PROPERTY = f"{PROPERTY}:repository"
+"""The id of the repository that has the backup, set when it does."""
 TAKEN = "taken"
 """State of a snapshot set from the command that makes it on: its backup is not in the repository yet."""
 STORED = "stored"
@@ -39,6 +43,9 @@ FIRST_LEVEL = 3
 """The zstd level that `level = "auto"` begins with."""
 
 RUN_FOLDER = Path("/run/zsnapdb")
+
+CACHE_FOLDER = Path("/var/cache/zsnapdb")
+"""Holds nothing that the repositories do not hold; may be removed at any time."""
 
 Report = Callable[[Progress], None]
 
@@ -64,6 +71,27 @@ class Instance:
         """Return the named (or only) instance. ConfigError if it is not configured."""
         found, instance = settings.one_instance(name)
         return cls(found, instance, settings.repository[instance.repository], tell)
+
+    @classmethod
+    def at(cls, settings: Settings, name: str | None, repository: str | None, tell: Tell = _silent) -> Instance:
+        """Return the instance as it is in the named repository (None: its own), where the keep rules of that one come first."""
+        own = cls.of(settings, name, tell)
+        if repository is None or repository == own.settings.repository:
+            return own
+        if repository not in settings.repository:
+            raise ConfigError(f"repository {repository!r} is not configured", hint=f"known: {', '.join(sorted(settings.repository))}")
+        other = settings.repository[repository]
+        return replace(own, settings=own.settings.model_copy(update={"repository": repository, "keep": other.keep or own.settings.keep}), repository=other)
+
+    def keep_rules(self) -> KeepSettings:
+        """Return the rules by which its backups are kept: its own, else those of its repository. ConfigError if there are none."""
+        found = self.settings.keep or self.repository.keep
+        if found is None:
+            raise ConfigError(
+                f"instance {self.name} has no keep rules, so none of its backups is ever removed",
+                hint=f"say which stay in [instance.{self.name}.keep], such as last = 7",
+            )
+        return found
 
     @property
     def volumes(self) -> Mapping[str, str]:
@@ -104,6 +132,10 @@ class Instance:
         store, prefix = open_store(self.repository)
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,))
 
+    def summaries(self, repository: Repository) -> Summaries:
+        """Return its backups there, without their chunk tables; what was read of them once is known on this host."""
+        return summaries(repository, self.name, Cache.of(CACHE_FOLDER, repository, self.name))
+
     def upload_settings(self) -> UploadSettings:
         """Return how its streams are cut and compressed."""
         stream = self.repository.stream
@@ -137,6 +169,16 @@ def exclusive(name: str, *, doing: str, patience: float = 0.0) -> Iterator[None]
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield
+
+
+@contextlib.contextmanager
+def writing(instance: Instance, repository: Repository, doing: str, tell: Tell) -> Iterator[Callable[[], None]]:
+    """Be the only one, on all hosts, who changes the instance's part of the repository. Yields what raises LeaseError once that is lost."""
+    with (
+        exclusive(f"backup-{instance.name}", doing=f"{doing} instance {instance.name}"),
+        lease(repository, f"{instance.name}/writer", doing=f"{doing} {instance.name}", tell=tell) as held,
+    ):
+        yield held.check
 
 
 def now() -> datetime:

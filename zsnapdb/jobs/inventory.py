@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.common import Instance, local_sets
 from zsnapdb.planning.chain import restore_chain
-from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.zfs import datasets
 
 
@@ -16,7 +16,7 @@ from zsnapdb.zfs import datasets
 class Entry:
     """A backup, and whether its snapshots are still on this host (then it can be cloned)."""
 
-    manifest: Manifest
+    manifest: Summary
     is_local: bool
 
 
@@ -25,10 +25,10 @@ class Detail:
     """A backup with the chain a restore of it needs, the full one first."""
 
     entry: Entry
-    chain: tuple[Manifest, ...]
+    chain: tuple[Summary, ...]
 
 
-def _local_ids(instance: Instance, manifests: Sequence[Manifest]) -> set[str]:
+def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
     """Return the backups whose snapshots are on this host. Volumes that are not configured are those of the newest backup."""
     if instance.settings.volumes is None and manifests:
         instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
@@ -48,14 +48,14 @@ class Inventory:
 
 def inventory(instance: Instance) -> Inventory:
     """Return what there is."""
-    catalogue = instance.open_repository().catalogue(instance.name)
-    local = _local_ids(instance, catalogue.manifests)
-    return Inventory(tuple(Entry(manifest, manifest.backup_id in local) for manifest in catalogue.manifests), catalogue.damaged)
+    known = instance.summaries(instance.open_repository())
+    local = _local_ids(instance, known.backups)
+    return Inventory(tuple(Entry(backup, backup.backup_id in local) for backup in known.backups), tuple(known.unreadable.values()))
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:
     """Return one backup with its chain; NotThere if there is no such backup, DamagedError if its chain has a hole."""
     repository = instance.open_repository()
-    manifests = repository.catalogue(instance.name).manifests
-    wanted = manifests[-1] if backup_id == "latest" and manifests else repository.manifest(instance.name, backup_id)
-    return Detail(Entry(wanted, wanted.backup_id in _local_ids(instance, manifests)), restore_chain(manifests, wanted))
+    backups = instance.summaries(repository).backups
+    wanted = backups[-1] if backup_id == "latest" and backups else Summary.of(repository.manifest(instance.name, backup_id))
+    return Detail(Entry(wanted, wanted.backup_id in _local_ids(instance, backups)), restore_chain(backups, wanted))

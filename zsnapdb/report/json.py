@@ -13,6 +13,7 @@ from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Inventory
 from zsnapdb.planning.fitness import Finding
 from zsnapdb.planning.strategy import Choice
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
 
 VERSION = 1
@@ -23,7 +24,7 @@ def document(kind: str, **fields: Any) -> str:
     return json.dumps({"version": VERSION, "kind": kind, **fields})
 
 
-def _manifest(m: Manifest) -> dict[str, Any]:
+def _manifest(m: Manifest | Summary) -> dict[str, Any]:
     return {
         "backup_id": m.backup_id,
         "instance": m.instance,
@@ -43,7 +44,7 @@ def _manifest(m: Manifest) -> dict[str, Any]:
                 "from_guid": v.from_guid,
                 "plain_bytes": v.plain_size,
                 "stored_bytes": v.stored_size,
-                "chunks": len(v.chunks),
+                "chunks": v.chunk_count,
             }
             for v in m.volumes
         ],

@@ -101,7 +101,7 @@ def detail(found: Detail) -> str:
         f"local     {'yes, can be cloned' if found.entry.is_local else 'no, only in the repository'}",
         f"restores  from {' -> '.join(link.backup_id for link in found.chain)}",
     ]
-    rows = [(v.role, v.dataset, str(v.guid), str(v.from_guid or "-"), size(v.plain_size), size(v.stored_size), str(len(v.chunks))) for v in m.volumes]
+    rows = [(v.role, v.dataset, str(v.guid), str(v.from_guid or "-"), size(v.plain_size), size(v.stored_size), str(v.chunk_count)) for v in m.volumes]
     return "\n".join(lines) + "\n" + table(("VOLUME", "DATASET", "GUID", "FROM", "STREAM", "STORED", "CHUNKS"), rows)
 
 

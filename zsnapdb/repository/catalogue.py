@@ -49,6 +49,7 @@ class Summary(_Part):
     backup_id: str
     instance: str
     created: datetime
+    tool_version: str
     position: PositionPart
     lock: LockPart
     channels: tuple[ChannelPart, ...]
@@ -92,6 +93,7 @@ class Summary(_Part):
             backup_id=m.backup_id,
             instance=m.instance,
             created=m.created,
+            tool_version=m.tool_version,
             position=m.position,
             lock=m.lock,
             channels=m.channels,
@@ -133,7 +135,7 @@ class Cache:
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
         """Return the cache of an instance in a repository, below `folder`."""
-        return cls(folder / repository.id / f"{instance}.json", ())
+        return cls(folder / repository.id / f"{instance}.json", repository.keyring.signers)
 
     def read(self) -> dict[str, _Cached]:
         """Return the entries by backup id; none if there is no file, or it is not one of this version."""

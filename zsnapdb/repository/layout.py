@@ -7,6 +7,8 @@
     <instance>/unfinished/<backup-id>.json                 a backup that was begun; removed when it ends
     <instance>/<name>.lock                                 leases
     <instance>/binlogs/…                                   archived binlogs: repository/binlogs.py
+    <instance>/pins/<backup-id>.json                       why a backup is not pruned
+    <instance>/checks/<time>-<random>.json                 what was verified, when, and what was found
 
 Manifests lie apart from chunks so that one short listing names all good backups, however many chunks there are.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 import re
 
 MARKER = "zsnapdb.json"
+_CHUNK = re.compile(r"([a-z0-9][a-z0-9_-]*)/chunks/(\d{8}T\d{6}Z-[0-9a-f]{4})/[a-z0-9][a-z0-9_-]{0,31}/\d{8}")
 _MANIFEST = re.compile(r"([a-z0-9][a-z0-9_-]*)/manifests/(\d{8}T\d{6}Z-[0-9a-f]{4})\.json")
 _DRILL = re.compile(r"([a-z0-9][a-z0-9_-]*)/drills/(\d{8}T\d{6}Z-[0-9a-f]{4})\.json")
 
@@ -90,3 +93,29 @@ def binlog_incarnations(instance: str) -> str:
 def binlogs(instance: str, incarnation: str) -> str:
     """Return the prefix of one binlog history; below it are files/, growing/, segments/ and chunks/."""
     return f"{instance}/binlogs/{incarnation}/"
+
+
+def all_chunks(instance: str) -> str:
+    """Return the prefix of the chunks of all an instance's backups; the next part of a key is a backup id."""
+    return f"{instance}/chunks/"
+
+
+def parse_chunk(key: str) -> tuple[str, str] | None:
+    """Return instance and backup id of a chunk's key, or None if it is not one."""
+    match = _CHUNK.fullmatch(key)
+    return (match.group(1), match.group(2)) if match else None
+
+
+def pins(instance: str) -> str:
+    """Return the prefix of an instance's pins."""
+    return f"{instance}/pins/"
+
+
+def pin(instance: str, backup_id: str) -> str:
+    """Return the key of the pin of a backup."""
+    return f"{instance}/pins/{backup_id}.json"
+
+
+def checks(instance: str) -> str:
+    """Return the prefix of what was found by verifying an instance's backups."""
+    return f"{instance}/checks/"

@@ -122,6 +122,10 @@ class VolumePart(_Part):
         return tuple(Chunk(*row) for row in self.chunks)
 
     @property
+    def chunk_count(self) -> int:
+        return len(self.chunks)
+
+    @property
     def stored_size(self) -> int:
         return sum(row[2] for row in self.chunks)
 

@@ -38,10 +38,15 @@ class Hold:
 
 @dataclass(frozen=True)
 class Afterlife:
-    """What becomes of removed objects: whether they stay as older versions (None: the store does not say), and after how many days its rules remove those."""
+    """What becomes of removed objects.
+
+    Whether they stay as older versions (None: the store does not say); after how many days its rules remove those (None: never, or not known);
+    and whether objects can be locked, so that asking for a `hold` has a point.
+    """
 
     keeps_versions: bool | None
     days: int | None = None
+    has_locks: bool = False
 
 
 class Store(Protocol):

@@ -263,14 +263,25 @@ class S3Store:
         return Hold(until) if until is not None and until > datetime.now(UTC) else None
 
     def afterlife(self) -> Afterlife:
-        """Return whether the bucket is versioned, and the days after which a lifecycle rule for all of it removes older versions."""
+        """Return whether the bucket is versioned, the days after which a lifecycle rule for all of it removes older versions, and whether it has locks."""
         try:
             with self._asking("asking for versioning"):
                 status = self._client.get_bucket_versioning(Bucket=self.bucket).get("Status")
         except RepositoryError:
-            # Many may remove objects and not ask this; it is only told, nothing is decided by it.
-            return Afterlife(keeps_versions=None)
-        return Afterlife(keeps_versions=True, days=self._version_days()) if status == "Enabled" else Afterlife(keeps_versions=False)
+            # Many may remove objects and not ask this. A lock needs versions, so where they are not known locks are asked for.
+            return Afterlife(keeps_versions=None, has_locks=True)
+        if status != "Enabled":
+            return Afterlife(keeps_versions=False)
+        return Afterlife(keeps_versions=True, days=self._version_days(), has_locks=self._has_locks())
+
+    def _has_locks(self) -> bool:
+        try:
+            self._client.get_object_lock_configuration(Bucket=self.bucket)
+        except ClientError as error:
+            return _code(error) not in {"ObjectLockConfigurationNotFoundError", "NotImplemented", "MethodNotAllowed"}
+        except BotoCoreError:
+            return True
+        return True
 
     def _version_days(self) -> int | None:
         try:

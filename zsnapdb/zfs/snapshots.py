@@ -162,3 +162,42 @@ def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
             raise CommandError(f"{name} does not carry backup id {backup_id}, found {value}", hint="it is not ours to destroy; look at it with `zfs get all`")
         release([name])
         run_when_free([ZFS, "destroy", name])
+
+
+@dataclass(frozen=True)
+class Use:
+    """Who needs a snapshot: the number of holds on it, its clones; and the bytes that only it keeps in the pool."""
+
+    holds: int
+    clones: tuple[str, ...]
+    used: int
+
+
+def uses(dataset: str) -> dict[str, Use]:
+    """Return who needs each of the dataset's own snapshots, by full name."""
+    found = {}
+    for name, holds, clones, used in rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", dataset]):
+        found[name] = Use(int(holds), tuple(clones.split(",")) if clones not in ("", "-") else (), int(used))
+    return found
+
+
+def destroy_stored(name: str, guid: int, backup_id: str) -> None:
+    """Destroy one snapshot of ours whose backup is stored. No hold is let go: one that somebody holds or cloned makes it fail (zfs-destroy(8)).
+
+    CommandError unless it is the very snapshot with that GUID and carries the backup's id, set on it. One that is gone is passed over.
+    """
+    try:
+        found = {row[0]: (row[1], row[2]) for row in rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", f"guid,{PROPERTY}:backup", name])}
+    except NotThere:
+        return
+    if found["guid"][0] != str(guid) or found[f"{PROPERTY}:backup"] != (backup_id, "local"):
+        raise CommandError(f"{name} is not the snapshot of backup {backup_id} that was looked at", hint="it was left alone; look at it with `zfs get all`")
+    run([ZFS, "destroy", name])
+
+
+def destroy_proved_bookmark(name: str, guid: int) -> None:
+    """Destroy one bookmark, if it stands for the snapshot with that GUID. One that is gone is passed over."""
+    if "#" not in name:
+        raise ValueError(f"not a bookmark: {name}")
+    if bookmarks(name.partition("#")[0]).get(guid) == name:
+        run([ZFS, "destroy", name])

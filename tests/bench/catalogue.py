@@ -1,0 +1,308 @@
+"""How long it takes to know ten thousand backups: list, prune --plan and the choice of a base, cold and warm.
+
+    python3 tests/bench/catalogue.py [--backups N] [--store file,versitygw,moto] [--json FILE]
+
+Makes a repository with N manifests (a full backup a week, hourly increments, chunk tables as those of a 40 GiB server; the chunks themselves are left
+out but for one of each backup) in a folder and on local S3 servers, and times what a command does after its start. Cold: nothing is cached on this host,
+every manifest is read. Warm: the cache of the run before. It runs by itself; no guest is needed.
+moto, a simulator in Python, takes seconds for the listings alone; it is there to compare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.util
+import json
+import os
+import random
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+LIMIT = 2.0
+"""Seconds that each of them may take, warm."""
+CHUNK = 32 << 20
+FULL_CHUNKS = 1280
+INCREMENT_CHUNKS = 24
+FULL_EVERY = 168
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one thing took in one store: wall seconds, and CPU seconds of the process when warm."""
+
+    store: str
+    what: str
+    cold: float
+    warm: float
+    warm_cpu: float
+
+
+def manifests(count: int) -> Iterator[tuple[str, bytes]]:
+    """Yield backup id and manifest of each backup, oldest first."""
+    from zsnapdb.model import Flavour, new_backup_id
+    from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
+    from zsnapdb.stream.chunks import Codec
+
+    noise = random.Random(1)
+    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=count)
+    table = [[CHUNK, noise.randbytes(32).hex(), CHUNK // 3, noise.randbytes(32).hex(), "1"] for _ in range(FULL_CHUNKS)]
+    before: dict[str, int] = {}
+    uuid = "3b539809-e55b-11f1-8822-4e3318db0587"
+    for number in range(count):
+        is_full = number % FULL_EVERY == 0
+        at = start + timedelta(hours=number)
+        backup_id = new_backup_id(at, number)
+        volumes = []
+        for role, dataset, share in (("data", "tank/mysql/data", 1.0), ("parent", "tank/mysql", 0.1)):
+            guid = noise.getrandbits(64)
+            rows = max(1, int((FULL_CHUNKS if is_full else INCREMENT_CHUNKS) * share))
+            volumes.append(
+                VolumePart.model_construct(
+                    role=role,
+                    dataset=dataset,
+                    snapshot=f"zsnapdb-{backup_id}",
+                    guid=guid,
+                    from_guid=None if is_full else before[role],
+                    send_flags=("-L",),
+                    features=4,
+                    mountpoint="/var/lib/mysql",
+                    properties={"recordsize": "16384", "compression": "lz4"},
+                    codec=Codec.ZSTD,
+                    plain_size=rows * CHUNK,
+                    sha256="0" * 64,
+                    chunks=(),
+                )
+            )
+            before[role] = guid
+        manifest = Manifest(
+            backup_id=backup_id,
+            instance="main",
+            repository_id="bench",
+            created=at,
+            tool_version="0",
+            zfs_version="zfs-2.3.9",
+            pool_guid=1,
+            createtxg=number,
+            position=PositionPart(binlog_file=f"binlog.{number:06d}", binlog_offset=4, gtids=f"{uuid}:1-{number * 1000}", source="tail"),
+            lock=LockPart(strategy="instance", reason="blocks no write and keeps half-done DDL out", held_ms=2.5),
+            server=ServerPart(flavour=Flavour.MYSQL, version="9.7.4", server_uuid=uuid, server_id=1, variables={f"variable_{n}": "x" * 40 for n in range(40)}),
+            volumes=tuple(volumes),
+        )
+        document = json.loads(manifest.encode())
+        for volume in document["volumes"]:
+            volume["chunks"] = table[: volume["plain_size"] // CHUNK]
+        yield backup_id, json.dumps(document).encode() + b"\n"
+
+
+def fill(url: str, settings: str, count: int) -> int:
+    """Write the repository; return the bytes of its manifests."""
+    store, prefix = opened(url, settings)
+    store.put(f"{prefix}zsnapdb.json", b'{"format": 1, "id": "bench", "recipients": []}')
+
+    def write(item: tuple[str, bytes]) -> int:
+        backup_id, body = item
+        store.put(f"{prefix}main/chunks/{backup_id}/data/00000001", b"x")
+        store.put(f"{prefix}main/manifests/{backup_id}.json", body)
+        return len(body)
+
+    total = 0
+    with ThreadPoolExecutor(8) as pool:
+        batch: list[tuple[str, bytes]] = []
+        for item in manifests(count):
+            batch.append(item)
+            if len(batch) == 64:
+                total += sum(pool.map(write, batch))
+                batch.clear()
+        total += sum(pool.map(write, batch))
+    return total
+
+
+def configuration(url: str, settings: str) -> str:
+    """Return a configuration with one instance that backs up to the repository."""
+    return f"""
+[instance.main]
+socket = "/nonexistent"
+volumes = {{ data = "tank/mysql/data", parent = "tank/mysql" }}
+repository = "bench"
+[instance.main.keep]
+last = 48
+daily = 30
+weekly = 26
+monthly = 12
+[repository.bench]
+url = "{url}"
+{settings}
+"""
+
+
+def opened(url: str, settings: str):
+    from zsnapdb.config import parse
+    from zsnapdb.store.open import open_store
+
+    return open_store(parse(configuration(url, settings), "bench").repository["bench"])
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def server(argv: list[str], port: int, env: dict[str, str]) -> Iterator[None]:
+    """Run a local S3 server until the block ends."""
+    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **env})
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise SystemExit(f"{argv[0]} did not come up")
+            time.sleep(0.05)
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def measure(store: str, config: Path, cache: Path) -> list[Timing]:
+    """Time each thing cold and then three times warm, the quickest of which counts, each in a process of its own."""
+    found = []
+    for what in ("list", "prune-plan", "base"):
+        shutil.rmtree(cache, ignore_errors=True)
+        cold, _ = once(what, config, cache)
+        warm, cpu = min(once(what, config, cache) for _ in range(3))
+        found.append(Timing(store, what, round(cold, 2), round(warm, 2), round(cpu, 2)))
+        print(f"{store:<10} {what:<11} cold {cold:6.2f} s   warm {warm:5.2f} s ({cpu:.2f} s of CPU)", flush=True)
+    return found
+
+
+def once(what: str, config: Path, cache: Path) -> tuple[float, float]:
+    """Run one thing in a new process; return its wall and CPU seconds, start of Python included."""
+    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    argv = [sys.executable, __file__, "--run", what, "--config", str(config), "--cache", str(cache)]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{what}: {done.stderr[-2000:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.monotonic() - began, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def run(what: str, config: Path, cache: Path) -> None:
+    """Do what the command does, but for what asks ZFS or the server: there is none here."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import common, prune
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.jobs.inventory import Entry, Inventory
+    from zsnapdb.planning.chain import choose_base
+    from zsnapdb.report import prune as prune_report
+    from zsnapdb.report import text
+    from zsnapdb.zfs.streams import SEND_FLAGS
+
+    common.CACHE_FOLDER = cache
+    instance = Instance.of(load(config), "main")
+    if what == "prune-plan":
+        print(prune_report.plan(prune.plan(instance, local=prune.NOTHING_LOCAL)))
+        return
+    found = instance.summaries(instance.open_repository())
+    if what == "list":
+        print(text.inventory(Inventory(tuple(Entry(backup, False) for backup in found.backups), ())))
+        return
+    newest = found.backups[-1]
+    plan = choose_base(found.backups, {volume.role: {volume.guid} for volume in newest.volumes}, SEND_FLAGS)
+    assert plan.base is newest
+    print(plan.reasons)
+
+
+def stores(wanted: list[str], folder: Path) -> Iterator[tuple[str, str, str, Callable[[], contextlib.AbstractContextManager[None]]]]:
+    """Yield name, address and settings of each wanted store, and what runs its server."""
+    credentials = folder / "credentials"
+    credentials.write_text("[default]\naws_access_key_id = zsnapdb\naws_secret_access_key = zsnapdb-secret\n")
+    for name in wanted:
+        if name == "file":
+            (folder / "file").mkdir()
+            yield name, f"file://{folder / 'file'}", "", contextlib.nullcontext
+            continue
+        port = free_port()
+        settings = f'endpoint = "http://127.0.0.1:{port}"\nregion = "us-east-1"\naddressing = "path"\ncredentials_file = "{credentials}"\n'
+        (folder / name).mkdir()
+        if name == "moto":
+            argv, env = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], {}
+        else:
+            argv = [versitygw(), "--port", f"127.0.0.1:{port}", "posix", str(folder / name)]
+            env = {"ROOT_ACCESS_KEY": "zsnapdb", "ROOT_SECRET_KEY": "zsnapdb-secret"}
+        yield name, "s3://backups/bench", settings, lambda argv=argv, port=port, env=env: server(argv, port, env)
+
+
+def versitygw() -> str:
+    """Return the S3 server that the lab built."""
+    from tests.lab.cache import Cache
+
+    found = [*sorted(Cache.default().top.glob("s3-*/versitygw")), shutil.which("versitygw")]
+    if not found or found[0] is None:
+        raise SystemExit("there is no versitygw: build the lab, or leave it out with --store file,moto")
+    return str(found[0])
+
+
+def inside() -> int | None:
+    """Where this machine has not what zsnapdb needs, run in the lab's root instead, as a chroot on the same kernel; return its exit status."""
+    if all(importlib.util.find_spec(name) for name in ("zstandard", "pydantic", "boto3", "moto", "pyrage", "cryptography")):
+        return None
+    from tests.lab import suite
+    from tests.lab.guest import Lab
+
+    return subprocess.run(suite._inside(Lab.ready(), ["/opt/venv/bin/python", *sys.argv])).returncode
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backups", type=int, default=10_000)
+    parser.add_argument("--store", default="file,versitygw")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    parser.add_argument("--config", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        run(options.run, options.config, options.cache)
+        return 0
+    elsewhere = inside()
+    if elsewhere is not None:
+        return elsewhere
+    timings: list[Timing] = []
+    with tempfile.TemporaryDirectory(prefix="zsnapdb-bench-") as top:
+        folder = Path(top)
+        for name, url, settings, running in stores(options.store.split(","), folder):
+            with running():
+                if url.startswith("s3:"):
+                    store, _ = opened(url, settings)
+                    store._client.create_bucket(Bucket="backups")
+                began = time.monotonic()
+                total = fill(url, settings, options.backups)
+                print(f"{name}: {options.backups} backups, {total / 2**20:.0f} MiB of manifests, written in {time.monotonic() - began:.0f} s", flush=True)
+                config = folder / f"{name}.toml"
+                config.write_text(configuration(url, settings))
+                timings += measure(name, config, folder / "cache")
+    slow = [t for t in timings if t.warm > LIMIT]
+    print(f"limit {LIMIT} s warm: " + ("; ".join(f"{t.what} in {t.store} takes {t.warm} s" for t in slow) or "kept by all"))
+    if options.json:
+        options.json.write_text(json.dumps([asdict(t) for t in timings], indent=1) + "\n")
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,194 @@
+"""Repositories with real backups of synthetic streams, for tests of what is done to repositories."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from tests.unit.test_repository import manifest as example
+from zsnapdb.config import parse
+from zsnapdb.jobs.common import Instance
+from zsnapdb.repository.manifest import Manifest, VolumePart, chunk_row
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.base import Afterlife, Body, Hold, Store, StoredObject, Version
+from zsnapdb.stream.chunks import Codec, seal, stream_hash
+
+ROLES = ("data", "parent")
+SLICE = 2048
+
+
+def stream(to_guid: int, from_guid: int | None, seed: int, writes: int = 9) -> bytes:
+    """A send stream as the records say: BEGIN, some WRITEs, END."""
+    noise = random.Random(seed)
+    begin = struct.pack("<IIQQQIIQQ", 0, 0, 0x2F5BACBAC, 1 | (4 << 2), 0, 2, 0, to_guid, from_guid or 0).ljust(312, b"\0")
+    body = b""
+    for _ in range(writes):
+        head = bytearray(312)
+        struct.pack_into("<I", head, 0, 3)
+        struct.pack_into("<QQ", head, 32, 512, to_guid)
+        body += bytes(head) + noise.randbytes(512)
+    end = bytearray(312)
+    struct.pack_into("<I", end, 0, 5)
+    struct.pack_into("<Q", end, 40, to_guid)
+    return begin + body + bytes(end)
+
+
+def volume(repository: Repository, backup_id: str, role: str, guid: int, from_guid: int | None, plain: bytes) -> VolumePart:
+    """Store a stream's chunks; return what the manifest says of it."""
+    chunks = repository.chunks("main", backup_id, role)
+    slices = [plain[at : at + SLICE] for at in range(0, len(plain), SLICE)]
+    rows = []
+    for index, piece in enumerate(slices, 1):
+        body, chunk = seal(memoryview(piece), Codec.ZSTD, 1, None, chunks.associated(index, last=index == len(slices)))
+        chunks.put_chunk(index, body, chunk.stored_sha256)
+        rows.append(chunk)
+    part: VolumePart = example().volumes[0]
+    return part.model_copy(
+        update={
+            "role": role,
+            "dataset": f"tank/{role}",
+            "snapshot": f"zsnapdb-{backup_id}",
+            "guid": guid,
+            "from_guid": from_guid,
+            "plain_size": len(plain),
+            "sha256": stream_hash(tuple(rows)),
+            "chunks": tuple(map(chunk_row, rows)),
+        }
+    )
+
+
+def store_backup(repository: Repository, backup_id: str, number: int, base: int | None) -> Manifest:
+    """Store backup number `number` (its GUIDs follow from it), an increment of number `base` or full."""
+    volumes = []
+    for offset, role in enumerate(ROLES):
+        guid, from_guid = guid_of(number, offset), guid_of(base, offset) if base is not None else None
+        volumes.append(volume(repository, backup_id, role, guid, from_guid, stream(guid, from_guid, guid)))
+    made = example(backup_id).model_copy(update={"repository_id": repository.id, "volumes": tuple(volumes)})
+    repository.commit(made)
+    return made
+
+
+def guid_of(number: int, offset: int) -> int:
+    return (number + 1) * 10 + offset
+
+
+def id_of(number: int, now: datetime, count: int, step: timedelta) -> str:
+    return f"{now - step * (count - number):%Y%m%dT%H%M%SZ}-{number:04x}"
+
+
+CONFIGURATION = """
+[instance.main]
+socket = "/nonexistent"
+volumes = {{ data = "tank/data", parent = "tank/parent" }}
+repository = "here"
+[instance.main.keep]
+{keep}
+[repository.here]
+url = "file://{folder}"
+[repository.there]
+url = "file://{folder}-there"
+"""
+
+
+@dataclass
+class Site:
+    """A configured instance and its repository, with backups a day apart."""
+
+    folder: Path
+    keep: str = "last = 3"
+
+    def instance(self, repository: str | None = None) -> Instance:
+        return Instance.at(parse(CONFIGURATION.format(folder=self.folder, keep=self.keep), "test"), "main", repository)
+
+    def fill(self, bases: Sequence[int | None], step: timedelta = timedelta(days=1)) -> list[str]:
+        """Store a backup per element, each an increment of the one with that number, or full; return their ids."""
+        repository = self.instance().open_or_create_repository()
+        now = datetime.now(UTC)
+        names = [id_of(number, now, len(bases), step) for number in range(len(bases))]
+        for number, base in enumerate(bases):
+            store_backup(repository, names[number], number, base)
+        return names
+
+    def objects(self, under: str = "") -> list[str]:
+        return [item.key for item in self.instance().open_repository().store.list(under)]
+
+
+class Killed(BaseException):
+    """The process is gone: nothing is caught, nothing is cleaned up."""
+
+
+class FaultyStore:
+    """A store whose process dies at the n-th change, before it or after it; from then on it does nothing for anybody."""
+
+    def __init__(self, inner: Store, before: Callable[[str, str], None] = lambda what, key: None) -> None:
+        self.inner, self.before = inner, before
+        self.changes: list[tuple[str, str]] = []
+        self.die_at: int | None = None
+        self.die_after = False
+        self.dead = False
+
+    def _alive(self) -> None:
+        if self.dead:
+            raise Killed
+
+    def _change(self, what: str, key: str, do: Callable[[], None]) -> None:
+        self._alive()
+        if key.endswith(".lock"):
+            do()
+            return
+        self.before(what, key)
+        self.changes.append((what, key))
+        dying = self.die_at is not None and len(self.changes) == self.die_at
+        if dying and not self.die_after:
+            self.dead = True
+            raise Killed
+        do()
+        if dying:
+            self.dead = True
+            raise Killed
+
+    def check(self) -> None:
+        self._alive()
+        self.inner.check()
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        self._change("put", key, lambda: self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256))
+
+    def get(self, key: str) -> bytes:
+        self._alive()
+        return self.inner.get(key)
+
+    def read_version(self, key: str) -> Version:
+        self._alive()
+        return self.inner.read_version(key)
+
+    def replace(self, key: str, body: Body, *, tag: str) -> None:
+        self._change("replace", key, lambda: self.inner.replace(key, body, tag=tag))
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        self._alive()
+        return self.inner.list(prefix)
+
+    def delete(self, key: str) -> None:
+        self._change("delete", key, lambda: self.inner.delete(key))
+
+    def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._change("delete", key, lambda key=key: self.inner.delete(key))
+
+    def folders(self, prefix: str) -> Iterator[str]:
+        self._alive()
+        return self.inner.folders(prefix)
+
+    def hold(self, key: str) -> Hold | None:
+        return self.inner.hold(key)
+
+    def afterlife(self) -> Afterlife:
+        return self.inner.afterlife()
+
+    def give_up(self) -> None:
+        self.inner.give_up()

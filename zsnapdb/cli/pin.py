@@ -1,0 +1,44 @@
+"""`zsnapdb pin` and `zsnapdb unpin`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, RepositoryName
+
+
+def pin(
+    instance: NamedInstance,
+    backup: Annotated[str, typer.Argument(metavar="BACKUP", help="A backup id, or latest.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", help="Why it is kept; prune shows it.", show_default=False)],
+    repository: RepositoryName = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Keep a backup, and all it is an increment of, whatever the rules say."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import pin as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import pin as report
+
+    found = job.pin(Instance.at(load(config), instance, repository), backup, reason)
+    print(report.pin_json(found) if json else report.pin(found))
+
+
+def unpin(
+    instance: NamedInstance,
+    backup: Annotated[str, typer.Argument(metavar="BACKUP", help="A backup id.", show_default=False)],
+    repository: RepositoryName = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Let the rules decide about a backup again."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import pin as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import pin as report
+
+    found = job.unpin(Instance.at(load(config), instance, repository), backup)
+    print(report.unpin_json(found) if json else report.unpin(found))

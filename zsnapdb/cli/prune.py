@@ -1,0 +1,45 @@
+"""`zsnapdb prune`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName
+
+
+def prune(
+    instance: InstanceName = None,
+    repository: RepositoryName = None,
+    unrestorable: Annotated[bool, typer.Option("--unrestorable", help="Also remove backups that cannot be restored any more.")] = False,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Remove the backups that no keep rule keeps, and sweep what interrupted runs left."""
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import load
+    from zsnapdb.jobs import prune as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import prune as report
+
+    progress = ProgressLine()
+    settings = load(config)
+    chosen = Instance.at(settings, instance, repository, progress.tell)
+    is_own = chosen.settings.repository == settings.instance[chosen.name].repository
+    local = None if is_own else job.NOTHING_LOCAL
+    fate = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
+    if plan:
+        planned = job.plan(chosen, local=local, unrestorable=fate)
+        print(report.plan_json(planned) if json else report.plan(planned))
+    else:
+        result = job.prune(chosen, progress.tell, local=local, unrestorable=fate)
+        planned = result.plan
+        print(report.result_json(result) if json else report.result(result))
+    errors = list(planned.backups.unreadable.values())
+    for error in errors:
+        print(f"zsnapdb: {error}", file=sys.stderr)
+    if errors:
+        raise typer.Exit(errors[0].exit_code)

@@ -1,0 +1,44 @@
+"""`zsnapdb verify`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName
+
+
+def verify(
+    instance: InstanceName = None,
+    deep: Annotated[bool, typer.Option("--deep", help="Read every byte: hashes, decryption, the records of the streams.")] = False,
+    older_than: Annotated[
+        str | None, typer.Option("--older-than", metavar="TIME", help="Only what was not found whole within this time, such as 30d.", show_default=False)
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many, the most pressing first.", show_default=False)] = None,
+    repository: RepositoryName = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Check that the repository holds what was written. Ends 0: all good, 7: damage, 6: it cannot be asked."""
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import duration, load
+    from zsnapdb.errors import DamagedError
+    from zsnapdb.jobs import verify as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import verify as report
+
+    progress = ProgressLine()
+    chosen = Instance.at(load(config), instance, repository, progress.tell)
+    seconds = duration(older_than) if older_than is not None else None
+    depth = job.Depth.READ if deep else job.Depth.LISTED
+    if plan:
+        planned = job.plan(chosen, depth, older_than=seconds, limit=limit)
+        print(report.plan_json(planned) if json else report.plan(planned))
+        return
+    result = job.verify(chosen, depth, progress, older_than=seconds, limit=limit)
+    progress.end()
+    print(report.result_json(result) if json else report.result(result))
+    if not result.is_whole:
+        raise typer.Exit(DamagedError.exit_code)

@@ -1,0 +1,52 @@
+"""What lies in a repository below ids that have no manifest: leftovers of interrupted runs. Which of it goes, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from zsnapdb.planning.retention import duration, time_of
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Chunks and the mark of a backup without a manifest.
+
+    `newest` is when the last of it was written, by the store's clock; None if that is not known. `foreign` objects have keys that zsnapdb never makes.
+    """
+
+    backup_id: str
+    objects: int
+    size: int
+    newest: datetime | None
+    is_marked: bool
+    foreign: int = 0
+
+
+@dataclass(frozen=True)
+class Swept:
+    """Whether a leftover goes, and why."""
+
+    leftover: Leftover
+    remove: bool
+    reason: str
+
+
+def decide(leftovers: Sequence[Leftover], now: datetime, after: float) -> tuple[Swept, ...]:
+    """Return what becomes of each leftover. It goes `after` so many seconds without a write, counted from its id and by the store as well.
+
+    An upload under way looks the same; and a run that was interrupted goes on with the chunks that are there.
+    """
+    return tuple(_one(leftover, now, after) for leftover in sorted(leftovers, key=lambda item: item.backup_id))
+
+
+def _one(leftover: Leftover, now: datetime, after: float) -> Swept:
+    what = "an unfinished backup" if leftover.is_marked else "chunks of no backup"
+    if leftover.newest is None:
+        return Swept(leftover, False, f"{what}; the store does not say when it was written")
+    latest = max(time_of(leftover.backup_id), leftover.newest)
+    # Both clocks may be wrong; neither a time to come nor one too near is old enough.
+    if now - latest < timedelta(seconds=after):
+        return Swept(leftover, False, f"{what}; swept when {duration(after)} old, last written {latest:%Y-%m-%d %H:%M:%S} UTC")
+    return Swept(leftover, True, f"{what}, last written {latest:%Y-%m-%d %H:%M:%S} UTC")

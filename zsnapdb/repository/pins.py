@@ -1,0 +1,57 @@
+"""Pins: a backup that has one is never pruned, and everybody can read why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from zsnapdb.errors import NotThere
+from zsnapdb.model import is_backup_id
+from zsnapdb.repository import layout
+from zsnapdb.repository.repository import Repository
+
+
+@dataclass(frozen=True)
+class Pin:
+    """Why a backup stays, and since when (UTC, ISO 8601)."""
+
+    backup_id: str
+    reason: str
+    since: str
+    format: int = 1
+
+
+def pins(repository: Repository, instance: str) -> dict[str, Pin]:
+    """Return the pins of an instance by backup id. One that cannot be read pins as well."""
+    found = {}
+    prefix = repository.prefix + layout.pins(instance)
+    for item in repository.store.list(prefix):
+        backup_id = item.key[len(prefix) :].removesuffix(".json")
+        if not is_backup_id(backup_id):
+            continue
+        try:
+            document = json.loads(repository.store.get(item.key))
+            found[backup_id] = Pin(backup_id, str(document["reason"]), str(document["since"]))
+        except NotThere:
+            continue
+        except (ValueError, KeyError, TypeError):
+            found[backup_id] = Pin(backup_id, "(its pin cannot be read)", "")
+    return found
+
+
+def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> Pin:
+    """Pin a backup, or give its pin another reason; NotThere if there is no such backup."""
+    repository.manifest(instance, backup_id)
+    made = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    repository.store.put(repository.prefix + layout.pin(instance, backup_id), json.dumps(asdict(made)).encode())
+    return made
+
+
+def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
+    """Take a backup's pin away and return it; NotThere if it has none."""
+    found = pins(repository, instance).get(backup_id)
+    if found is None:
+        raise NotThere(f"backup {backup_id} of instance {instance} has no pin", hint="`zsnapdb prune --plan` shows which have one")
+    repository.store.delete(repository.prefix + layout.pin(instance, backup_id))
+    return found
