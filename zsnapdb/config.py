@@ -275,12 +275,12 @@ class CloneSettings(_Section):
 
 
 class RestoreSettings(_Section):
-    """Where restored datasets are mounted and journals kept; how binlogs are replayed: bytes between two snapshots, parallel workers."""
+    """Where restored datasets are mounted and journals kept; how binlogs are replayed: bytes between two snapshots, workers (none: a processor each)."""
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")
     journal: Path = Path("/var/lib/zsnapdb/restores")
     batch_size: Annotated[Size, Field(ge=1 << 20)] = 1 << 30
-    workers: Annotated[int, Field(ge=1, le=256)] = 4
+    workers: Annotated[int, Field(ge=1, le=256)] | None = None
 
 
 class SiteSettings(_Section):

@@ -11,6 +11,7 @@ moto, a simulator in Python, takes seconds for the listings alone; it is there t
 from __future__ import annotations
 
 import argparse
+import configparser
 import contextlib
 import importlib.util
 import json
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -153,6 +155,16 @@ def opened(url: str, settings: str):
     from zsnapdb.store.open import open_store
 
     return open_store(parse(configuration(url, settings), "bench").repository["bench"])
+
+
+def make_bucket(settings: str) -> None:
+    """Make the bucket on the server the settings name."""
+    import boto3
+
+    found = tomllib.loads(settings)
+    credentials = configparser.ConfigParser()
+    credentials.read(found["credentials_file"])
+    boto3.client("s3", endpoint_url=found["endpoint"], region_name=found["region"], **credentials["default"]).create_bucket(Bucket="backups")
 
 
 def free_port() -> int:
@@ -289,8 +301,7 @@ def main() -> int:
         for name, url, settings, running in stores(options.store.split(","), folder):
             with running():
                 if url.startswith("s3:"):
-                    store, _ = opened(url, settings)
-                    store._client.create_bucket(Bucket="backups")
+                    make_bucket(settings)
                 began = time.monotonic()
                 total = fill(url, settings, options.backups)
                 print(f"{name}: {options.backups} backups, {total / 2**20:.0f} MiB of manifests, written in {time.monotonic() - began:.0f} s", flush=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.lab.guest import Guest, Running
+from tests.lab.guest import Guest, Lab, Running
 
 PYTHON = "/opt/venv/bin/python"
 HEAD = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
@@ -19,12 +19,6 @@ WRITE = (
     "c.cursor().execute('CREATE TABLE later (id INT PRIMARY KEY, body LONGTEXT)'); "
     "[c.cursor().execute(f'INSERT INTO later VALUES ({n}, REPEAT(CHAR(65 + {n}), 1000000))') for n in range(20)]"
 )
-ARCHIVE = (
-    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import archiver, ledger; from pathlib import Path; from zsnapdb.config import load; "
-    "from zsnapdb.jobs.common import Instance; c = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', None).cursor(); "
-    "c.execute('SHOW VARIABLES LIKE \"server_uuid\"'); r = c.fetchone(); "
-    "archiver.archive(Instance.of(load(), None), Path('/var/lib/mysql'), r[1] if r else None, 1)"
-)
 STATE = (
     HEAD + "import json; c = ledger.connect(sys.argv[1], 'root', '', 'ledger'); s = ledger.read_state(c); k = c.cursor(); "
     "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later'); "
@@ -32,19 +26,19 @@ STATE = (
 )
 TOP = "tank/resumed"
 RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--handover", "run", "--json"]
+LISTING = ["zfs", "list", "-H", "-t", "all", "-o", "name"]
 RESUME = ["zsnapdb", "restore", "main", "--resume", "--target", TOP, "--json"]
 
 
-@pytest.fixture
-def prepared(guest: Guest) -> str:
-    """A full backup, an increment, and archived binlogs behind it; journals on a dataset, so that a power cut leaves them; the source's state."""
+def prepare(guest: Guest) -> str:
+    """Make a full backup, an increment, and archived binlogs behind it; journals go to a dataset, so that a power cut leaves them. Return the state."""
     guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb", "tank/state"]).check()
     guest.run([PYTHON, "-c", HEAD + "ledger.set_up('/run/mysqld/mysqld.sock')"]).check()
     guest.run(["zsnapdb", "backup"]).check()
     guest.run([PYTHON, "-c", HEAD + "c = ledger.connect('/run/mysqld/mysqld.sock').cursor(); c.execute('CREATE TABLE between_backups (id INT)')"]).check()
     guest.run(["zsnapdb", "backup"]).check()
     guest.run([PYTHON, "-c", WRITE], timeout=180).check()
-    guest.run([PYTHON, "-c", ARCHIVE], env={"PYTHONPATH": "/checkout"}, timeout=120).check()
+    guest.run(["zsnapdb", "binlog", "archive", "main", "--once"], timeout=120).check()
     return guest.run([PYTHON, "-c", STATE, "/run/mysqld/mysqld.sock"]).check().stdout
 
 
@@ -71,56 +65,46 @@ def check_end(guest: Guest, prepared: str) -> None:
     assert left.stdout == ""
 
 
-def test_killed_in_every_step(guest: Guest, prepared: str) -> None:
+def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothing(guest: Guest) -> None:
+    prepared = prepare(guest)
     chance = random.Random(3)
     names = steps(guest)
+    keeps_objects = guest.run(["cat", "/opt/s3/which"]).stdout.strip() != "moto"
+    cut = {[name for name in names if name.startswith("receive-")][-1], "replay-1"} if keeps_objects else set()
     command = RESTORE
     for name in names[1:]:
         running = guest.spawn(command)
         wait_for_step(running, name)
         running.done.wait(chance.uniform(0.0, 1.5))
-        running.signal(signal.SIGKILL)
-        running.wait(60)
+        if name in cut:
+            guest.power_cut()
+            guest.start()
+        else:
+            running.signal(signal.SIGKILL)
+            running.wait(60)
         command = RESUME
     refused = guest.run(RESTORE)
     assert (refused.code, "--resume" in refused.stderr) in ((4, True), (8, True)), refused.stderr
     check_end(guest, prepared)
-
-
-def test_power_cut_in_receive_recover_and_replay(guest: Guest, prepared: str) -> None:
-    if guest.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
-        pytest.skip("without a Go toolchain the guest's S3 server keeps its objects in memory, which a power cut takes with it")
-    names = steps(guest)
-    receives = [name for name in names if name.startswith("receive-")]
-    command = RESTORE
-    for name in (receives[-1], "recover", "replay-1"):
-        running = guest.spawn(command)
-        wait_for_step(running, name)
-        running.done.wait(0.7)
-        guest.power_cut()
-        guest.start()
-        command = RESUME
-    check_end(guest, prepared)
-
-
-def test_a_store_that_is_away_for_a_minute_is_waited_for(guest: Guest, prepared: str) -> None:
-    if guest.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
-        pytest.skip("without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it ends")
-    name = next(name for name in steps(guest) if name.startswith("receive-") and name.endswith("-data"))
-    running = guest.spawn(RESTORE)
-    wait_for_step(running, name)
-    guest.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
-    assert not running.done.wait(60), running.output(2)
-    guest.run(["/checkout/tests/lab/inside/s3", "start"]).check()
-    restored = json.loads(running.wait(300).check().stdout)
-    assert guest.run([PYTHON, "-c", STATE, f"{restored['mount']}/.zsnapdb/server.sock"]).check().stdout == prepared
-
-
-def test_given_up_it_leaves_nothing(guest: Guest, prepared: str) -> None:
-    listing = ["zfs", "list", "-H", "-t", "all", "-o", "name"]
-    before = guest.run(listing).check().stdout
-    stopped = json.loads(guest.run([*RESTORE, "--stop-after", "recover"], timeout=300).check().stdout)
+    before = guest.run(LISTING).check().stdout
+    other = ["--target", "tank/given-up"]
+    stopped = json.loads(guest.run(["zsnapdb", "restore", "main", *other, "--stop-after", "recover", "--json"], timeout=300).check().stdout)
     assert (stopped["finished"], stopped["next_step"]) == (False, "replay-1")
-    assert guest.run(listing).check().stdout != before
-    guest.run(["zsnapdb", "restore", "main", "--abandon", "--target", TOP]).check()
-    assert guest.run(listing).check().stdout == before
+    assert guest.run(LISTING).check().stdout != before
+    guest.run(["zsnapdb", "restore", "main", "--abandon", *other]).check()
+    assert guest.run(LISTING).check().stdout == before
+
+
+def test_a_store_that_is_away_for_a_minute_is_waited_for(lab: Lab) -> None:
+    with Guest.boot(lab, "mariadb") as guest:
+        if guest.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
+            pytest.skip("without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it ends")
+        prepared = prepare(guest)
+        name = next(name for name in steps(guest) if name.startswith("receive-") and name.endswith("-data"))
+        running = guest.spawn(RESTORE)
+        wait_for_step(running, name)
+        guest.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
+        assert not running.done.wait(60), running.output(2)
+        guest.run(["/checkout/tests/lab/inside/s3", "start"]).check()
+        restored = json.loads(running.wait(300).check().stdout)
+        assert guest.run([PYTHON, "-c", STATE, f"{restored['mount']}/.zsnapdb/server.sock"]).check().stdout == prepared

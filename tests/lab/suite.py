@@ -24,7 +24,7 @@ KINDS = ("unit", "system", "campaigns", "faults")
 SAMPLES = {
     "lockfree": ("--rounds", "5", "--seed", "7"),
     "flush0": ("--rounds", "3", "--seed", "7"),
-    "points": ("--points", "3", "--seconds", "8", "--seed", "7"),
+    "points": ("--points", "2", "--seconds", "6", "--seed", "7"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`."""
 _SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")

@@ -88,7 +88,8 @@ repository = "here"
 [instance.main.keep]
 {keep}
 [repository.here]
-url = "file://{folder}"
+url = "{url}"
+region = "us-east-1"
 [repository.there]
 url = "file://{folder}-there"
 """
@@ -100,9 +101,13 @@ class Site:
 
     folder: Path
     keep: str = "last = 3"
+    url: str = ""
+
+    def text(self) -> str:
+        return CONFIGURATION.format(folder=self.folder, keep=self.keep, url=self.url or f"file://{self.folder}")
 
     def instance(self, repository: str | None = None) -> Instance:
-        return Instance.at(parse(CONFIGURATION.format(folder=self.folder, keep=self.keep), "test"), "main", repository)
+        return Instance.at(parse(self.text(), "test"), "main", repository)
 
     def fill(self, bases: Sequence[int | None], step: timedelta = timedelta(days=1)) -> list[str]:
         """Store a backup per element, each an increment of the one with that number, or full; return their ids."""
@@ -114,7 +119,8 @@ class Site:
         return names
 
     def objects(self, under: str = "") -> list[str]:
-        return [item.key for item in self.instance().open_repository().store.list(under)]
+        repository = self.instance().open_repository()
+        return [item.key[len(repository.prefix) :] for item in repository.store.list(repository.prefix + under)]
 
 
 class Killed(BaseException):

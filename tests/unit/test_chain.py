@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from zsnapdb.errors import DamagedError
-from zsnapdb.planning.chain import choose_base, restore_chain
+from zsnapdb.planning.chain import choose_base, newest_without, restore_chain
 
 FLAGS = ("-L",)
 
@@ -86,3 +86,12 @@ def test_a_chain_that_leads_in_a_circle_ends_with_an_error() -> None:
     circle = [stored("a", 1, 2), stored("b", 2, 1)]
     with pytest.raises(DamagedError):
         restore_chain(circle, circle[1])
+
+
+def test_after_damage_the_newest_backup_that_does_not_need_the_damaged_one_is_named() -> None:
+    full, middle, last, other = stored("1", 1, None), stored("2", 2, 1), stored("3", 3, 2), stored("4", 9, None)
+    assert newest_without([full, middle, last], "2") == full
+    assert newest_without([full, middle, last], "3") == middle
+    assert newest_without([full, middle, other, last], "1") == other
+    assert newest_without([full, middle, last], "1") is None
+    assert newest_without([middle, last], "none") is None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.stored_backups import CONFIGURATION, FaultyStore, Killed, Site
+from tests.unit.stored_backups import FaultyStore, Killed, Site
 from zsnapdb.config import parse
 from zsnapdb.errors import ConfigError, DamagedError, NotThere, PreflightError, RepositoryError
 from zsnapdb.jobs import common
@@ -393,7 +393,8 @@ def test_what_the_store_locks_stays_with_its_chain_and_says_until_when(site: Sit
 
 
 def test_a_repository_elsewhere_is_pruned_by_its_own_rules(site: Site) -> None:
-    text = CONFIGURATION.format(folder=site.folder, keep="last = 1") + "[repository.there.keep]\nlast = 2\n[repository.here.keep]\nlast = 9\n"
+    site.keep = "last = 1"
+    text = site.text() + "[repository.there.keep]\nlast = 2\n[repository.here.keep]\nlast = 9\n"
     settings = parse(text, "test")
     assert Instance.at(settings, "main", None).keep_rules().last == 1
     assert Instance.at(settings, "main", "here").keep_rules().last == 1

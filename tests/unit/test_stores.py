@@ -214,7 +214,7 @@ def test_a_locked_object_is_held_until_its_time_and_a_legal_hold_without_one(loc
 def test_a_lock_that_has_run_out_holds_nothing(locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
     until = datetime.now(UTC) + timedelta(seconds=1)
     locked_bucket.put_object(Bucket="backups", Key="locked", Body=b"", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until)
-    monkeypatch.setattr("zsnapdb.store.s3.datetime", Mock(now=lambda zone: until + timedelta(seconds=1)))
+    monkeypatch.setattr("zsnapdb.store.s3.datetime", Mock(now=lambda zone: until + timedelta(seconds=1), fromisoformat=datetime.fromisoformat))
     assert s3().hold("locked") is None
 
 

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 
 
-def list_backups(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
+def list_backups(instance: InstanceName = None, repository: RepositoryName = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """List the backups of an instance, oldest first."""
     from zsnapdb.cli.progress import tell
     from zsnapdb.config import load
@@ -19,7 +19,7 @@ def list_backups(instance: InstanceName = None, config: ConfigFile = None, json:
     from zsnapdb.report import json as as_json
     from zsnapdb.report import text as as_text
 
-    found = inventory.inventory(Instance.of(load(config), instance, tell))
+    found = inventory.inventory(Instance.at(load(config), instance, repository, tell))
     print(as_json.inventory(found) if json else as_text.inventory(found))
     for error in found.damaged:
         print(f"zsnapdb: {error}", file=sys.stderr)
@@ -30,6 +30,7 @@ def list_backups(instance: InstanceName = None, config: ConfigFile = None, json:
 def show(
     instance: NamedInstance,
     backup: Annotated[str, typer.Argument(metavar="[BACKUP]", help="A backup id, or latest.")] = "latest",
+    repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -41,5 +42,5 @@ def show(
     from zsnapdb.report import json as as_json
     from zsnapdb.report import text as as_text
 
-    found = inventory.detail(Instance.of(load(config), instance, tell), backup)
+    found = inventory.detail(Instance.at(load(config), instance, repository, tell), backup)
     print(as_json.detail(found) if json else as_text.detail(found))

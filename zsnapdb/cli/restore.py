@@ -60,8 +60,10 @@ def restore(
     else:
         request = job.Request(to, target, name, handover_of(handover, port, server_id, source, source_user, source_password_file))
         if plan:
-            planned = job.plan(settings, chosen, chosen.open_repository(), request)
-            print(report.plan_json(planned) if json else report.plan(planned))
+            repository = chosen.open_repository()
+            planned = job.plan(settings, chosen, repository, request)
+            found = job.examine(settings, chosen, repository, planned)
+            print(report.plan_json(planned, found) if json else report.plan(planned, found))
             return
         result = job.run(settings, chosen, request, progress, progress.tell, confirm, stop_after)
     progress.end()

@@ -31,6 +31,7 @@ from zsnapdb.planning import fitness
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.identity import RECORDED
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart, VolumePart, chunk_row
 from zsnapdb.repository.repository import Repository
@@ -38,7 +39,7 @@ from zsnapdb.store.open import open_store
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import upload
 from zsnapdb.zfs import datasets, snapshots, version
-from zsnapdb.zfs.streams import SEND_FLAGS, SendStream, estimate
+from zsnapdb.zfs.streams import SendStream, estimate
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def plan(instance: Instance, observed: Observed, repository: Repository | None) 
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
     damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in known.unreadable.values())
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    base = choose_base(known.backups, _local_guids(instance), SEND_FLAGS)
+    base = choose_base(known.backups, _local_guids(instance), instance.send_flags())
     return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base)
 
 
@@ -172,11 +173,12 @@ def _send(
     report: Report,
 ) -> VolumePart:
     """Send one volume. Afterwards all its chunks are stored, the stream's END was seen and `zfs send` ended well."""
-    total = estimate(snapshot.full_name, base)
+    flags = instance.send_flags()
+    total = estimate(snapshot.full_name, base, flags)
     chunks = repository.chunks(instance.name, taken.set.backup_id, role)
     settings = instance.upload_settings()
     cipher = ChunkCipher(key.secret, key.part.id) if key is not None else None
-    with SendStream(snapshot.full_name, base) as stream:
+    with SendStream(snapshot.full_name, base, flags) as stream:
         try:
             stored = upload(stream.pipe, chunks, settings, lambda done: report(Progress(f"send {role}", done, total)), cipher=cipher)
         except DamagedError:
@@ -184,6 +186,7 @@ def _send(
             stream.raise_its_own_error()
             raise
         stream.finish()
+    confirm(chunks, stored.chunks)
     wanted_base = datasets.guid(base) if base else 0
     if (stored.begin.to_guid, stored.begin.from_guid) != (snapshot.guid, wanted_base):
         raise DamagedError(
@@ -198,7 +201,7 @@ def _send(
         snapshot=snapshot.name,
         guid=snapshot.guid,
         from_guid=wanted_base or None,
-        send_flags=SEND_FLAGS,
+        send_flags=flags,
         features=stored.begin.features,
         mountpoint=observed.mountpoints[role],
         properties=kept,

@@ -25,6 +25,7 @@ from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.upload import UploadSettings
 from zsnapdb.zfs import snapshots
+from zsnapdb.zfs.streams import SEND_FLAGS
 
 BACKUP_PROPERTY = f"{PROPERTY}:backup"
 INSTANCE_PROPERTY = f"{PROPERTY}:instance"
@@ -122,15 +123,19 @@ class Instance:
 
     def open_repository(self) -> Repository:
         """Open its repository; NotThere if there is none yet. One that has lost its marker is opened from the instance's manifests."""
-        found = Repository.open(*open_store(self.repository), Keyring.of(self.repository.encryption), instances=(self.name,))
+        found = Repository.open(*open_store(self.repository, self.tell), Keyring.of(self.repository.encryption), instances=(self.name,))
         if found.note:
             self.tell(found.note)
         return found
 
     def open_or_create_repository(self) -> Repository:
         """Open its repository, making its marker if there is none yet."""
-        store, prefix = open_store(self.repository)
+        store, prefix = open_store(self.repository, self.tell)
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,))
+
+    def send_flags(self) -> tuple[str, ...]:
+        """Return the options of its `zfs send`."""
+        return SEND_FLAGS[self.repository.stream.send]
 
     def summaries(self, repository: Repository) -> Summaries:
         """Return its backups there, without their chunk tables; what was read of them once is known on this host."""

@@ -17,12 +17,12 @@ from zsnapdb.jobs.restore_plan import Request, copy_of
 from zsnapdb.jobs.restore_replay import replay
 from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY, Work, check, make_top, mount, preflight, receive, recover, remove_all
 from zsnapdb.model import Position
-from zsnapdb.planning.fitness import Severity, objection
+from zsnapdb.planning.fitness import Finding, Severity, objection
 from zsnapdb.planning.restore import Check, MakeTop, Mount, Preflight, Receive, Recover, Replay, RestorePlan, Step
 from zsnapdb.repository.manifest import PositionPart
 from zsnapdb.repository.repository import Repository
 
-__all__ = ["RESTORED_PROPERTY", "Request", "RestorePlan", "RestoreResult", "Step", "abandon", "copy_of", "plan", "restore", "resume", "run"]
+__all__ = ["RESTORED_PROPERTY", "Request", "RestorePlan", "RestoreResult", "Step", "abandon", "copy_of", "examine", "plan", "restore", "resume", "run"]
 
 Confirm = Callable[[Step], bool]
 """Asked before each step; False stops the restore there, to be resumed later."""
@@ -75,6 +75,12 @@ class RestoreResult:
 def plan(settings: Settings, instance: Instance, repository: Repository, request: Request) -> RestorePlan:
     """Return what a restore would do; nothing is touched."""
     return restore_plan.make(settings, instance, repository, request)
+
+
+def examine(settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan) -> list[Finding]:
+    """Return what the plan's preflight finds; nothing is touched."""
+    work = Work(settings, instance, repository, planned, lambda _progress: None, lambda _text: None)
+    return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
 
 def restore(settings: Settings, instance: Instance, wanted: str, top: str, report: Report) -> RestoreResult:

@@ -60,12 +60,16 @@ def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
     identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
     copy.write_option_file(identity)
     _drop_step_snapshots(work)
-    return HandedOver(Path(identity.option_file))
+    notes: tuple[str, ...] = ()
+    if work.plan.point.following is not None:
+        text = "it has the old server's identity, and transactions behind the point are left out: to take writes in its place, use --handover promote"
+        notes = (text,)
+    return HandedOver(Path(identity.option_file), notes=notes)
 
 
 def _run_beside(work: Work, step: RunBeside) -> HandedOver:
     copy = work.copy
-    copy.process().kill()
+    copy.process().kill_all()
     server.remove_identity(copy.datadir)
     with served(work, port=step.port, server_id=step.server_id, stays=True) as session:
         _check_other(work, session, step.server_id, step.port)
@@ -99,7 +103,7 @@ def _check_other(work: Work, session: Session, server_id: int, port: int) -> Non
 
 def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
     copy = work.copy
-    copy.process().kill()
+    copy.process().kill_all()
     server.remove_identity(copy.datadir)
     password = ""
     if step.password_file is not None:

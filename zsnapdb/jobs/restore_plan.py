@@ -15,10 +15,12 @@ from zsnapdb.jobs.common import Instance, fresh_backup_id, now
 from zsnapdb.jobs.copies import Copy, lay_out, refuse_absolute
 from zsnapdb.jobs.observe import KEPT_PROPERTIES
 from zsnapdb.jobs.restore_handover import Handover, handover_step
+from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
 from zsnapdb.mysql.transactions import transactions
 from zsnapdb.planning import points
 from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.identity import Access, PathMap
 from zsnapdb.planning.points import AtTime, Base, Boundary, Choice, Log, Scanned, Target
 from zsnapdb.planning.restore import Check, Layout, MakeTop, Mount, MountPart, Point, Preflight, Receive, Recover, Replay, RestorePlan, Step, Transaction
@@ -27,6 +29,9 @@ from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
+
+_OLDEST_REPLAY = (8, 0, 23)
+"""First release with CHANGE REPLICATION SOURCE (refman 8.0, "What Is New in MySQL 8.0")."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -88,10 +93,15 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
     replays = chosen.replays(settings.restore.batch_size)
+    if replays and planned.flavour is Flavour.MYSQL and release_of(planned.server_version) < _OLDEST_REPLAY:
+        raise PreflightError(
+            f"binlogs are replayed on MySQL 8.0.23 and newer, the backup is of {planned.server_version}", hint="restore the backup alone: `--to` its id"
+        )
     last = handover_step(settings, planned, request.handover, random_server_id())
     # A server that is started in the end is checked then.
     checks = (Check(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
-    return replace(planned, steps=(*_receiving(chain, layout), *_recovering(manifest, layout), *replays, *checks, last))
+    binlogs = sum(step.size for step in replays)
+    return replace(planned, steps=(*_receiving(chain, layout, binlogs), *_recovering(manifest, layout), *replays, *checks, last))
 
 
 def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
@@ -134,7 +144,7 @@ def _refuse_existing(top: str, mount: Path, *, is_own: bool) -> None:
         raise ExistsError(f"{mount}, where the restored files would be mounted, is not empty", hint="name another target, or empty the folder")
 
 
-def _receiving(chain: Sequence[Manifest], layout: Layout) -> list[Step]:
+def _receiving(chain: Sequence[Manifest], layout: Layout, binlogs: int) -> list[Step]:
     volumes = [(manifest, volume) for manifest in chain for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))]
     features = 0
     for _, volume in volumes:
@@ -143,8 +153,9 @@ def _receiving(chain: Sequence[Manifest], layout: Layout) -> list[Step]:
         Preflight(
             pool=layout.top.split("/", 1)[0],
             parent=layout.top.rpartition("/")[0],
-            plain_bytes=sum(manifest.plain_size for manifest in chain),
-            stored_bytes=sum(manifest.stored_size for manifest in chain),
+            # Each replayed transaction is there as a relay log, in a binlog, and in the tables.
+            plain_bytes=sum(manifest.plain_size for manifest in chain) + 3 * binlogs,
+            stored_bytes=sum(manifest.stored_size for manifest in chain) + binlogs,
             features=features,
             zfs_version=chain[-1].zfs_version,
             flavour=chain[-1].server.flavour,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ def replay(work: Work, step: Replay) -> None:
     gtids = parse_gtids(work.plan.flavour, step.gtids) if step.gtids is not None else None
     sizes = tuple(logs.file(number).stat().st_size for number in range(1, len(step.logs) + 1))
     source = Source(sizes, step.logs[0].start, step.logs[0].file, gtids)
-    options = replaying.options(work.plan.flavour, work.settings.restore.workers)
+    options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
     base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
     with served(work, port=None, server_id=random_server_id(), last=(*base, *options)) as session:
         replaying.replay(session, work.plan.flavour, logs, source, lambda done: work.report(Progress(f"replay {step.name}", done, sum(sizes))))

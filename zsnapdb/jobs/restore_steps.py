@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from zsnapdb.jobs.copies import Copy, check_inside, check_recovered
 from zsnapdb.jobs.restore_plan import copy_of
 from zsnapdb.model import PROPERTY, Position, Progress
 from zsnapdb.mysql import processes, server
+from zsnapdb.planning.chain import newest_without
 from zsnapdb.planning.fitness import Finding, ok, unfit, warning
 from zsnapdb.planning.identity import Access
 from zsnapdb.planning.restore import Check, MakeTop, Mount, Preflight, Receive, Recover, RestorePlan
@@ -79,12 +81,12 @@ def _judge_pool(step: Preflight) -> list[Finding]:
         parent = parent.rpartition("/")[0]
     free = datasets.available(parent)
     if free < step.stored_bytes:
-        found.append(unfit("space", f"{parent} has {_mib(free)} left, the backups alone have {_mib(step.stored_bytes)} stored", "free space, or another pool"))
+        found.append(unfit("space", f"{parent} has {_mib(free)} left, at the very least {_mib(step.stored_bytes)} are needed", "free space, or another pool"))
     elif free < step.plain_bytes:
-        detail = f"{parent} has {_mib(free)} left; the streams are {_mib(step.plain_bytes)} before the pool compresses them, and may not fit"
+        detail = f"{parent} has {_mib(free)} left; {_mib(step.plain_bytes)} come in before the pool compresses them, and may not fit"
         found.append(warning("space", detail, "free space, or watch it"))
     else:
-        found.append(ok("space", f"{parent} has {_mib(free)} left, the streams are {_mib(step.plain_bytes)}"))
+        found.append(ok("space", f"{parent} has {_mib(free)} left, at most {_mib(step.plain_bytes)} come in"))
     missing = version.missing_features(step.pool, step.features)
     if missing:
         found.append(unfit("pool", f"the streams need features that {step.pool} has not enabled: {', '.join(missing)}", f"`zpool upgrade {step.pool}`"))
@@ -114,18 +116,19 @@ def _judge_chunks(work: Work, manifest: Manifest) -> list[Finding]:
     """Return whether every chunk of a backup is in the repository with its size, as one listing tells, and its keys can be opened."""
     # A key that does not fit is found now, not after the download of the backups before it.
     work.repository.ciphers(manifest)
-    for volume in manifest.volumes:
-        prefix = work.repository.prefix + keys.chunks(manifest.instance, manifest.backup_id, volume.role)
-        there = {item.key[len(prefix) :]: item.size for item in work.repository.store.list(prefix)}
-        for index, chunk in enumerate(volume.chunk_list(), 1):
-            name = f"chunk {keys.chunk(manifest.instance, manifest.backup_id, volume.role, index)}"
-            if f"{index:08d}" not in there:
-                raise DamagedError(f"{name} is missing", hint="the object was removed after it was written; restore another backup, see `zsnapdb list`")
-            if there[f"{index:08d}"] != chunk.stored_size:
-                raise DamagedError(
-                    f"{name}: {there[f'{index:08d}']} bytes are stored, the manifest says {chunk.stored_size}",
-                    hint="the object was changed or cut after it was written; restore another backup, see `zsnapdb list`",
-                )
+    with _told_what_is_left(work, manifest.backup_id):
+        for volume in manifest.volumes:
+            prefix = work.repository.prefix + keys.chunks(manifest.instance, manifest.backup_id, volume.role)
+            there = {item.key[len(prefix) :]: item.size for item in work.repository.store.list(prefix)}
+            for index, chunk in enumerate(volume.chunk_list(), 1):
+                name = f"chunk {keys.chunk(manifest.instance, manifest.backup_id, volume.role, index)}"
+                if f"{index:08d}" not in there:
+                    raise DamagedError(f"{name} is missing", hint="the object was removed after it was written; restore another backup, see `zsnapdb list`")
+                if there[f"{index:08d}"] != chunk.stored_size:
+                    raise DamagedError(
+                        f"{name}: {there[f'{index:08d}']} bytes are stored, the manifest says {chunk.stored_size}",
+                        hint="the object was changed or cut after it was written; restore another backup, see `zsnapdb list`",
+                    )
     return [ok("backup", f"{manifest.backup_id}: all chunks are there with their sizes, and the keys open")]
 
 
@@ -149,7 +152,7 @@ def receive(work: Work, step: Receive) -> None:
     properties = {"canmount": "noauto", "mountpoint": step.mountpoint, RESTORED_PROPERTY: work.plan.backup_id} if step.from_guid is None else {}
     with ReceiveStream(step.dataset, properties) as stream:
         # A reader that went away is `zfs receive` giving up; finish() says why.
-        with contextlib.suppress(BrokenPipeError):
+        with _told_what_is_left(work, manifest.backup_id), contextlib.suppress(BrokenPipeError):
             download(
                 work.repository.chunks_of(manifest, step.role),
                 volume.chunk_list(),
@@ -161,6 +164,17 @@ def receive(work: Work, step: Receive) -> None:
                 on_bytes=lambda done: work.report(Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)),
             )
         stream.finish()
+
+
+@contextlib.contextmanager
+def _told_what_is_left(work: Work, damaged: str) -> Iterator[None]:
+    """Add to an error about a damaged chunk which backup can still be restored: the newest that does not need this one."""
+    try:
+        yield
+    except DamagedError as error:
+        left = newest_without(work.instance.summaries(work.repository).backups, damaged)
+        way = f"the newest backup that does not need {damaged} is {left.backup_id}: restore that one" if left else f"every backup needs {damaged}"
+        raise DamagedError(error.message, hint=f"the object was changed, cut or removed after it was written; {way}") from error
 
 
 def _is_received(step: Receive) -> bool:
@@ -191,7 +205,7 @@ def mount(work: Work, step: Mount) -> None:
 
 def take_back(work: Work, snapshot: str) -> None:
     """End the copy's server, if an interrupted run left one, and take all volumes back to their snapshot of that name."""
-    work.copy.process().kill()
+    work.copy.process().kill_all()
     for dataset in work.datasets:
         datasets.roll_back(dataset, snapshot, STEP_SNAPSHOT)
 
@@ -217,7 +231,7 @@ def recover(work: Work, step: Recover) -> None:
     It must recover to exactly the recorded GTIDs. It keeps the identity it had: a restored server is that server.
     """
     for part in next(found for found in work.plan.steps if isinstance(found, Mount)).parts:
-        work.copy.process().kill()
+        work.copy.process().kill_all()
         datasets.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT)
     copy = work.copy
     copy.make_private()
@@ -255,13 +269,13 @@ def look(work: Work, wanted: Position) -> Position:
 
 def check(work: Work, step: Check) -> Position:
     """Start the server unreachable once more: it must hold exactly the transactions asked for."""
-    work.copy.process().kill()
+    work.copy.process().kill_all()
     return look(work, PositionPart(binlog_file=None, binlog_offset=None, gtids=step.gtids, source="replay").position(work.plan.flavour))
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:
     """Remove the datasets a restore made: each carries our mark, set locally. Their snapshots go first."""
-    copy.process().kill()
+    copy.process().kill_all()
     for dataset in sorted({plan.layout.top, *plan.layout.datasets.values()}, key=len, reverse=True):
         if datasets.exists(dataset) and datasets.properties(dataset, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
             datasets.unmount(dataset)

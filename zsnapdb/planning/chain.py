@@ -120,3 +120,15 @@ def choose_base(stored: Sequence[L], local: Mapping[str, Collection[int]], send_
 def restore_chain(stored: Sequence[L], target: L) -> tuple[L, ...]:
     """Return the backups to receive for `target`, the full one first. DamagedError names the missing link."""
     return Lineage(stored).chain(target)
+
+
+def newest_without(stored: Sequence[L], damaged: str) -> L | None:
+    """Return the newest stored backup whose chain is whole and does not need the backup with that id; None if all do."""
+    lineage = Lineage(stored)
+    for link in reversed(stored):
+        try:
+            if damaged not in {part.backup_id for part in lineage.chain(link)}:
+                return link
+        except DamagedError:
+            continue
+    return None

@@ -62,8 +62,8 @@ class Layout:
 class Preflight:
     """Look at everything the restore depends on; nothing is touched.
 
-    The pool has room for `plain_bytes` (at the least for `stored_bytes`), knows the features of the streams (bits of their BEGIN records),
-    ZFS is not older; a server program of the same series and not older is there, and the account it runs as; every data key can be
+    The pool has room for `plain_bytes` of streams and binlogs (at the least for `stored_bytes`), knows the features of the streams (bits of
+    their BEGIN records), ZFS is not older; a server program of the same series and not older is there, and the account it runs as; every data key can be
     opened; every chunk is in the repository with its size.
     """
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from zsnapdb.jobs.restore import RestoreResult
+from zsnapdb.planning.fitness import Finding
 from zsnapdb.planning.restore import Point, Receive, Replay, RestorePlan, Step
 from zsnapdb.report.json import document
 from zsnapdb.report.units import size
 
 
-def plan(found: RestorePlan) -> str:
-    """What a restore would do."""
+def plan(found: RestorePlan, findings: Sequence[Finding] = ()) -> str:
+    """What a restore would do, and what its preflight finds now."""
     lines = [
         f"restore {found.instance} to {found.layout.top}, mounted at {found.layout.mount}, from backup {found.backup_id}",
         *_point(found.asked, found.point),
     ]
     lines += [f"  {number}. {_step(step)}" for number, step in enumerate(found.steps, 1)]
+    lines += [f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}" + (f" ({finding.hint})" if finding.hint else "") for finding in findings]
     return "\n".join(lines)
 
 
@@ -92,9 +95,11 @@ def _transaction(found: Any) -> dict[str, Any] | None:
     return None if found is None else {**asdict(found), "committed": found.committed.isoformat()}
 
 
-def plan_json(found: RestorePlan) -> str:
-    """What a restore would do."""
-    return document("restore-plan", target=found.backup_id, chain=list(dict.fromkeys(step.backup_id for step in found.receives)), **_fields(found))
+def plan_json(found: RestorePlan, findings: Sequence[Finding] = ()) -> str:
+    """What a restore would do, and what its preflight finds now."""
+    chain = list(dict.fromkeys(step.backup_id for step in found.receives))
+    told = [{"severity": f.severity.value, "what": f.what, "detail": f.detail, "hint": f.hint} for f in findings]
+    return document("restore-plan", target=found.backup_id, chain=chain, findings=told, **_fields(found))
 
 
 def restore_json(result: RestoreResult) -> str:

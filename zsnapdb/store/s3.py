@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError, NoCredentialsError, SSLError
 from botocore.exceptions import ConnectionError as S3ConnectionError
+from botocore.utils import parse_timestamp
 
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, Body, Hold, StoredObject, Version
@@ -52,6 +54,20 @@ def _status(error: ClientError) -> int:
 def _no_expect(params: dict[str, Any], **_: object) -> None:
     # A round trip before every chunk, to save a chunk's upload where it would be refused.
     params["headers"].pop("Expect", None)
+
+
+def _timestamp(value: Any) -> datetime:
+    """Return the time a header or document says. Listings have one per object, in ISO 8601, which the library's own reading takes ten times as long for."""
+    try:
+        return datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        return parse_timestamp(value)
+
+
+def _core() -> botocore.session.Session:
+    core = botocore.session.get_session()
+    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
+    return core
 
 
 class S3Store:
@@ -95,7 +111,7 @@ class S3Store:
         )
         key, secret = self._credentials
         try:
-            client: S3Client = boto3.session.Session().client(
+            client: S3Client = boto3.session.Session(botocore_session=_core()).client(
                 "s3", endpoint_url=self.endpoint, region_name=self._region, aws_access_key_id=key, aws_secret_access_key=secret, config=config
             )
         except (BotoCoreError, ValueError) as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import mmap
 import threading
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,7 +13,7 @@ from typing import Protocol
 import zstandard
 
 from zsnapdb.errors import DamagedError
-from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
+from zsnapdb.stream.crypto import OVERHEAD_BYTES, ChunkCipher
 
 Body = bytes | bytearray | memoryview
 """The stored form of a chunk, in whatever holds it without a copy."""
@@ -91,6 +93,15 @@ def room_for(chunk_size: int) -> int:
     return chunk_size + (chunk_size >> 8) + 1024 + OVERHEAD_BYTES
 
 
+def new_slot(size: int) -> memoryview:
+    """Return memory for slices that are read or written whole, again and again. It costs nothing until it is touched."""
+    memory = mmap.mmap(-1, max(size, 1))
+    # Large pages save page faults, where there are any.
+    with contextlib.suppress(AttributeError, OSError):
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(memory)
+
+
 def seal(
     plain: memoryview,
     codec: Codec,
@@ -161,6 +172,3 @@ def _open(body: Body, chunk: Chunk, codec: Codec, cipher: ChunkCipher | None, as
 def stream_hash(chunks: tuple[Chunk, ...]) -> str:
     """Return the hash of a whole stream: SHA-256 over the chunks' plain hashes (32 bytes each), in order."""
     return hashlib.sha256(b"".join(bytes.fromhex(c.plain_sha256) for c in chunks)).hexdigest()
-
-
-__all__ = ["NONCE_BYTES", "Body", "Chunk", "ChunkStore", "Codec", "Workspace", "room_for", "seal", "stream_hash", "unseal"]

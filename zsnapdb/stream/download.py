@@ -5,8 +5,6 @@ Memory: `concurrency + 1` slots of one chunk, and for each worker the stored for
 
 from __future__ import annotations
 
-import contextlib
-import mmap
 import queue
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -14,16 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import BinaryIO
 
 from zsnapdb.errors import ConfigError, DamagedError, NotThere
-from zsnapdb.stream.chunks import Body, Chunk, ChunkStore, Codec, Workspace, unseal
+from zsnapdb.stream.chunks import Body, Chunk, ChunkStore, Codec, Workspace, new_slot, unseal
 from zsnapdb.stream.crypto import ChunkCipher
-
-
-def _slot(size: int) -> memoryview:
-    memory = mmap.mmap(-1, max(size, 1))
-    # Written to whole, again and again: large pages save page faults, where there are any.
-    with contextlib.suppress(AttributeError, OSError):
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(memory)
 
 
 def download(
@@ -53,7 +43,7 @@ def download(
     workspace = Workspace()
     slots: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
     for _ in range(concurrency + 1):
-        slots.put(_slot(max((chunk.plain_size for chunk in chunks), default=0)))
+        slots.put(new_slot(max((chunk.plain_size for chunk in chunks), default=0)))
 
     def fetch(index: int) -> tuple[Body, memoryview]:
         try:

@@ -6,7 +6,6 @@ Memory: `concurrency + 1` slots of one chunk, and for each worker what its chunk
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import queue
 import threading
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from zsnapdb.planning.level import next_level
-from zsnapdb.stream.chunks import Chunk, ChunkStore, Codec, Workspace, room_for, seal, stream_hash
+from zsnapdb.stream.chunks import Chunk, ChunkStore, Codec, Workspace, new_slot, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.records import Begin, Walker
 
@@ -138,8 +137,7 @@ class _Work:
         self.failed = threading.Event()
         self.slots: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
         for _ in range(settings.concurrency + 1):
-            # Anonymous memory costs nothing until it is touched: a short stream does not pay for a whole chunk.
-            self.slots.put(memoryview(mmap.mmap(-1, room_for(settings.chunk_size))))
+            self.slots.put(new_slot(room_for(settings.chunk_size)))
         self._level = _Level(settings)
         self._workspace = Workspace()
 

@@ -14,8 +14,9 @@ from typing import BinaryIO, cast
 from zsnapdb.zfs import command
 from zsnapdb.zfs.command import ZFS, rows, set_options
 
-SEND_FLAGS = ("-L",)
-"""Frozen per chain. -L keeps records over 128 KiB whole; never -D, -R, -p, -e (zfs-send(8))."""
+SEND_FLAGS: Mapping[str, tuple[str, ...]] = {"plain": ("-L",), "compressed": ("-L", "-c")}
+"""By what `send` may be; frozen per chain. -L keeps records over 128 KiB whole, -c leaves blocks compressed as they lie in the pool;
+never -D, -R, -p, -e (zfs-send(8))."""
 
 _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
@@ -72,9 +73,9 @@ def _widen(pipe: BinaryIO) -> None:
 class SendStream:
     """A running `zfs send` of one snapshot. Leaving the block ends the process whatever happened in it."""
 
-    def __init__(self, snapshot: str, base: str | None) -> None:
+    def __init__(self, snapshot: str, base: str | None, flags: Sequence[str]) -> None:
         """`base` is a snapshot or bookmark of the same dataset, or None for a full stream."""
-        self.argv = [ZFS, "send", *SEND_FLAGS, *(["-i", base] if base else []), snapshot]
+        self.argv = [ZFS, "send", *flags, *(["-i", base] if base else []), snapshot]
         self._child: _Child | None = None
 
     def __enter__(self) -> SendStream:
@@ -138,8 +139,8 @@ class ReceiveStream:
         self._child.stop()
 
 
-def estimate(snapshot: str, base: str | None) -> int:
+def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int:
     """Return about how many bytes the send will have; for progress only, never for sizing anything."""
-    argv: Sequence[str] = [ZFS, "send", "-n", "-P", *SEND_FLAGS, *(["-i", base] if base else []), snapshot]
+    argv: Sequence[str] = [ZFS, "send", "-n", "-P", *flags, *(["-i", base] if base else []), snapshot]
     sizes = [int(row[1]) for row in rows(argv) if row[0] == "size"]
     return sizes[0] if sizes else 0

@@ -18,18 +18,14 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "inside"))
 
-import archiver
 import ledger
 import pymysql
 
-from zsnapdb.config import load
-from zsnapdb.jobs.common import Instance
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import replay as replaying
 from zsnapdb.mysql.transactions import transactions
 
 SOCKET = "/run/mysqld/mysqld.sock"
-CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 PARENT = Path("/var/lib/mysql")
 SCHEMAS = 4
 ROWS = 12
@@ -118,8 +114,7 @@ def main() -> None:
         thread.join()
     sql("FLUSH BINARY LOGS")
     truth = checksum(SOCKET)
-    uuid = str(sql("SELECT @@server_uuid")[0][0]) if FLAVOUR is Flavour.MYSQL else None
-    archiver.archive(Instance.of(load(CONFIG), None), PARENT, uuid, 1)
+    zsnapdb("binlog", "archive", "main", "--once")
     names = [Path(line).name for line in (PARENT / "binlog.index").read_text().split()]
     names = names[names.index(backup["position"]["binlog_file"]) : -1]
     count = 0

@@ -1,0 +1,361 @@
+"""How fast the stream engine is beside the shell pipelines: `python3 tests/bench/throughput.py [--json FILE] [--rounds N] [--only PART…]`.
+
+Runs on the machine itself, with the recorded stream of a real InnoDB dataset (made in a guest once) and versitygw as S3 server.
+The contenders take turns, so that drift of the machine hits all alike; a ratio is the median of the rounds' own ratios. Each is
+a whole process or pipeline from its start to its end; processor seconds are those of all its processes, without the server's.
+It reports, it does not judge: it ends with 0 whenever it could measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.bench.recording import Recording, recording
+from tests.bench.tools import Tools, tools
+from tests.lab.cache import Cache
+from tests.lab.host import LabError
+
+ENGINE = Path(__file__).parent / "engine.py"
+PARTS = ("backup", "restore", "memory", "increment")
+LEVEL = 1
+BUCKET = "bench"
+MIB = 1 << 20
+GOALS = {
+    "backup_wall_encrypted": "<= 0.60",
+    "backup_cpu_encrypted": "<= 0.95",
+    "restore_wall_encrypted": "<= 0.90",
+}
+MEMORY_GOAL = "<= 256"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One contender's turn: wall and processor seconds, the server's processor seconds, the largest memory of one process in MiB."""
+
+    wall: float
+    cpu: float
+    server: float
+    memory: float
+
+
+@dataclass
+class Server:
+    """A running versitygw with an empty bucket, its data in a folder that goes with it."""
+
+    folder: Path
+    port: int
+    process: subprocess.Popen[bytes]
+    key: str
+    secret: str
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cpu(self) -> float:
+        """Return the processor seconds it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def environment(self) -> dict[str, str]:
+        """Return what the contenders need to reach it."""
+        return {
+            **os.environ,
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": "/dev/null",
+            "RCLONE_CONFIG": "/dev/null",
+            "RCLONE_S3_PROVIDER": "Other",
+            "RCLONE_S3_ENDPOINT": self.url,
+            "RCLONE_S3_ACCESS_KEY_ID": self.key,
+            "RCLONE_S3_SECRET_ACCESS_KEY": self.secret,
+            "RCLONE_S3_REGION": "us-east-1",
+            "RCLONE_S3_NO_CHECK_BUCKET": "true",
+            "BENCH_REPOSITORY": json.dumps(
+                {"url": f"s3://{BUCKET}/ours", "endpoint": self.url, "region": "us-east-1", "addressing": "path", "stream": {"level": LEVEL}}
+            ),
+            "BENCH_LEVEL": str(LEVEL),
+        }
+
+    def stored(self) -> int:
+        """Return the bytes of all objects."""
+        return sum(path.stat().st_size for path in (self.folder / "buckets").rglob("*") if path.is_file())
+
+    def empty(self) -> None:
+        """Remove all objects."""
+        for path in (self.folder / "buckets" / BUCKET).iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@contextlib.contextmanager
+def serve(binary: Path, near: Path) -> Iterator[Server]:
+    """Run a server for the block; nothing of it is left."""
+    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=near))
+    for name in (f"buckets/{BUCKET}", "metadata"):
+        (folder / name).mkdir(parents=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    key, secret = "bench", secrets.token_hex(16)
+    env = {**os.environ, "ROOT_ACCESS_KEY": key, "ROOT_SECRET_KEY": secret}
+    argv = [str(binary), "--port", f"127.0.0.1:{port}", "--quiet", "posix", "--sidecar", str(folder / "metadata"), str(folder / "buckets")]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise LabError(f"versitygw does not answer: {(folder / 'log').read_text(errors='replace')[-500:]}")
+            time.sleep(0.05)
+        yield Server(folder, port, process, key, secret)
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def pipeline(server: Server, argvs: Sequence[Sequence[str]], source: Path | None, *, sink: bool = False, env: Mapping[str, str] | None = None) -> Run:
+    """Run the programs as a pipe from the file `source` to nowhere and measure it. `sink`: the last one's output goes through a pipe to a reader."""
+    before = server.cpu()
+    children: list[subprocess.Popen[bytes]] = []
+    stdin = (source or Path(os.devnull)).open("rb")
+    programs = [*argvs, ["cat"]] if sink else list(argvs)
+    began = time.monotonic()
+    previous = stdin
+    for number, argv in enumerate(programs):
+        last = number == len(programs) - 1
+        child = subprocess.Popen(
+            argv, stdin=previous, stdout=subprocess.DEVNULL if last else subprocess.PIPE, stderr=subprocess.PIPE, env=env or server.environment()
+        )
+        previous.close()
+        children.append(child)
+        if child.stdout is not None:
+            previous = child.stdout
+    cpu, memory, failed = 0.0, 0.0, ""
+    for number, child in enumerate(children):
+        assert child.stderr is not None
+        words = child.stderr.read().decode(errors="replace")
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode != 0:
+            # Of several the last one: those before it only lost their reader.
+            failed = f"{' '.join(programs[number][:3])} ended with {child.returncode}: {words[-1500:]}"
+        if not (sink and number == len(children) - 1):
+            cpu += usage.ru_utime + usage.ru_stime
+            memory = max(memory, usage.ru_maxrss / 1024)
+    if failed:
+        raise LabError(failed)
+    wall = time.monotonic() - began
+    return Run(wall, cpu, server.cpu() - before, memory)
+
+
+@dataclass
+class Bench:
+    """What is measured with, and what came out: the runs by contender, the figures for the JSON."""
+
+    server: Server
+    tools: Tools
+    streams: Recording
+    rounds: int
+    key: str = field(default_factory=lambda: secrets.token_hex(32))
+    figures: dict[str, dict[str, object]] = field(default_factory=dict)
+
+    def engine(self, *words: str) -> list[str]:
+        return [str(self.tools.python), str(ENGINE), *words]
+
+    def rows(self, name: str) -> str:
+        return str(self.server.folder / f"{name}.json")
+
+    def figure(self, name: str, value: float, unit: str, goal: str | None = None) -> None:
+        self.figures[name] = {"value": round(value, 3), "unit": unit, **({"goal": goal} if goal else {})}
+
+    def take_turns(self, contenders: Mapping[str, Callable[[], Run]], after: Callable[[], None] = lambda: None) -> dict[str, list[Run]]:
+        """Let each contender run once in every round, after a first round that is not counted."""
+        runs: dict[str, list[Run]] = {name: [] for name in contenders}
+        for number in range(self.rounds + 1):
+            for name, run in contenders.items():
+                os.sync()
+                found = run()
+                after()
+                if number > 0:
+                    runs[name].append(found)
+        return runs
+
+    def compare(self, title: str, runs: Mapping[str, Sequence[Run]], bars: Sequence[str], part: str) -> None:
+        """Print the runs and our ratios to the better pipeline of each round; note the ratios as figures."""
+        print(f"\n{title}: {len(next(iter(runs.values())))} rounds, in turns, {os.cpu_count()} processors")
+        print(f"{'':<24}{'wall s':>8}{'least':>8}{'cpu s':>8}{'least':>8}{'server':>8}{'MiB':>8}")
+        for name, found in runs.items():
+            walls, cpus = [run.wall for run in found], [run.cpu for run in found]
+            server = statistics.median(run.server for run in found)
+            print(
+                f"{name:<24}{statistics.median(walls):8.2f}{min(walls):8.2f}{statistics.median(cpus):8.2f}{min(cpus):8.2f}"
+                f"{server:8.2f}{max(run.memory for run in found):8.0f}"
+            )
+        for what in ("wall", "cpu"):
+            for name in runs:
+                if name in bars:
+                    continue
+                bar = [min(getattr(runs[other][number], what) for other in bars) for number in range(self.rounds)]
+                ratios = [getattr(run, what) / bar[number] for number, run in enumerate(runs[name])]
+                figure = f"{part}_{what}_{name.split()[-1]}"
+                self.figure(figure, statistics.median(ratios), "ratio", GOALS.get(figure))
+                goal = f", goal {GOALS[figure]}" if figure in GOALS else ""
+                print(f"{name}, {what}: {statistics.median(ratios):.2f} of the better pipeline (rounds {min(ratios):.2f} to {max(ratios):.2f}{goal})")
+
+    def zstd(self) -> list[str]:
+        return ["zstd", f"-{LEVEL}", "-T0", "-q", "-c"]
+
+    def aws(self, *words: str) -> list[str]:
+        return [str(self.tools.aws), "s3", "cp", "--endpoint-url", self.server.url, "--only-show-errors", *words]
+
+    def uploads(self, stream: Path) -> dict[str, Callable[[], Run]]:
+        return {
+            "zstd | aws": lambda: pipeline(self.server, [self.zstd(), self.aws("-", f"s3://{BUCKET}/aws")], stream),
+            "zstd | rclone": lambda: pipeline(self.server, [self.zstd(), [str(self.tools.rclone), "rcat", f":s3:{BUCKET}/rclone"]], stream),
+            "zsnapdb plain": lambda: pipeline(self.server, [self.engine("upload", self.rows("plain"), "-")], stream),
+            "zsnapdb encrypted": lambda: pipeline(
+                self.server, [self.engine("upload", self.rows("encrypted"), self.key)], stream, env={**self.server.environment(), **OTHER}
+            ),
+        }
+
+    def backup(self) -> None:
+        """Uploads of the full stream."""
+        runs = self.take_turns(self.uploads(self.streams.full))
+        size = self.streams.full.stat().st_size
+        self.compare(f"backup of {size / MIB:.0f} MiB of InnoDB, zstd level {LEVEL}", runs, ("zstd | aws", "zstd | rclone"), "backup")
+        self.limits(runs["zsnapdb encrypted"])
+
+    def limits(self, ours: Sequence[Run]) -> None:
+        """Print what the parts of the work cost on one processor, and how close the whole is to zstd's share of it."""
+        alone = [pipeline(self.server, [["zstd", f"-{LEVEL}", "--single-thread", "-q", "-c"]], self.streams.full).cpu for _ in range(2)]
+        parts = json.loads(
+            subprocess.run(self.engine("parts", str(self.streams.full)), env=self.server.environment(), stdout=subprocess.PIPE, check=True, text=True).stdout
+        )
+        processors = os.cpu_count() or 1
+        wall, cpu = statistics.median(run.wall for run in ours), statistics.median(run.cpu for run in ours)
+        ideal = min(alone) / processors
+        self.figure("backup_wall_to_zstd_per_processor", wall / ideal, "ratio")
+        print(f"zstd alone: {min(alone):.2f} cpu s, so at least {ideal:.2f} s on {processors} processors; ours is {wall / ideal:.2f} of that")
+        rest = cpu - sum(parts.values())
+        print("of ours, cpu s: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items()) + f", all else (HTTP, pipe, Python) {rest:.2f}")
+
+    def restore(self) -> None:
+        """Downloads of what the uploads stored, through a pipe."""
+        for run in self.uploads(self.streams.full).values():
+            run()
+        back = ["zstd", "-d", "-q", "-c"]
+        runs = self.take_turns(
+            {
+                "aws | zstd": lambda: pipeline(self.server, [self.aws(f"s3://{BUCKET}/aws", "-"), back], None, sink=True),
+                "rclone | zstd": lambda: pipeline(self.server, [[str(self.tools.rclone), "cat", f":s3:{BUCKET}/rclone"], back], None, sink=True),
+                "zsnapdb plain": lambda: pipeline(self.server, [self.engine("restore", self.rows("plain"), "-")], None, sink=True),
+                "zsnapdb encrypted": lambda: pipeline(
+                    self.server, [self.engine("restore", self.rows("encrypted"), self.key)], None, sink=True, env={**self.server.environment(), **OTHER}
+                ),
+            }
+        )
+        self.compare("restore of the same, through a pipe", runs, ("aws | zstd", "rclone | zstd"), "restore")
+
+    def memory(self) -> None:
+        """The largest memory of an upload and a restore of synthetic streams, with encryption, by their length."""
+        print("\nlargest memory, MiB, with encryption, at the default chunk size and concurrency")
+        for gib in (1, 4, 16):
+            self.server.empty()
+            maker = self.engine("make", str(gib << 30), str(self.streams.full))
+            up = self._last_of([maker, self.engine("upload", self.rows("memory"), self.key)])
+            down = pipeline(self.server, [self.engine("restore", self.rows("memory"), self.key)], None, sink=True)
+            self.figure(f"memory_backup_{gib}_gib", up, "MiB", MEMORY_GOAL)
+            self.figure(f"memory_restore_{gib}_gib", down.memory, "MiB", MEMORY_GOAL)
+            print(f"{gib:>4} GiB: backup {up:.0f}, restore {down.memory:.0f}", flush=True)
+        self.server.empty()
+
+    def _last_of(self, argvs: Sequence[Sequence[str]]) -> float:
+        """Run a pipe of two and return the largest memory of the second, in MiB."""
+        env = self.server.environment()
+        first = subprocess.Popen(argvs[0], stdout=subprocess.PIPE, env=env)
+        assert first.stdout is not None
+        second = subprocess.Popen(argvs[1], stdin=first.stdout, env=env)
+        first.stdout.close()
+        _, status, usage = os.wait4(second.pid, 0)
+        second.returncode = os.waitstatus_to_exitcode(status)
+        if second.returncode != 0 or first.wait() != 0:
+            raise LabError("the synthetic stream was not stored")
+        return usage.ru_maxrss / 1024
+
+    def increment(self) -> None:
+        """The increment after 1 % of the rows changed: bytes and seconds, beside the full stream's."""
+        self.server.empty()
+        full = self.uploads(self.streams.full)["zsnapdb encrypted"]()
+        full_bytes = self.server.stored()
+        self.server.empty()
+        runs = self.take_turns({"increment": self.uploads(self.streams.change)["zsnapdb encrypted"]})["increment"]
+        stored = self.server.stored()
+        wall = statistics.median(run.wall for run in runs)
+        self.figure("increment_bytes", stored / full_bytes, "ratio")
+        self.figure("increment_wall", wall / full.wall, "ratio")
+        share = self.streams.change.stat().st_size / self.streams.full.stat().st_size
+        print(
+            f"\nincrement after 1 % of the rows changed: stream {share:.4f} of the full one, stored {stored / full_bytes:.4f} of its bytes, "
+            f"{wall:.2f} s, {wall / full.wall:.3f} of its time"
+        )
+
+
+OTHER = {"BENCH_BACKUP": "20260101T000000Z-0001"}
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Measure the parts and write the figures."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--rounds", type=int, default=5, metavar="N", help="how often each contender runs (default: 5)")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)} only these")
+    options = parser.parse_args()
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    signal.signal(signal.SIGTERM, _interrupt)
+    cache = Cache.default()
+    try:
+        found, streams = tools(cache), recording(cache)
+        # Into the page cache: the disk is not what is measured.
+        streams.full.read_bytes()
+        cache.runs.mkdir(parents=True, exist_ok=True)
+        with serve(found.server, cache.top) as server:
+            bench = Bench(server, found, streams, options.rounds)
+            for part in options.only:
+                getattr(bench, part)()
+    except (LabError, subprocess.CalledProcessError) as error:
+        print(f"throughput: {error}", file=sys.stderr)
+        return 1
+    if options.json:
+        options.json.write_text(json.dumps({"figures": bench.figures}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

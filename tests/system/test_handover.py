@@ -1,0 +1,145 @@
+"""What becomes of a restored server: a replica that follows its source, one that takes the old one's place, one on a host that never had the instance."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ledger
+import pymysql
+import pytest
+
+from zsnapdb.mysql.server import ServerProcess
+
+from .conftest import SERVER, SOCKET, Lab, zfs
+
+pytestmark = pytest.mark.usefixtures("first")
+
+
+def remove(top: str) -> None:
+    """End the server of a restore and remove its datasets."""
+    mounts = zfs("get", "-H", "-o", "value", "mountpoint", top)
+    ServerProcess(Path(mounts[0]) / ".zsnapdb").kill_all()
+    for dataset in (f"{top}/data", top):
+        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
+            zfs("destroy", name)
+        zfs("destroy", dataset)
+
+
+@pytest.fixture
+def account(lab: Lab, tmp_path: Path) -> Iterator[Path]:
+    """An account for a replica on the guest's server; the file has its password."""
+    lab.sql("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'Repl-1ca-x'")
+    lab.sql("CREATE USER replica@localhost IDENTIFIED BY 'Repl-1ca-x'")
+    for host in ("127.0.0.1", "localhost"):
+        lab.sql(f"GRANT REPLICATION SLAVE ON *.* TO replica@'{host}'")
+    file = tmp_path / "password"
+    file.write_text("Repl-1ca-x\n")
+    yield file
+    for host in ("127.0.0.1", "localhost"):
+        lab.sql(f"DROP USER replica@'{host}'")
+
+
+def state(socket: str) -> ledger.State:
+    with ledger.connect(socket, "root", "") as connection:
+        return ledger.read_state(connection)
+
+
+def test_a_restored_replica_has_caught_up_and_goes_on_following(lab: Lab, first: dict[str, Any], account: Path, load_running: ledger.Load) -> None:
+    words = ("--to", first["backup_id"], "--target", "tank/replica", "--handover", "replica", "--source", "127.0.0.1:3306", "--source-user", "replica")
+    restored = lab.zsnapdb("restore", "main", *words, "--source-password-file", str(account), "--json").json
+    try:
+        socket = f"{restored['mount']}/.zsnapdb/server.sock"
+        load_running.wait_for(20)
+        load_running.stop()
+        source = state(SOCKET)
+        deadline = time.monotonic() + 60
+        while state(socket) != source:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        with ledger.connect(socket) as connection, connection.cursor() as cursor:
+            with pytest.raises(pymysql.MySQLError, match=r"read-only|read_only"):
+                cursor.execute("INSERT INTO journal VALUES (99, 1)")
+            cursor.execute("SELECT @@server_id")
+            assert cursor.fetchone() not in [(1,), *lab.sql("SELECT @@server_id")]
+        # Started again by its option file it is a replica still.
+        process = ServerProcess(Path(restored["mount"]) / ".zsnapdb")
+        process.stop(timeout=60)
+        binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
+        again = subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
+        with contextlib.closing(ledger.connect_when_up(socket, again)):
+            lab.sql("UPDATE ledger.accounts SET balance = balance + 1 WHERE id = 1")
+            lab.sql("UPDATE ledger.accounts SET balance = balance - 1 WHERE id = 1")
+            lab.sql("CREATE TABLE ledger.followed (id INT)")
+            deadline = time.monotonic() + 60
+            while not _has_table(socket, "followed"):
+                assert time.monotonic() < deadline
+                time.sleep(0.2)
+    finally:
+        remove("tank/replica")
+        lab.sql("DROP TABLE IF EXISTS ledger.followed")
+
+
+def _has_table(socket: str, name: str) -> bool:
+    with ledger.connect(socket, "root", "") as connection, connection.cursor() as cursor:
+        return bool(cursor.execute(f"SHOW TABLES LIKE '{name}'"))
+
+
+def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: Lab) -> None:
+    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    before = state(SOCKET)
+    words = ("restore", "main", "--to", backup["backup_id"], "--target", "tank/promoted", "--handover", "promote", "--json")
+    still_running = lab.zsnapdb(*words)
+    assert (still_running.code, "still runs on" in still_running.stderr) == (4, True), still_running.stderr
+    subprocess.run([SERVER, "stop"], check=True)
+    try:
+        done = lab.zsnapdb("restore", "main", "--resume", "--json").json
+        (kept,) = [line.split()[6] for line in done["notes"] if line.startswith("the old tank/mysql is kept as")] or [""]
+        kept = kept.rstrip(",")
+        listing = zfs("list", "-H", "-o", "name,mountpoint,mounted", "-r", "tank/mysql", kept)
+        assert listing[:2] == ["tank/mysql\t/var/lib/mysql\tyes", "tank/mysql/data\t/var/lib/mysql/data\tyes"]
+        assert [line.split("\t")[2] for line in listing[2:]] == ["no", "no"]
+        subprocess.run([SERVER, "start"], check=True)
+        assert state(SOCKET) == before
+        following = lab.zsnapdb("backup", "--json").json["backup"]
+        assert following["full"]
+        if lab.flavour == "mysql":
+            assert backup["position"]["gtids"].split(":")[0] in following["position"]["gtids"]
+        assert zfs("get", "-H", "-o", "source", "zsnapdb:restored", "tank/mysql") == ["-"]
+    finally:
+        _back_to_the_old_one()
+
+
+def _back_to_the_old_one() -> None:
+    """Let the guest's first server have its place again, for the tests after this."""
+    subprocess.run([SERVER, "stop"], check=False)
+    (old,) = [name for name in zfs("list", "-H", "-o", "name", "-d", "1", "tank") if name.startswith("tank/mysql-replaced-")]
+    for dataset in ("tank/mysql/data", "tank/mysql"):
+        if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["yes"]:
+            zfs("unmount", dataset)
+    zfs("set", "canmount=noauto", "tank/mysql")
+    zfs("set", "canmount=noauto", "tank/mysql/data")
+    zfs("rename", "tank/mysql", "tank/was-promoted")
+    zfs("rename", old, "tank/mysql")
+    for dataset in ("tank/mysql", "tank/mysql/data"):
+        zfs("set", "canmount=on", dataset)
+        if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["no"]:
+            zfs("mount", dataset)
+    subprocess.run([SERVER, "start"], check=True)
+
+
+def test_a_host_that_never_had_the_instance_restores_from_the_bucket_alone(lab: Lab, first: dict[str, Any]) -> None:
+    volumes = 'volumes = { parent = "tank/mysql", data = "tank/mysql/data" }\n'
+    config = lab.changed(('socket = "/run/mysqld/mysqld.sock"', 'socket = "/nonexistent"'), (volumes, ""))
+    restored = lab.zsnapdb("restore", "main", "--to", first["backup_id"], "--as", "elsewhere", "--handover", "run", "--json", config=config).json
+    try:
+        assert restored["top"] == "tank/zsnapdb/restored/elsewhere"
+        assert restored["gtids"] == first["position"]["gtids"]
+        with pymysql.connect(host="127.0.0.1", port=restored["port"], user="app", password="lab-app", database="ledger") as connection:
+            assert sum(ledger.read_state(connection).accounts.values()) == ledger.ACCOUNTS * ledger.INITIAL
+    finally:
+        remove("tank/zsnapdb/restored/elsewhere")
