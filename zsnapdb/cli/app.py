@@ -8,7 +8,7 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, binlog, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, status, time_travel, upgrade, verify
+from zsnapdb.cli import backup, binlog, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, runbook, status, time_travel, upgrade, verify
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ app.command("drills")(drill.drills)
 app.command("rescue")(rescue.rescue)
 app.command("status")(status.status)
 app.add_typer(binlog.app, name="binlog")
+app.command("runbook")(runbook.runbook)
 app.add_typer(clone.app, name="clone")
 app.command("reap")(clone.reap)
 app.add_typer(key.app, name="key")
