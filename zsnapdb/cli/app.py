@@ -8,7 +8,27 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, binlog, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, runbook, status, time_travel, upgrade, verify
+from zsnapdb.cli import (
+    backup,
+    binlog,
+    clone,
+    config,
+    copy,
+    doctor,
+    drill,
+    init,
+    inventory,
+    key,
+    pin,
+    prune,
+    rescue,
+    restore,
+    runbook,
+    status,
+    time_travel,
+    upgrade,
+    verify,
+)
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
