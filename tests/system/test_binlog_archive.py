@@ -46,7 +46,7 @@ def archived(lab: Lab, first: dict[str, Any], load_running: ledger.Load, config:
         load_running.wait_for(10)
         time.sleep(chance.uniform(0.0, 1.0))
         archiver.send_signal(signal.SIGKILL)
-        archiver.wait()
+        archiver.communicate()
     archiver = start(config)
     load_running.wait_for(60)
     load_running.stop()
