@@ -8,7 +8,25 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, runbook, verify
+from zsnapdb.cli import (
+    backup,
+    binlog,
+    clone,
+    config,
+    copy,
+    doctor,
+    drill,
+    init,
+    inventory,
+    key,
+    pin,
+    prune,
+    rescue,
+    restore,
+    runbook,
+    status,
+    verify,
+)
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -34,6 +52,8 @@ app.command("drill")(drill.drill)
 app.command("drills")(drill.drills)
 app.command("rescue")(rescue.rescue)
 app.command("runbook")(runbook.runbook)
+app.command("status")(status.status)
+app.add_typer(binlog.app, name="binlog")
 app.add_typer(clone.app, name="clone")
 app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")
