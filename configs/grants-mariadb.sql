@@ -5,3 +5,4 @@ CREATE USER zsnapdb@localhost IDENTIFIED BY 'change me';
 GRANT RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR, SELECT ON *.* TO zsnapdb@localhost;
 -- Only with lock.kill: GRANT CONNECTION ADMIN ON *.* TO zsnapdb@localhost;
 -- Only with lock.stop_applier on a replica: GRANT REPLICATION SLAVE ADMIN ON *.* TO zsnapdb@localhost;
+-- Only for `binlog purge`: GRANT BINLOG ADMIN ON *.* TO zsnapdb@localhost;

@@ -7,3 +7,4 @@ CREATE USER zsnapdb@localhost IDENTIFIED BY 'change me';
 GRANT BACKUP_ADMIN, RELOAD, PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN, SELECT ON *.* TO zsnapdb@localhost;
 -- Only with lock.kill: GRANT CONNECTION_ADMIN ON *.* TO zsnapdb@localhost;
 -- Only with lock.stop_applier on a replica: GRANT REPLICATION_SLAVE_ADMIN ON *.* TO zsnapdb@localhost;
+-- Only for `binlog purge`: GRANT BINLOG_ADMIN ON *.* TO zsnapdb@localhost;

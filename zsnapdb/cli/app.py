@@ -8,7 +8,26 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, time_travel, upgrade, verify
+from zsnapdb.cli import (
+    backup,
+    binlog,
+    clone,
+    config,
+    copy,
+    doctor,
+    drill,
+    init,
+    inventory,
+    key,
+    pin,
+    prune,
+    rescue,
+    restore,
+    status,
+    time_travel,
+    upgrade,
+    verify,
+)
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -36,6 +55,8 @@ app.command("unpin")(pin.unpin)
 app.command("drill")(drill.drill)
 app.command("drills")(drill.drills)
 app.command("rescue")(rescue.rescue)
+app.command("status")(status.status)
+app.add_typer(binlog.app, name="binlog")
 app.add_typer(clone.app, name="clone")
 app.command("reap")(clone.reap)
 app.add_typer(key.app, name="key")

@@ -31,10 +31,11 @@ class Dated(Kept, Protocol):
 
 @dataclass(frozen=True)
 class Point:
-    """Where a backup stands: its id, when it was taken (microseconds UTC), its server and position."""
+    """Where a backup stands: its id, when it was begun (microseconds UTC), its server and position. Its snapshot was made between `taken` and `before`."""
 
     backup_id: str
     taken: int
+    before: int
     server: str
     coordinates: BinlogCoordinates | None
     gtids: Gtids | None
@@ -143,9 +144,9 @@ def _begin(point: Point, files: Sequence[Dated]) -> tuple[int, int] | None:
     """Return the file (by its place) and offset where a backup's position is; None if that is not archived.
 
     By file and offset within the history of its own server; by GTIDs anywhere. The newest history that fits counts; a file the server
-    began after the backup was taken does not, whatever it says: after a reset the same names and GTIDs come again.
+    began after the snapshot was made does not, whatever it says: after a reset the same names and GTIDs come again.
     """
-    older = [at for at in range(len(files) - 1, -1, -1) if files[at].created * 1_000_000 <= point.taken]
+    older = [at for at in range(len(files) - 1, -1, -1) if files[at].created * 1_000_000 <= point.before]
     where = point.coordinates
     for at in older:
         file = files[at]
@@ -190,7 +191,7 @@ def _successor(files: Sequence[Dated], at: int) -> int | None:
     here = files[at]
     for place in range(len(files) - 1, at, -1):
         file = files[place]
-        is_other = file.incarnation > here.incarnation and file.server != here.server and not file.is_anonymous
+        is_other = file.incarnation != here.incarnation and file.server != here.server and not file.is_anonymous
         if is_other and file.previous is not None and here.reached is not None and contains(here.reached, file.previous):
             return place
     return None

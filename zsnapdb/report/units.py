@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 
 def size(count: int) -> str:
@@ -13,6 +14,24 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
+
+
+def moment(microseconds: int) -> str:
+    """Return a time as ISO 8601 in UTC, to the microsecond."""
+    whole, part = divmod(microseconds, 1_000_000)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{part:06d}Z"
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time in its two largest units."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if hours < 1:
+        return f"{minutes} min {int(seconds % 60)} s"
+    if days < 1:
+        return f"{hours} h {minutes % 60} min"
+    return f"{days} d {hours % 24} h"
 
 
 def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -183,7 +183,7 @@ class BinlogArchive:
         prefix = self.repository.prefix + layout.binlog_incarnations(self.instance)
         names = [item.key for item in self.repository.store.list(prefix) if item.key.endswith(".json")]
         found, damaged = _partition(self._read_all(names, lambda body, key: Incarnation.decode(body, key)))
-        return sorted(found, key=lambda incarnation: incarnation.id), damaged
+        return sorted(found, key=lambda incarnation: (incarnation.began, incarnation.id)), damaged
 
     def _files(self, incarnation: Incarnation) -> tuple[list[ArchivedFile] | None, list[DamagedError]]:
         """Return the files of an incarnation; None for them if a file was sealed between listing its pieces and reading them."""

@@ -1,0 +1,206 @@
+"""Campaign: power cuts of the whole guest at random moments with the archiver running, seen from the bucket alone.
+
+Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign archive`). Under the ledger's load, with rotations and big
+transactions under way, `sync_binlog` 0 or 1 and `innodb_flush_log_at_trx_commit` 1 or 2, the archiver is killed here and there and the power
+is cut. What the bucket holds then must be, byte for byte, the beginning of what the server still has after its recovery; every transfer that
+was acknowledged longer before the cut than `binlog.interval` must be in it; and the next run must go on without a gap. Each round has transfers of its own.
+With `innodb_flush_log_at_trx_commit` 2 the server itself may lose in its tables what is in its binlog; then its binlog alone is the measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.lab.guest import Guest, Lab
+
+ON_HOST = True
+PYTHON = "/opt/venv/bin/python"
+CONFIG = "/etc/zsnapdb/zsnapdb.toml"
+INTERVAL = 10.0
+
+INSIDE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger, json, time, random, threading; S = '/run/mysqld/mysqld.sock'\n"
+
+LOAD = """
+firsts = {worker: {ROUND} * 1000000 for worker in range(3)}
+class Told(dict):
+    def __setitem__(self, worker, number):
+        super().__setitem__(worker, number)
+        sys.stdout.write(f'A {worker} {number} {time.time():.3f}\\n')
+        sys.stdout.flush()
+def disturb():
+    chance = random.Random(SEED)
+    with ledger.connect(S, 'root', '', None) as c, c.cursor() as cursor:
+        cursor.execute(f'SET GLOBAL sync_binlog = {SYNC}')
+        cursor.execute(f'SET GLOBAL innodb_flush_log_at_trx_commit = {FLUSH}')
+        cursor.execute('CREATE TABLE IF NOT EXISTS ledger.big (id INT AUTO_INCREMENT PRIMARY KEY, body LONGBLOB)')
+        while True:
+            time.sleep(chance.uniform(0.3, 3.0))
+            if chance.random() < 0.4:
+                cursor.execute('FLUSH BINARY LOGS')
+            else:
+                cursor.execute("INSERT INTO ledger.big (body) VALUES (REPEAT('x', 3000000))")
+                cursor.execute('DELETE FROM ledger.big')
+threading.Thread(target=disturb, daemon=True).start()
+load = ledger.Load(S, first_number=firsts, committed=Told())
+load.start()
+while not load.failures:
+    time.sleep(0.2)
+print('F', load.failures, flush=True)
+"""
+
+LOOK = """
+import os, pathlib, shutil
+from zsnapdb.config import load
+from zsnapdb.jobs.common import Instance
+from zsnapdb.repository.binlog_archive import BinlogArchive
+archive = BinlogArchive(Instance.of(load(pathlib.Path('/etc/zsnapdb/zsnapdb.toml')), 'main').open_repository(), 'main')
+found = archive.load()
+out = pathlib.Path('/var/lib/fetched'); shutil.rmtree(out, ignore_errors=True); out.mkdir()
+wrong = [str(e) for e in found.damaged]
+parent = pathlib.Path('/var/lib/mysql')
+for file in found.files:
+    target = out / file.name
+    archive.fetch(file, target)
+    mine = target.read_bytes()
+    theirs = bytearray((parent / file.name).read_bytes()[: len(mine)]); theirs[21] &= 254
+    if mine != bytes(theirs):
+        wrong.append(f'{file.name}: {len(mine)} bytes are archived, the server has {(parent / file.name).stat().st_size}, and they differ')
+    if file.gap:
+        wrong.append(file.gap)
+index = out / 'index'
+index.write_text(''.join(f'{f.name}\\n' for f in found.files))
+tool = '/opt/mysql/bin/mysqlbinlog' if os.path.exists('/opt/mysql/bin/mysqlbinlog') else '/usr/bin/mariadb-binlog'
+rows = ledger.journal_in_binlog(out, index, tool, found.files[-1].name, found.files[-1].end) if found.files else []
+with ledger.connect(S) as c, c.cursor() as cursor:
+    cursor.execute('SELECT worker, number FROM journal')
+    server = {(int(w), int(n)) for w, n in cursor.fetchall()}
+wrong += [] if {FLUSH} == 2 else [f'transfer {row} is archived and not on the server' for row in sorted(set(rows) - server)[:3]]
+print(json.dumps({'rows': sorted(rows), 'server': sorted(server), 'wrong': wrong, 'incarnations': len(found.incarnations), 'files': len(found.files)}))
+"""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One power cut: under which settings, how long after the start, how far the bucket was behind (seconds), what was wrong."""
+
+    number: int
+    sync_binlog: int
+    flush: int
+    seconds: float
+    acknowledged: int
+    archived: int
+    lag_seconds: float
+    lost_by_server: int
+    wrong: tuple[str, ...]
+
+
+class Acknowledged:
+    """What the load was told to be committed, with the guest's time of it; it comes over the serial line, so a power cut does not take it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[tuple[int, int], float] = {}
+        self.other = ""
+        self._begun = b""
+        self._lock = threading.Lock()
+
+    def __call__(self, _descriptor: int, data: bytes) -> None:
+        with self._lock:
+            *lines, self._begun = (self._begun + data).split(b"\n")
+            for line in lines:
+                words = line.split()
+                if len(words) == 4 and words[0] == b"A":
+                    self.rows[(int(words[1]), int(words[2]))] = float(words[3])
+                else:
+                    self.other += line.decode(errors="replace") + "\n"
+
+
+def play(guest: Guest, number: int, chance: random.Random) -> Round:
+    """Load, archive, cut, look."""
+    sync, flush = chance.choice([0, 1]), chance.choice([1, 2])
+    told = Acknowledged()
+    code = INSIDE + LOAD.replace("SEED", str(chance.randrange(1 << 30))).replace("{ROUND}", str(number))
+    code = code.replace("{SYNC}", str(sync)).replace("{FLUSH}", str(flush))
+    guest.spawn([PYTHON, "-c", code], sink=told)
+    archiver = guest.spawn(["zsnapdb", "binlog", "archive", "main"])
+    begun = time.monotonic()
+    _wait(guest, told)
+    if chance.random() < 0.5:
+        time.sleep(chance.uniform(0, 3))
+        archiver.signal(9)
+        archiver.wait(30)
+        guest.spawn(["zsnapdb", "binlog", "archive", "main"])
+        _wait(guest, told)
+    time.sleep(chance.uniform(INTERVAL, 2 * INTERVAL))
+    seconds = time.monotonic() - begun
+    guest.power_cut()
+    guest.start()
+    done = guest.run([PYTHON, "-c", INSIDE + LOOK.replace("{FLUSH}", str(flush))], env={"PYTHONPATH": "/checkout"}, timeout=300)
+    if done.code != 0:
+        return Round(number, sync, flush, seconds, len(told.rows), 0, 0.0, 0, (done.stderr[-2000:], told.other[-500:]))
+    seen = json.loads(done.stdout)
+    archived = {(int(w), int(n)) for w, n in seen["rows"]}
+    server = {(int(w), int(n)) for w, n in seen["server"]}
+    missing = [when for row, when in told.rows.items() if row not in archived]
+    cut = max(told.rows.values(), default=0.0)
+    lag = cut - min(missing) if missing else 0.0
+    wrong = list(seen["wrong"])
+    if not told.rows or not archived:
+        wrong.append(f"nothing was acknowledged or archived: {told.other[-500:]}")
+    if lag > INTERVAL:
+        wrong.append(f"a transfer acknowledged {lag:.2f} s before the cut is not in the bucket")
+    again = guest.run(["zsnapdb", "binlog", "archive", "main", "--once", "--json"], timeout=120)
+    after = json.loads(again.stdout) if again.code == 0 else {"begun": again.stderr, "gaps": []}
+    if after["begun"] is not None or after["gaps"]:
+        wrong.append(f"the next run did not go on: {after['begun']} {after['gaps']}")
+    return Round(number, sync, flush, seconds, len(told.rows), len(archived), lag, len(set(told.rows) - server), tuple(wrong))
+
+
+def _wait(guest: Guest, told: Acknowledged) -> None:
+    """Wait until the archiver that was started last has stored something new and the load runs."""
+    goal, deadline = len(told.rows) + 30, time.monotonic() + 120
+    before = sum(1 for _ in guest.bucket.rglob("growing/**/*.json"))
+    while len(told.rows) < goal or sum(1 for _ in guest.bucket.rglob("growing/**/*.json")) == before:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"load or archiver did not come up: {told.other[-1000:]}")
+        time.sleep(0.1)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--flavour", choices=["mysql", "mariadb"], required=True)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    rounds: list[Round] = []
+    with Guest.boot(Lab.ready(), options.flavour) as guest:
+        change = f's/repository = "s3"/repository = "s3"\\nbinlog = {{ interval = "{INTERVAL:g}s" }}/'
+        guest.run(["sed", "-i", change, CONFIG]).check()
+        guest.run([PYTHON, "-c", INSIDE + "ledger.set_up(S)"]).check()
+        guest.run(["zsnapdb", "binlog", "archive", "--once"]).check()
+        for number in range(1, options.rounds + 1):
+            found = play(guest, number, random.Random(f"{options.seed}/{number}"))
+            rounds.append(found)
+            print(
+                f"round {number}: cut after {found.seconds:.1f} s, sync_binlog {found.sync_binlog}, flush {found.flush}: {found.acknowledged} acknowledged, "
+                f"bucket behind by {found.lag_seconds:.2f} s, the server lost {found.lost_by_server}: {'; '.join(found.wrong) or 'right'}",
+                flush=True,
+            )
+    if options.out:
+        options.out.write_text(json.dumps([asdict(found) for found in rounds], indent=1))
+    worst = max(found.lag_seconds for found in rounds)
+    print(f"{sum(not found.wrong for found in rounds)} of {len(rounds)} right; the bucket was at most {worst:.2f} s behind, {INTERVAL:g} s are configured")
+    return 0 if all(not found.wrong for found in rounds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

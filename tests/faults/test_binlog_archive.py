@@ -1,0 +1,119 @@
+"""What happens to a server's binlogs behind the archiver's back is found at the next look: purged by us, purged by others, reset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.lab.guest import Guest, Lab
+
+from .test_interrupted_backup import PREPARE, PYTHON
+
+CONFIG = "/etc/zsnapdb/zsnapdb.toml"
+SQL = (
+    "import sys, json; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
+    "c = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', None).cursor(); "
+)
+
+
+@pytest.fixture(scope="module", params=["mysql", "mariadb"])
+def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
+    with Guest.boot(lab, request.param) as found:
+        found.run([PYTHON, "-c", PREPARE]).check()
+        privilege = "BINLOG_ADMIN" if request.param == "mysql" else "BINLOG ADMIN"
+        sql(found, f"GRANT {privilege} ON *.* TO zsnapdb@localhost")
+        found.run(["sed", "-i", r's/repository = "s3"/repository = "s3"\nbinlog = { keep = "0s", purge_files = 2, replicas = 0 }/', CONFIG]).check()
+        found.run(["zsnapdb", "backup"]).check()
+        yield found
+
+
+def sql(guest: Guest, *statements: str) -> list[list[Any]]:
+    code = SQL + "".join(f"c.execute({statement!r}); " for statement in statements) + "print(json.dumps(c.fetchall(), default=str))"
+    found: list[list[Any]] = json.loads(guest.run([PYTHON, "-c", code]).check().stdout)
+    return found
+
+
+def zsnapdb(guest: Guest, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"]).check().stdout)
+    return found
+
+
+def write(guest: Guest, *after: str) -> None:
+    sql(guest, "UPDATE ledger.accounts SET balance = balance + 1 WHERE id = 1", *after)
+
+
+def names(guest: Guest) -> list[str]:
+    return [str(row[0]) for row in sql(guest, "SHOW BINARY LOGS")]
+
+
+def test_binlogs_go_from_the_server_only_when_they_are_archived_and_fetched(guest: Guest) -> None:
+    """In batches; the archive goes on behind them without a gap. Then others purge what was not archived, and reset the server."""
+    for _ in range(4):
+        write(guest, "FLUSH BINARY LOGS")
+    before = names(guest)
+    assert zsnapdb(guest, "binlog", "purge", "--plan")["names"] == []
+    zsnapdb(guest, "binlog", "archive", "--once")
+    assert zsnapdb(guest, "binlog", "purge", "--plan")["names"] == before[:-1]
+    check_replicas_count(guest, before)
+    assert names(guest) == before
+    purged = zsnapdb(guest, "binlog", "purge")
+    assert (purged["names"], names(guest)) == (before[:-1], before[-1:])
+    write(guest)
+    after = zsnapdb(guest, "binlog", "archive", "--once")
+    assert (after["transactions"], after["begun"], after["gaps"]) == (1, None, [])
+    assert zsnapdb(guest, "status")["holes"] == []
+    check_a_gap(guest)
+    check_a_reset(guest)
+
+
+def check_replicas_count(guest: Guest, before: list[str]) -> None:
+    """With a replica expected nothing goes unless one is there and has everything."""
+    guest.run(["sed", "-i", "s/replicas = 0/replicas = 1/", CONFIG]).check()
+    refused = zsnapdb(guest, "binlog", "purge", "--plan")
+    assert (refused["names"], "0 of 1 replicas" in refused["stays"]) == ([], True)
+    tool = "/opt/mysql/bin/mysqlbinlog" if guest.flavour == "mysql" else "/usr/bin/mariadb-binlog"
+    replica = guest.spawn([tool, "--read-from-remote-server", "--stop-never", "--socket=/run/mysqld/mysqld.sock", "--user=root", before[-1]])
+    sending = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%' AND state LIKE '%has sent all binlog%'"
+    probe = SQL + f"import time; n = 0\nwhile not n:\n c.execute({sending!r}); n = c.fetchone()[0]; time.sleep(0.1)"
+    guest.run([PYTHON, "-c", probe], timeout=30).check()
+    assert zsnapdb(guest, "binlog", "purge", "--plan")["names"] == before[:-1]
+    replica.signal(9)
+    replica.wait(30)
+    guest.run(["sed", "-i", "s/replicas = 1/replicas = 0/", CONFIG]).check()
+
+
+def check_a_gap(guest: Guest) -> None:
+    """What others purge before it is archived is a gap, told at the next look; the window ends there, and begins again with the next backup."""
+    write(guest, "FLUSH BINARY LOGS")
+    write(guest, "FLUSH BINARY LOGS")
+    sql(guest, f"PURGE BINARY LOGS TO '{names(guest)[-1]}'")
+    write(guest)
+    found = zsnapdb(guest, "binlog", "archive", "--once")
+    assert (found["begun"], len(found["gaps"])) == (None, 1)
+    assert zsnapdb(guest, "binlog", "archive", "--once")["gaps"] == []
+    assert len(zsnapdb(guest, "status")["recoverable"]) == 1
+    guest.run(["zsnapdb", "backup"]).check()
+    write(guest)
+    zsnapdb(guest, "binlog", "archive", "--once")
+    status = zsnapdb(guest, "status")
+    assert (len(status["recoverable"]), len(status["holes"])) == (2, 1)
+    assert "were gone" in status["holes"][0]["reason"] or "was gone" in status["holes"][0]["reason"]
+
+
+def check_a_reset(guest: Guest) -> None:
+    """After a reset the same names and GTIDs come again: another incarnation, and backups of before are not followed into it."""
+    sql(guest, "RESET BINARY LOGS AND GTIDS" if guest.flavour == "mysql" else "RESET MASTER")
+    for _ in range(3):
+        write(guest, "FLUSH BINARY LOGS")
+    found = zsnapdb(guest, "binlog", "archive", "--once")
+    assert found["begun"] is not None
+    incarnations = zsnapdb(guest, "binlog", "status")["incarnations"]
+    assert [file["name"] for file in incarnations[-1]["files"]] == names(guest)
+    assert len(zsnapdb(guest, "status")["recoverable"]) == 2
+    guest.run(["zsnapdb", "backup"]).check()
+    write(guest)
+    zsnapdb(guest, "binlog", "archive", "--once")
+    assert len(zsnapdb(guest, "status")["recoverable"]) == 3

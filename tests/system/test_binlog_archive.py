@@ -1,0 +1,143 @@
+"""The binlog archive under the ledger's load, with rotations, killed and started again: what it holds is what the server wrote."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import subprocess
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import ledger
+import pytest
+
+from zsnapdb.config import load
+from zsnapdb.gtid import contains
+from zsnapdb.jobs.common import Instance
+from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.mysql.transactions import transactions
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile
+
+from .conftest import CONFIG, SOCKET, Lab
+
+FOLDER = Path("/var/lib/mysql")
+INTERVAL = 3.0
+FLAGS = 21
+
+
+@pytest.fixture(scope="module")
+def config(lab: Lab) -> Path:
+    return lab.changed(('repository = "s3"', f'repository = "s3"\nbinlog = {{ interval = "{INTERVAL:g}s" }}'))
+
+
+@pytest.fixture
+def archived(lab: Lab, first: dict[str, Any], load_running: ledger.Load, config: Path) -> tuple[ArchivedFile, ...]:
+    """The archive after some seconds of load with rotations, in which the archiver was killed again and again, and ended politely."""
+    chance = random.Random(3)
+    for _ in range(4):
+        archiver = start(config)
+        time.sleep(chance.uniform(1.0, 4.0))
+        lab.sql("FLUSH BINARY LOGS")
+        load_running.wait_for(10)
+        time.sleep(chance.uniform(0.0, 1.0))
+        archiver.send_signal(signal.SIGKILL)
+        archiver.wait()
+    archiver = start(config)
+    load_running.wait_for(60)
+    load_running.stop()
+    archiver.send_signal(signal.SIGTERM)
+    out, err = archiver.communicate(timeout=60)
+    assert archiver.returncode == 0, err
+    assert "GAP" not in err, err
+    assert out.startswith("binlogs of main are archived to "), out
+    return archive().load().files
+
+
+def start(config: Path) -> subprocess.Popen[str]:
+    argv = ["zsnapdb", "binlog", "archive", "main"]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "ZSNAPDB_CONFIG": str(config)})
+
+
+def archive() -> BinlogArchive:
+    return BinlogArchive(Instance.of(load(CONFIG), "main").open_repository(), "main")
+
+
+def plain(path: Path) -> bytes:
+    data = bytearray(path.read_bytes())
+    data[FLAGS] &= ~1
+    return bytes(data)
+
+
+def test_what_is_archived_is_what_the_server_wrote(lab: Lab, archived: tuple[ArchivedFile, ...], config: Path, tmp_path: Path) -> None:
+    """To the byte, to the last commit, in one history without gaps; times and GTIDs as the server's own tool and the server tell them."""
+    names = [Path(line).name for line in (FOLDER / "binlog.index").read_text().split()]
+    assert [file.name for file in archived] == names
+    assert [file.is_sealed for file in archived] == [True] * (len(names) - 1) + [False]
+    for file in archived:
+        archive().fetch(file, tmp_path / file.name)
+        assert (tmp_path / file.name).read_bytes() == plain(FOLDER / file.name)
+    reached = parse_gtids(Flavour(lab.flavour), str(lab.sql(f"SELECT @@GLOBAL.{'gtid_executed' if lab.flavour == 'mysql' else 'gtid_binlog_pos'}")[0][0]))
+    assert archived[-1].reached is not None
+    assert contains(archived[-1].reached, reached)
+    assert contains(reached, archived[-1].reached)
+    leftovers = [key for key in lab.objects() if re.search(r"/(growing|segments)/", key) and archived[-1].name not in key]
+    assert leftovers == []
+    check_times(lab, tmp_path / archived[-2].name)
+    check_status(lab, archived)
+    again = lab.zsnapdb("binlog", "archive", "--once", "--json", config=config).json
+    assert (again["transactions"], again["begun"], again["gaps"]) == (0, None, [])
+
+
+def check_times(lab: Lab, file: Path) -> None:
+    """Commit times of a file are those the server's own tool prints."""
+    done = subprocess.run([lab.binlog_tool, str(file)], capture_output=True, text=True, errors="replace", env={**os.environ, "TZ": "UTC"}, check=True)
+    with file.open("rb") as opened:
+        found = list(transactions(opened, file.name))
+    assert len(found) > 10
+    if lab.flavour == "mysql":
+        printed = [int(number) for number in re.findall(r"^# immediate_commit_timestamp=(\d+)", done.stdout, re.MULTILINE)]
+        assert [t.committed for t in found] == printed
+        assert all(t.is_exact for t in found)
+        return
+    printed = {}
+    for when, gtid in re.findall(r"^#(\d{6} +[\d:]+) server id \d+ .*\tGTID ([\d-]+)", done.stdout, re.MULTILINE):
+        printed[gtid] = datetime.strptime(f"{' '.join(when.split())} +0000", "%y%m%d %H:%M:%S %z").timestamp()
+    assert set(printed) == {t.gtid for t in found}
+    assert all(0 <= t.committed / 1e6 - printed[str(t.gtid)] <= 1 for t in found)
+
+
+def check_status(lab: Lab, archived: tuple[ArchivedFile, ...]) -> None:
+    """From the first backup to the last commit everything can be recovered, and the status says so."""
+    found = lab.zsnapdb("status", "main", "--json").json
+    assert found["holes"] == []
+    assert [part["backups"] != [] for part in found["recoverable"]] == [True]
+    assert found["recoverable"][0]["to"] == found["binlog"]["last_commit"]
+    assert (found["binlog"]["file"], found["binlog"]["offset"]) == (archived[-1].name, archived[-1].end)
+    assert 0 <= found["binlog"]["lag_seconds"] < 300
+    rows = lab.zsnapdb("binlog", "status", "main", "--json").json["incarnations"]
+    assert [[file["name"] for file in row["files"]] for row in rows] == [[file.name for file in archived]]
+    assert all(file["gap"] is None for row in rows for file in row["files"])
+
+
+def test_a_commit_is_dated_when_it_was_made_and_not_when_it_was_begun(lab: Lab, tmp_path: Path) -> None:
+    """Of a transaction that took seconds, of a statement that took seconds."""
+    with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
+        cursor.execute("FLUSH BINARY LOGS")
+        cursor.execute("CREATE TABLE IF NOT EXISTS ledger.dated (id INT PRIMARY KEY)")
+        cursor.execute("BEGIN")
+        cursor.execute("REPLACE INTO ledger.dated VALUES (1)")
+        time.sleep(2.5)
+        before = time.time()
+        cursor.execute("COMMIT")
+        after = time.time()
+        cursor.execute("SELECT id FROM ledger.dated")
+    name = Path((FOLDER / "binlog.index").read_text().split()[-1]).name
+    with (FOLDER / name).open("rb") as file:
+        found = list(transactions(file, name))[-1]
+    slack = 0.0 if found.is_exact else 1.0
+    assert before - slack <= found.committed / 1e6 <= after

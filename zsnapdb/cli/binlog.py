@@ -1,0 +1,69 @@
+"""`zsnapdb binlog archive`, `status` and `purge`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+
+app = typer.Typer(help="Archive binlogs, for restores to any point in time.", no_args_is_help=True)
+
+
+@app.command("archive")
+def archive(
+    instance: InstanceName = None,
+    config: ConfigFile = None,
+    once: Annotated[bool, typer.Option("--once", help="Archive what there is now, and end.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Archive the binlogs of an instance as they are written, until told to end (SIGTERM, Ctrl-C)."""
+    import signal
+    from threading import Event
+
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import load
+    from zsnapdb.jobs import binlog_archive as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import binlog as report
+
+    chosen = Instance.of(load(config), instance)
+    tell = ProgressLine().tell
+    if once:
+        found = job.archive_once(chosen, tell)
+    else:
+        stop = Event()
+        # A stop is the usual end of this command: what is under way is finished, and the rest of the binlog archived.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        found = job.archive_continuously(chosen, tell, stop)
+    print(report.round_json(found) if json else report.round_text(chosen.name, found))
+
+
+@app.command("status")
+def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
+    """Show what is archived: the histories, their files, and what is missing."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs import status as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import binlog as report
+
+    found = job.archived(Instance.of(load(config), instance))
+    print(report.archive_json(found) if json else report.archive_text(found))
+    if found.damaged:
+        raise typer.Exit(found.damaged[0].exit_code)
+
+
+@app.command("purge")
+def purge(instance: InstanceName = None, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Remove binlogs from the server that are archived, old enough, and fetched by its replicas."""
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import load
+    from zsnapdb.jobs import binlog_purge as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import binlog as report
+
+    chosen = Instance.of(load(config), instance)
+    found = job.plan_now(chosen) if plan else job.purge(chosen, ProgressLine().tell)
+    print(report.purge_json(found, done=not plan) if json else report.purge_text(found, done=not plan))
