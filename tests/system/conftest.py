@@ -66,7 +66,7 @@ def zfs(*words: str) -> list[str]:
 
 def everything() -> list[str]:
     """Every dataset, snapshot and bookmark there is, with its GUID; the home of clones, which the first one makes, left out."""
-    home = ("tank/zsnapdb\t", "tank/zsnapdb/clones\t")
+    home = ("tank/zsnapdb\t", "tank/zsnapdb/clones\t", "tank/zsnapdb/received\t", "tank/zsnapdb/prepared\t")
     return [line for line in zfs("list", "-H", "-p", "-t", "all", "-o", "name,guid") if not line.startswith(home)]
 
 

@@ -109,6 +109,28 @@ def restored(lab: Lab) -> Iterator[Any]:
         end(lab, found)
 
 
+def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cloned_again(lab: Lab, history: History) -> None:
+    before = everything()
+    index = middle(history)
+    file, found = history.written[index]
+    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
+    plan = lab.zsnapdb("clone", "create", "main", "--at", history.time(index), "--plan", "--json").json
+    assert (plan["source"], plan["backup_id"]) == ("point", history.backup["backup_id"])
+    assert plan["replays"] >= 1
+    assert everything() == before
+    made = lab.zsnapdb("clone", "create", "main", "--name", "then", "--at", history.time(index), "--json").json
+    with pymysql.connect(host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], database="ledger") as connection:
+        checks = ledger.compare("clone", ledger.read_state(connection), truth, history.ballast)
+    assert [c for c in checks if not c.ok] == []
+    # The point is kept: a next clone of it replays nothing.
+    again = lab.zsnapdb("clone", "create", "main", "--from", made["clone"]["backup_id"], "--plan", "--json").json
+    assert (again["prepared"], again["replays"]) == (True, 0)
+    assert lab.zsnapdb("clone", "destroy", "then").code == 0
+    unused = lab.changed(("[repository.s3]", '[clones]\nkeep_unused = "0s"\n\n[repository.s3]'))
+    assert lab.zsnapdb("reap", config=unused).code == 0
+    assert everything() == before
+
+
 def test_latest_goes_to_the_end_of_the_archive(lab: Lab, history: History, restored: Any) -> None:
     found = restored("latest", "p-latest")
     check(lab, history, found, len(history.written) - 1)

@@ -23,7 +23,7 @@ from zsnapdb.errors import ServerError
 from zsnapdb.mysql import paths
 from zsnapdb.mysql.capability import KNOWN, dialect
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning import identity
+from zsnapdb.planning import contract, identity
 from zsnapdb.planning.facts import Capability
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -48,6 +48,7 @@ def variables_read() -> frozenset[str]:
         *paths._KEYRING_FILES,
         *identity._PATHS,
         *identity.RECORDED,
+        *contract.READ,
         *(name for names in identity._SAME.values() for name in names),
         *("replica_load_tmpdir", "slave_load_tmpdir", "gtid_executed", "gtid_binlog_pos", "log_replica_updates", "log_slave_updates"),
     }

@@ -17,6 +17,7 @@ from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.chain import ChainPolicy
 from zsnapdb.repository.catalogue import Cache, Summaries, summaries
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.lease import lease
@@ -39,6 +40,11 @@ TAKEN = "taken"
 """State of a snapshot set from the command that makes it on: its backup is not in the repository yet."""
 STORED = "stored"
 """State of a snapshot set whose backup is in the repository."""
+LIVE = "live"
+"""State of a snapshot set that was taken for a clone and is no backup."""
+
+BASE_TAG = f"{PROPERTY}:base"
+"""Hold tag of a snapshot that a running backup is an increment of."""
 
 FIRST_LEVEL = 3
 """The zstd level that `level = "auto"` begins with."""
@@ -110,6 +116,11 @@ class Instance:
     def hooks(self) -> tuple[Hook, ...]:
         """Return its hooks in the order of the configuration."""
         return tuple(Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure)) for h in self.settings.hooks)
+
+    def chain_policy(self) -> ChainPolicy:
+        """Return when its next backup is a full one."""
+        chain = self.settings.chain
+        return ChainPolicy(chain.full_every or None, chain.longest or None)
 
     @property
     def address(self) -> Address:
@@ -201,13 +212,14 @@ def snapshot_name(backup_id: str) -> str:
     return f"{SNAPSHOT_PREFIX}{backup_id}"
 
 
-def local_sets(instance: Instance) -> list[SnapshotSet]:
+def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     """Return the instance's whole snapshot sets on this host, oldest first.
 
-    A set counts if its backup was stored, every volume has its member, and all are of one transaction group.
+    A set counts if it is in one of the states (its backup was stored, if none is named), every volume has its member, and all are of one transaction group.
     """
     whole = []
-    for backup_id, members in sorted(_members(instance, STORED).items()):
+    members_by_id = {backup_id: members for state in states or (STORED,) for backup_id, members in _members(instance, state).items()}
+    for backup_id, members in sorted(members_by_id.items()):
         if set(members) == set(instance.volumes) and len({s.createtxg for s in members.values()}) == 1:
             whole.append(SnapshotSet(backup_id, members))
     return whole

@@ -121,9 +121,9 @@ class Copy:
         base, index = (Path(self.paths.translate(path)) for path in found)
         return position_in(index, base.parent, self.flavour, has_gtids=has_gtids)
 
-    def identity(self, *, server_id: int, port: int | None, access: Access, init_file: str | None = None) -> Identity:
+    def identity(self, *, server_id: int, port: int | None, access: Access, init_file: str | None = None, bind_address: str = "127.0.0.1") -> Identity:
         """Return an identity whose files lie in the private folder."""
-        return Identity(server_id, port, str(self.folder), self.settings.user, access, init_file)
+        return Identity(server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address)
 
     def start(self, identity: Identity, user: str, password: SecretStr, last: Sequence[str] = ()) -> Session:
         """Write the option file, start the server and return a session on its private socket."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
+from zsnapdb.jobs.clone.sweep import Leak, leaks
 from zsnapdb.jobs.common import Instance
 from zsnapdb.jobs.observe import Observed, examine
 from zsnapdb.model import Flavour
@@ -32,10 +34,11 @@ class Diagnosis:
 def diagnose(settings: Settings, only: str | None) -> list[Diagnosis]:
     """Return what was found for the named instance, or for all."""
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
-    return [_diagnose_one(Instance.of(settings, name)) for name in names]
+    left = _leaks(settings)
+    return [_diagnose_one(Instance.of(settings, name), left) for name in names]
 
 
-def _diagnose_one(instance: Instance) -> Diagnosis:
+def _diagnose_one(instance: Instance, left: Sequence[Leak]) -> Diagnosis:
     observed = None
     try:
         with instance.session() as session:
@@ -46,7 +49,7 @@ def _diagnose_one(instance: Instance) -> Diagnosis:
     flavour = observed.facts.flavour if observed is not None else None
     if flavour is not None:
         findings.append(_server_program(instance, flavour))
-    return Diagnosis(instance.name, (*findings, _repository(instance)), observed)
+    return Diagnosis(instance.name, (*findings, _repository(instance), *_clones(instance, left)), observed)
 
 
 def _server_program(instance: Instance, flavour: Flavour) -> Finding:
@@ -62,7 +65,9 @@ def _server_program(instance: Instance, flavour: Flavour) -> Finding:
 def _repository(instance: Instance) -> Finding:
     url = instance.repository.url
     try:
-        count = len(instance.open_repository().backup_ids(instance.name))
+        repository = instance.open_repository()
+        repository.check_writable()
+        count = len(repository.backup_ids(instance.name))
     except NotThere as error:
         try:
             open_store(instance.repository)[0].check()
@@ -71,4 +76,20 @@ def _repository(instance: Instance) -> Finding:
         return ok("repository", f"{url}: {error.message}; {error.hint}")
     except ZsnapdbError as error:
         return unfit("repository", error.message, error.hint)
-    return ok("repository", f"{url}: {count} backups")
+    recipients = len(repository.keyring.recipients)
+    sealed = f", encrypted to {recipients} recipient{'s' if recipients > 1 else ''}" if recipients else ""
+    if repository.note:
+        return warning("repository", f"{url}: {count} backups{sealed}; {repository.note}")
+    return ok("repository", f"{url}: {count} backups{sealed}")
+
+
+def _leaks(settings: Settings) -> list[Leak]:
+    try:
+        return leaks(settings)
+    except ZsnapdbError:
+        # Without ZFS there are no clones; what that means for an instance its own findings say.
+        return []
+
+
+def _clones(instance: Instance, left: Sequence[Leak]) -> list[Finding]:
+    return [warning("clones", f"{leak.what}: {leak.where}", leak.hint) for leak in left if leak.instance == instance.name]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone.create import _port_is_free as port_is_free
+from zsnapdb.jobs.ports import port_is_free
 from zsnapdb.planning.ports import choose_port
 from zsnapdb.planning.restore import HandoverKind, HandoverStep, LeaveStopped, MakeReplica, Promote, PromotePart, RestorePlan, RunBeside
 from zsnapdb.zfs import datasets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -30,11 +31,13 @@ from zsnapdb.model import Flavour, Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog import position_in
 from zsnapdb.mysql.ddl_log import statements_half_done
+from zsnapdb.mysql.paths import absolute_tablespaces
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.fitness import judge_durability, objection
 from zsnapdb.planning.identity import binlog_paths
+from zsnapdb.planning.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.planning.strategy import Choice, leans_on_engines, still_enough
 from zsnapdb.planning.waiting import delays
 from zsnapdb.zfs import snapshots
@@ -66,19 +69,21 @@ class _Made:
     channels: tuple[Channel, ...]
 
 
-def take(instance: Instance, observed: Observed, session: Session, backup_id: str, tell: Tell) -> Taken:
+def take(instance: Instance, observed: Observed, session: Session, backup_id: str, tell: Tell, state: str = TAKEN) -> Taken:
     """Make the instance's snapshot set `backup_id` and prove it. On any error its snapshots are gone again.
 
-    `session` asks the server; the lock is held by a connection of its own. LockError if the lock was not to be had within its budget, was lost, or
-    the snapshot took longer than the deadline; HookError if a hook aborts; ConsistencyError if the snapshots are not one, or
-    the position does not contain what was published before.
+    `state` is what the set is marked as from the request on. `session` asks the server; the lock is held by a connection of its own.
+    LockError if the lock was not to be had within its budget, was lost, or the snapshot took longer than the deadline; HookError if a hook
+    aborts; ConsistencyError if the snapshots are not one, or the position does not contain what was published before.
     """
     short = snapshot_name(backup_id)
     names = {role: f"{dataset}@{short}" for role, dataset in sorted(observed.volumes.items())}
     hooked = Hooked(instance.name, instance.hooks(), backup_id, tuple(names.values()), tell)
+    origin = Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
+    marks = {STATE_PROPERTY: state, ORIGIN_PROPERTY: origin.encode()}
     with undone_on_error(lambda: snapshots.destroy_made(list(names.values()), backup_id)):
         with hooked.around():
-            done = _under_least_lock(instance, observed, session, hooked, backup_id)
+            done = _under_least_lock(instance, observed, session, hooked, backup_id, marks)
         with stepped_back():
             made = snapshots.describe(list(names.values()))
             snapshots.check_one_group(made)
@@ -88,7 +93,7 @@ def take(instance: Instance, observed: Observed, session: Session, backup_id: st
     return Taken(SnapshotSet(backup_id, dict(zip(names, made, strict=True))), position, done.choice, done.held_ms, done.channels)
 
 
-def _under_least_lock(instance: Instance, observed: Observed, session: Session, hooked: Hooked, backup_id: str) -> _Made:
+def _under_least_lock(instance: Instance, observed: Observed, session: Session, hooked: Hooked, backup_id: str, marks: Mapping[str, str]) -> _Made:
     """Make the snapshots under the chosen lock. One that is not granted is done without where that is right, else tried again within lock.budget."""
     give_up = time.monotonic() + instance.settings.lock.budget
     choice = observed.choice
@@ -97,7 +102,7 @@ def _under_least_lock(instance: Instance, observed: Observed, session: Session, 
         try:
             with applier.stopped(instance, session, observed.facts) as channels:
                 try:
-                    return _attempt(instance, observed, session, hooked, choice, channels, backup_id)
+                    return _attempt(instance, observed, session, hooked, choice, channels, backup_id, marks)
                 except LockNotGranted as error:
                     if choice.fallback is None:
                         raise
@@ -111,7 +116,16 @@ def _under_least_lock(instance: Instance, observed: Observed, session: Session, 
             time.sleep(pause)
 
 
-def _attempt(instance: Instance, observed: Observed, session: Session, hooked: Hooked, choice: Choice, channels: tuple[Channel, ...], backup_id: str) -> _Made:
+def _attempt(
+    instance: Instance,
+    observed: Observed,
+    session: Session,
+    hooked: Hooked,
+    choice: Choice,
+    channels: tuple[Channel, ...],
+    backup_id: str,
+    marks: Mapping[str, str],
+) -> _Made:
     """Take the lock once and make the snapshots under it. Everything slow is done before the first statement that holds anything."""
     settings = instance.settings.lock
     deadline = settings.deadline
@@ -124,7 +138,7 @@ def _attempt(instance: Instance, observed: Observed, session: Session, hooked: H
         properties = {
             BACKUP_PROPERTY: backup_id,
             INSTANCE_PROPERTY: instance.name,
-            STATE_PROPERTY: TAKEN,
+            **marks,
             LOCK_PROPERTY: choice.name,
             VERSION_PROPERTY: __version__,
             # A lower bound, so that even a set whose taker died says where it stands; the exact one is set once it is proved.

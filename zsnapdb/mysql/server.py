@@ -95,13 +95,22 @@ class ServerProcess:
         return self.folder / "error.log"
 
     def pid(self) -> int | None:
-        """Return the process id if it runs and is ours: its command line names our option file."""
-        try:
+        """Return the process id if it runs and is ours: its command line names our option file.
+
+        The pid file is only where to look first: one that starts has none yet, and a file can be lost.
+        """
+        with contextlib.suppress(OSError, ValueError):
             number = int(self.pid_file.read_text())
+            if self._is_ours(number):
+                return number
+        return next((int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(int(name))), None)
+
+    def _is_ours(self, number: int) -> bool:
+        try:
             words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            return None
-        return number if f"--defaults-file={self.option_file}".encode() in words else None
+        except OSError:
+            return False
+        return f"--defaults-file={self.option_file}".encode() in words
 
     def log_tail(self, lines: int = 15) -> str:
         """Return the last lines of its error log."""

@@ -44,6 +44,9 @@ RECORDED = (
     "binlog_format",
     "version",
     "version_comment",
+    "general_log_file",
+    "slow_query_log_file",
+    "log_error",
 )
 """Variables kept in a manifest: what another server needs to start on the files and mean the same by them."""
 
@@ -80,6 +83,7 @@ _QUIET = (
     "loose_skip_slave_start=ON",
     "loose_persisted_globals_load=OFF",
     "loose_mysqlx=OFF",
+    "loose_extra_port=0",
     "loose_group_replication_start_on_boot=OFF",
     "loose_wsrep_on=OFF",
     "loose_rpl_semi_sync_source_enabled=OFF",
@@ -92,6 +96,24 @@ _QUIET = (
     "loose_super_read_only=OFF",
 )
 """Nothing in the copy acts by itself, nor purges the binlogs it came with. `loose_`: names differ between servers; unknown ones are passed over."""
+
+
+_REFUSED = frozenset(
+    (
+        "admin_address",
+        "create_admin_listener_thread",
+        "init_file",
+        "general_log_file",
+        "slow_query_log_file",
+        "innodb_tmpdir",
+        "innodb_temp_tablespaces_dir",
+        "innodb_directories",
+        "skip_grant_tables",
+        "initialize",
+        "bootstrap",
+    )
+)
+"""Options that open another port, run statements, write elsewhere or let anyone in, and that cannot be overridden by a later line."""
 
 
 class Access(Enum):
@@ -132,6 +154,7 @@ class Identity:
     user: str
     access: Access
     init_file: str | None = None
+    bind_address: str = "127.0.0.1"
 
     @property
     def socket(self) -> str:
@@ -178,6 +201,7 @@ def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, 
     """
     datadir = variables["datadir"]
     lines = [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
+    _refuse_options(extra)
     lines += extra
     lines.append(f"datadir={paths.translate(datadir)}")
     for name in _PATHS:
@@ -207,7 +231,7 @@ def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, 
     if identity.port is None:
         lines.append("skip_networking=ON")
     else:
-        lines += ["skip_networking=OFF", "bind_address=127.0.0.1", f"port={identity.port}"]
+        lines += ["skip_networking=OFF", f"bind_address={identity.bind_address}", f"port={identity.port}"]
     if identity.access is Access.PRIVATE_SOCKET:
         lines.append("skip_grant_tables")
     if identity.init_file is not None:
@@ -219,6 +243,14 @@ def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, 
         )
     section = "mariadbd" if flavour is Flavour.MARIADB else "mysqld"
     return f"# Written by zsnapdb. A server on a copy: its own paths and identity, nothing that acts by itself.\n[{section}]\n" + "\n".join(lines) + "\n"
+
+
+def _refuse_options(extra: Sequence[str]) -> None:
+    """Raise PreflightError if a configured option is one that no later line takes back."""
+    for line in extra:
+        name = line.partition("=")[0].strip().lower().replace("-", "_").removeprefix("loose_")
+        if name in _REFUSED or line.lstrip().startswith(("[", "!")):
+            raise PreflightError(f"server.options has {line!r}", hint="a copy's server must not listen, write or start anything there; take it out")
 
 
 def _data_file(part: str, paths: PathMap) -> str:
@@ -235,3 +267,8 @@ def rewrite_index(text: str, folder: str) -> str:
 def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return base name and index, as the source had them, of each log whose indices a copy has to rewrite."""
     return tuple(found for kind in ("log_bin", "relay_log") if (found := binlog_paths(variables, kind)) is not None)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a server bound to the address answers this host only."""
+    return address == "localhost" or address == "::1" or address.startswith("127.")

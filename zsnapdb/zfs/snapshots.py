@@ -10,6 +10,7 @@ from zsnapdb.errors import CommandError, ConsistencyError, NotThere
 from zsnapdb.model import PROPERTY, Snapshot
 from zsnapdb.zfs import core
 from zsnapdb.zfs.command import ZFS, rows, run, run_when_free, set_options
+from zsnapdb.zfs.datasets import Property
 
 HOLD_TAG = f"{PROPERTY}:backup"
 
@@ -104,6 +105,23 @@ def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
     return found
 
 
+def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
+    """Return the named properties of every snapshot of the dataset and of those below it."""
+    found: dict[str, dict[str, Property]] = {}
+    wanted = ("guid", "createtxg", *names)
+    for name, key, value, source in rows([ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(wanted), dataset]):
+        found.setdefault(name, {})[key] = Property(value, source)
+    return {
+        Snapshot(name.partition("@")[0], name.partition("@")[2], int(values["guid"].value), int(values["createtxg"].value)): values
+        for name, values in sorted(found.items(), key=lambda item: int(item[1]["createtxg"].value))
+    }
+
+
+def has_clones(name: str) -> bool:
+    """Whether any dataset was cloned from the snapshot."""
+    return run([ZFS, "get", "-H", "-p", "-o", "value", "clones", name]).strip() not in ("", "-")
+
+
 def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
     """Set user properties on snapshots, in one command."""
     run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
@@ -117,6 +135,19 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 def held(name: str, tag: str = HOLD_TAG) -> bool:
     """Whether the snapshot has a hold with our tag."""
     return any(row[1] == tag for row in rows([ZFS, "holds", "-H", name]))
+
+
+def ensure_held(name: str, tag: str) -> None:
+    """Hold the snapshot under the tag unless it is so already."""
+    if not held(name, tag):
+        hold([name], tag)
+
+
+def held_snapshots(dataset: str, tag: str) -> list[str]:
+    """Return the dataset's own snapshots that have a hold with the tag."""
+    # userrefs is the number of holds (zfsprops(7)); asking each of thousands of snapshots would take long.
+    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs", dataset])
+    return [name for name, count in listed if count not in ("0", "-") and held(name, tag)]
 
 
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
@@ -148,8 +179,22 @@ def bookmark(snapshot: Snapshot) -> str:
     return name
 
 
+def destroy_bookmark(dataset: str, short: str, guid: int) -> None:
+    """Destroy the dataset's bookmark of that name if it stands for the snapshot with the GUID; any other is left."""
+    name = f"{dataset}#{short}"
+    if bookmarks(dataset).get(guid) == name:
+        run_when_free([ZFS, "destroy", name])
+
+
+def destroy(name: str) -> None:
+    """Destroy exactly this snapshot, which the caller has proved to be its own. Dependents or holds make it fail."""
+    if "@" not in name:
+        raise ValueError(f"not a snapshot name: {name}")
+    run_when_free([ZFS, "destroy", name])
+
+
 def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
-    """Destroy snapshots of a set that came to nothing. Each must carry the backup's id, or it is left and named.
+    """Destroy snapshots of a set that came to nothing, and their bookmarks. Each must carry the backup's id, or it is left and named.
 
     Names that do not exist are passed over, so the call can be repeated.
     """
@@ -160,6 +205,8 @@ def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
             continue
         if value != [backup_id, "local"]:
             raise CommandError(f"{name} does not carry backup id {backup_id}, found {value}", hint="it is not ours to destroy; look at it with `zfs get all`")
+        for snapshot in describe([name]):
+            destroy_bookmark(snapshot.dataset, snapshot.name, snapshot.guid)
         release([name])
         run_when_free([ZFS, "destroy", name])
 

@@ -1,50 +1,115 @@
-"""Which clones there are on this host, as their datasets tell it."""
+"""Which clones there are on this host, as their datasets tell it; no file of ours is asked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, CREATED_PROPERTY, FLAVOUR_PROPERTY, PORT_PROPERTY, ROLE_PROPERTY, ROOT_PROPERTY
+from zsnapdb.config import CloneSettings, Settings
+from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.jobs.clone import marks
+from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, Phase
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.copies import PRIVATE_FOLDER
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
+from zsnapdb.planning.lease import Lease, Policy, read_stamp
+from zsnapdb.planning.origin import ORIGIN_PROPERTY, Origin, decode
+from zsnapdb.planning.profile import Profile
 from zsnapdb.zfs import datasets
 
-_FACTS = (
+_LOOK = (
     CLONE_PROPERTY,
-    ROLE_PROPERTY,
+    marks.ROLE_PROPERTY,
     INSTANCE_PROPERTY,
     BACKUP_PROPERTY,
-    PORT_PROPERTY,
-    CREATED_PROPERTY,
-    FLAVOUR_PROPERTY,
-    ROOT_PROPERTY,
     POSITION_PROPERTY,
+    ORIGIN_PROPERTY,
+    marks.PORT_PROPERTY,
+    marks.BIND_PROPERTY,
+    marks.CREATED_PROPERTY,
+    marks.FLAVOUR_PROPERTY,
+    marks.ROOT_PROPERTY,
+    marks.PHASE_PROPERTY,
+    marks.REVISION_PROPERTY,
+    marks.SOURCE_PROPERTY,
+    marks.SERVER_ID_PROPERTY,
+    marks.OWNER_PROPERTY,
+    marks.EXPIRES_PROPERTY,
+    marks.PROTECTED_PROPERTY,
+    marks.PROFILE_PROPERTY,
+    marks.USED_PROPERTY,
+    "used",
+    "origin",
 )
-_LOOK = (*_FACTS, "used")
+Properties = Mapping[str, datasets.Property]
 
 
 @dataclass(frozen=True)
 class CloneInfo:
-    """A clone as its datasets tell it. `own_bytes` is what it alone occupies."""
+    """A clone as its datasets tell it.
+
+    `top` is its anchor; `datasets` are the anchor and all below it that carry its name, outer ones first; `volumes` those of the revision that
+    counts, by role; `leftovers` those of others. `source` says from what it was made; `own_bytes` is what it alone occupies, snapshots included.
+    """
 
     name: str
     instance: str
     backup_id: str
+    source: str
     flavour: Flavour
     port: int
+    bind_address: str
+    server_id: int
     created: str
     position: str
+    phase: Phase
+    owner: str
+    lease: Lease
+    profile: Profile
+    used: str
     top: str
+    revision: int
     datasets: tuple[str, ...]
+    volumes: Mapping[str, str]
+    leftovers: tuple[str, ...]
     mount: Path
     own_bytes: int
+    is_independent: bool
+    origin: Origin
     pid: int | None
+
+    @property
+    def process(self) -> server.ServerProcess:
+        """Its server, running or not."""
+        return server.ServerProcess(self.mount / PRIVATE_FOLDER)
+
+    @property
+    def client_file(self) -> Path:
+        """The credentials file of its account."""
+        return self.mount / PRIVATE_FOLDER / "client.cnf"
+
+    @property
+    def host(self) -> str:
+        """Where a client on this host reaches it."""
+        return "127.0.0.1" if self.bind_address in ("*", "::") or self.bind_address.startswith("0.") else self.bind_address
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A clone whose properties were altered so that they say nothing: it counts as protected."""
+
+    name: str
+    top: str
+    instance: str
+    reason: str
+
+
+def policy(settings: CloneSettings) -> Policy:
+    """Return the configured terms of leases."""
+    s = settings
+    return Policy(s.ttl, s.max_ttl, s.max_protection, s.grace, s.idle, s.reap_limit)
 
 
 def home(settings: Settings, pool: str) -> str:
@@ -55,39 +120,83 @@ def home(settings: Settings, pool: str) -> str:
     return chosen
 
 
+def homes(settings: Settings) -> list[str]:
+    """Return every dataset on this host that may hold clones and that exists."""
+    found = [settings.clones.dataset] if settings.clones.dataset else [f"{pool}/zsnapdb/clones" for pool in datasets.pools()]
+    return [dataset for dataset in found if datasets.exists(dataset)]
+
+
 def listing(settings: Settings) -> list[CloneInfo]:
     """Return the clones on this host, oldest first, whether their instance is still configured or not. Only datasets marked by us, locally, count."""
-    homes = [settings.clones.dataset] if settings.clones.dataset else [f"{pool}/zsnapdb/clones" for pool in datasets.pools()]
-    found = {info.top: info for top in homes if datasets.exists(top) for info in _below(top)}
-    return sorted(found.values(), key=lambda info: info.created)
+    found = [info for top in homes(settings) for info in _below(top) if isinstance(info, CloneInfo)]
+    return sorted(found, key=lambda info: (info.created, info.name))
 
 
-def _below(home_dataset: str) -> Iterator[CloneInfo]:
-    groups: dict[str, dict[str, dict[str, datasets.Property]]] = {}
+def unreadable(settings: Settings) -> list[Unreadable]:
+    """Return the clones whose properties cannot be read: they are in no listing, and nothing touches them."""
+    return [info for top in homes(settings) for info in _below(top) if isinstance(info, Unreadable)]
+
+
+def _below(home_dataset: str) -> list[CloneInfo | Unreadable]:
+    groups: dict[str, dict[str, Properties]] = {}
     for dataset, properties in datasets.children(home_dataset, _LOOK).items():
-        if properties[CLONE_PROPERTY].is_local:
-            groups.setdefault(properties[CLONE_PROPERTY].value, {})[dataset] = properties
+        name = dataset[len(home_dataset) + 1 :].partition("/")[0]
+        if properties[CLONE_PROPERTY] == datasets.Property(name, "local"):
+            groups.setdefault(name, {})[dataset] = properties
+    found: list[CloneInfo | Unreadable] = []
     for name, members in groups.items():
-        top = min(members, key=len)
-        facts = members[top]
-        if not facts[PORT_PROPERTY].is_local:
+        top = f"{home_dataset}/{name}"
+        facts = members.get(top)
+        if facts is None or not facts[marks.PHASE_PROPERTY].is_local:
             continue
-        mount = Path(facts[ROOT_PROPERTY].value)
-        flavour = Flavour(facts[FLAVOUR_PROPERTY].value)
-        yield CloneInfo(
-            name=name,
-            instance=facts[INSTANCE_PROPERTY].value,
-            backup_id=facts[BACKUP_PROPERTY].value,
-            flavour=flavour,
-            port=int(facts[PORT_PROPERTY].value),
-            created=facts[CREATED_PROPERTY].value,
-            position=facts[POSITION_PROPERTY].value,
-            top=top,
-            datasets=tuple(sorted(members, key=len)),
-            mount=mount,
-            own_bytes=int(facts["used"].value),
-            pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
-        )
+        try:
+            found.append(_info(name, top, facts, members))
+        except (ValueError, DamagedError) as error:
+            found.append(Unreadable(name, top, facts[INSTANCE_PROPERTY].value, " ".join(str(error).split())))
+    return found
+
+
+def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properties]) -> CloneInfo:
+    def value(key: str) -> str:
+        return facts[key].value
+
+    revision = int(value(marks.REVISION_PROPERTY))
+    current = f"{top}/r{revision}"
+    volumes = {
+        members[dataset][marks.ROLE_PROPERTY].value: dataset
+        for dataset in sorted(members, key=len)
+        if (dataset == current or dataset.startswith(current + "/")) and members[dataset][marks.ROLE_PROPERTY].is_local
+    }
+    inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
+    mount = Path(value(marks.ROOT_PROPERTY))
+    guarded = value(marks.PROTECTED_PROPERTY)
+    return CloneInfo(
+        name=name,
+        instance=value(INSTANCE_PROPERTY),
+        backup_id=value(BACKUP_PROPERTY),
+        source=value(marks.SOURCE_PROPERTY),
+        flavour=Flavour(value(marks.FLAVOUR_PROPERTY)),
+        port=int(value(marks.PORT_PROPERTY)),
+        bind_address=value(marks.BIND_PROPERTY),
+        server_id=int(value(marks.SERVER_ID_PROPERTY)),
+        created=value(marks.CREATED_PROPERTY),
+        position=value(POSITION_PROPERTY),
+        phase=Phase(value(marks.PHASE_PROPERTY)),
+        owner=value(marks.OWNER_PROPERTY),
+        lease=Lease(read_stamp(value(marks.EXPIRES_PROPERTY)), None if guarded in (datasets.UNSET, "no") else read_stamp(guarded)),
+        profile=Profile(value(marks.PROFILE_PROPERTY)),
+        used=value(marks.USED_PROPERTY),
+        top=top,
+        revision=revision,
+        datasets=tuple(sorted(members, key=lambda dataset: (len(dataset), dataset))),
+        volumes=volumes,
+        leftovers=tuple(sorted((dataset for dataset in members if dataset not in inside), key=len)),
+        mount=mount,
+        own_bytes=int(value("used")),
+        is_independent=all(members[dataset]["origin"].value in (datasets.UNSET, "") for dataset in volumes.values()),
+        origin=decode(value(ORIGIN_PROPERTY), top),
+        pid=server.ServerProcess(mount / PRIVATE_FOLDER).pid(),
+    )
 
 
 def find(settings: Settings, name: str) -> CloneInfo:
@@ -96,4 +205,15 @@ def find(settings: Settings, name: str) -> CloneInfo:
     for info in known:
         if info.name == name:
             return info
+    for item in unreadable(settings):
+        if item.name == name:
+            raise DamagedError(f"the properties of clone {name} cannot be read: {item.reason}", hint=f"look at `zfs get all {item.top}`")
     raise NotThere(f"there is no clone {name!r}", hint=f"known: {', '.join(i.name for i in known) or 'none'}")
+
+
+def ready(settings: Settings, name: str) -> CloneInfo:
+    """Return the clone of that name, which is whole: made, and not under destruction. PreflightError if it is not."""
+    info = find(settings, name)
+    if info.phase in marks.HALF_MADE:
+        raise PreflightError(f"clone {name} is half made ({info.phase})", hint="whoever made it died or is still at it: `zsnapdb reap` clears it")
+    return info

@@ -1,66 +1,115 @@
-"""The clone's server is started under an identity of its own, and asked whether it is separate from its source."""
+"""Starts a clone's server under an identity of its own and asks it whether it is separate from its source. One that is not is stopped."""
 
 from __future__ import annotations
 
-import secrets
+import shutil
+from dataclasses import dataclass
 
 from pydantic import SecretStr
 
 from zsnapdb.errors import ConsistencyError
+from zsnapdb.jobs.clone import credentials
+from zsnapdb.jobs.common import undone_on_error
 from zsnapdb.jobs.copies import Copy, check_inside, check_recovered
-from zsnapdb.model import Position
+from zsnapdb.model import Flavour, Position
 from zsnapdb.mysql import server
+from zsnapdb.mysql.probe import channels, flavour_and_dialect, probe
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.contract import ACCOUNT, Promise, awake_accounts_query, broken
 from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.identity import Access
+from zsnapdb.planning.identity import Access, Identity
+from zsnapdb.planning.origin import Origin
 
-ACCOUNT = "zsnapdb_clone"
+
+@dataclass(frozen=True)
+class Tenant:
+    """The clone's server as it is told to be: who it is, where it listens, whether the source's accounts are locked in it."""
+
+    copy: Copy
+    origin: Origin
+    server_id: int
+    port: int
+    bind_address: str
+    locks_accounts: bool
+    follows: int | None = None
+
+    def identity(self, init_file: str | None = None) -> Identity:
+        """Return its identity for the option file."""
+        return self.copy.identity(server_id=self.server_id, port=self.port, access=Access.ACCOUNTS, init_file=init_file, bind_address=self.bind_address)
 
 
-def start(copy: Copy, facts: ServerFacts, position: Position, port: int) -> SecretStr:
-    """Start the clone's server under a new identity, check that it is one, and return the password of its account."""
+def make_separate(tenant: Tenant) -> Position:
+    """Take from the files, before anything is started on them, what makes them another server's; return where they stand.
+
+    What an earlier server on them left of its own (the parent of a committed clone) goes too.
+    """
+    copy = tenant.copy
+    shutil.rmtree(copy.folder, ignore_errors=True)
     copy.make_private()
     server.remove_identity(copy.datadir)
-    password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
-    init_file = copy.folder / "init.sql"
-    server.write_private(init_file, _account_sql(password), copy.settings.user)
-    server_id = secrets.randbelow(2**31) + 2**31 - 1
-    identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
-    with copy.start(identity, ACCOUNT, password) as session:
-        found, _ = check_recovered(session, position, facts.gtid_purged)
-        _check_identity(found, facts, copy, server_id, port)
-    init_file.unlink()
-    copy.write_option_file(copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS))
-    credentials = f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost=127.0.0.1\nport={port}\n"
-    server.write_private(copy.folder / "client.cnf", credentials, copy.settings.user)
-    return password
+    return copy.recorded_position(has_gtids=tenant.origin.has_gtids)
 
 
-def _account_sql(password: SecretStr) -> str:
-    """Return the statements that make the clone's account, outside its binlog, so that its GTIDs stay the source's."""
-    secret = password.get_secret_value()
-    lines = ["SET SESSION sql_log_bin = 0;"]
-    for host in ("localhost", "127.0.0.1"):
-        lines += [
-            f"DROP USER IF EXISTS '{ACCOUNT}'@'{host}';",
-            f"CREATE USER '{ACCOUNT}'@'{host}' IDENTIFIED BY '{secret}';",
-            f"GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'{host}' WITH GRANT OPTION;",
-        ]
-    return "\n".join(lines) + "\n"
+def first_start(tenant: Tenant, position: Position, password: SecretStr) -> None:
+    """Start the server, which must come up at exactly the position, and check it. On any error it is stopped."""
+    with undone_on_error(tenant.copy.process().kill), _started_with_account(tenant, password) as session:
+        forget_replication(session)
+        found, _ = check_recovered(session, position, tenant.origin.unlogged_gtids)
+        check(session, found, tenant)
+    _settle(tenant, password)
 
 
-def _check_identity(found: ServerFacts, source: ServerFacts, copy: Copy, server_id: int, port: int) -> None:
+def start_again(tenant: Tenant, password: SecretStr | None) -> SecretStr:
+    """Start the server of a clone that was started before, check it, and return its password: the one given, else a new one."""
+    process = tenant.copy.process()
+    tenant.copy.make_private()
+    with undone_on_error(process.kill):
+        if password is not None:
+            with tenant.copy.start(tenant.identity(), ACCOUNT, password) as session:
+                check(session, probe(session), tenant)
+            return password
+        fresh = credentials.fresh_password()
+        with _started_with_account(tenant, fresh) as session:
+            check(session, probe(session), tenant)
+    _settle(tenant, fresh)
+    return fresh
+
+
+def _started_with_account(tenant: Tenant, password: SecretStr) -> Session:
+    """Start the server with an init file, which it runs before it lets anyone in."""
+    init_file = tenant.copy.folder / "init.sql"
+    sql = credentials.account_sql(tenant.origin, password, tenant.bind_address, lock=tenant.locks_accounts)
+    server.write_private(init_file, sql, tenant.copy.settings.user)
+    return tenant.copy.start(tenant.identity(str(init_file)), ACCOUNT, password)
+
+
+def _settle(tenant: Tenant, password: SecretStr) -> None:
+    """Leave the files as later starts need them: no statements to run, the credentials for its owner."""
+    copy = tenant.copy
+    (copy.folder / "init.sql").unlink(missing_ok=True)
+    copy.write_option_file(tenant.identity())
+    credentials.write(copy.folder / "client.cnf", password, tenant.bind_address, tenant.port, copy.settings.user)
+
+
+def forget_replication(session: Session) -> None:
+    """Remove every replication channel, credentials included, that came with the files. Relay logs named are the copy's own by now."""
+    flavour, dialect = flavour_and_dialect(session)
+    word = "REPLICA" if "REPLICA" in dialect.stop_applier else "SLAVE"
+    found = channels(session, dialect)
+    if flavour is Flavour.MARIADB:
+        for channel in found:
+            session.query(f"RESET {word} %s ALL", (channel.name,)) if channel.name else session.query(f"RESET {word} ALL")
+    elif found:
+        session.query(f"RESET {word} ALL")
+
+
+def check(session: Session, found: ServerFacts, tenant: Tenant) -> None:
     """Raise ConsistencyError unless the started server shares nothing with its source and nothing in it acts by itself."""
-    wrong = []
-    if found.server_uuid is not None and found.server_uuid == source.server_uuid:
-        wrong.append(f"server_uuid is the source's, {found.server_uuid}")
-    if found.server_id != server_id or found.server_id == source.server_id:
-        wrong.append(f"server_id is {found.server_id}, not {server_id}")
-    if int(found.variables["port"]) != port:
-        wrong.append(f"port is {found.variables['port']}, not {port}")
-    if found.variables["event_scheduler"].upper() not in ("OFF", "DISABLED"):
-        wrong.append(f"event_scheduler is {found.variables['event_scheduler']}")
-    if any(channel.receiving or channel.applying for channel in found.channels):
-        wrong.append("replication is running")
+    awake: tuple[str, ...] = ()
+    if tenant.locks_accounts:
+        awake = tuple(str(row[0]) for row in session.query(awake_accounts_query(tenant.origin.flavour)))
+    promise = Promise(tenant.server_id, tenant.port, tenant.bind_address, tenant.identity().socket, tenant.follows)
+    wrong = broken(found, tenant.origin, promise, awake)
     if wrong:
-        raise ConsistencyError("the clone's server is not separate from its source: " + "; ".join(wrong), hint="it was stopped and removed; report this")
-    check_inside(found, copy.root)
+        raise ConsistencyError("the clone's server is not separate from its source: " + "; ".join(wrong), hint="it was stopped; report this")
+    check_inside(found, tenant.copy.root)

@@ -2,167 +2,338 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
-import socket
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, PreflightError
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find, home, listing
-from zsnapdb.jobs.clone.contract import ACCOUNT, start
-from zsnapdb.jobs.clone.destroy import CLONES_LOCK, LOCK_PATIENCE, destroy_marked
-from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, CREATED_PROPERTY, FLAVOUR_PROPERTY, PORT_PROPERTY, ROLE_PROPERTY, ROOT_PROPERTY
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, exclusive, find_set, now, undone_on_error
-from zsnapdb.jobs.copies import Copy, Layout, lay_out, refuse_absolute
-from zsnapdb.jobs.observe import KEPT_PROPERTIES, with_found_volumes
-from zsnapdb.model import Position, SnapshotSet
+from zsnapdb.errors import ExistsError, NotThere, PreflightError
+from zsnapdb.jobs.clone import contract, credentials, fetch, kept, locks, marks, masked
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, home, listing, policy
+from zsnapdb.jobs.clone.contract import Tenant
+from zsnapdb.jobs.clone.destroy import drop_live, remove_all
+from zsnapdb.jobs.clone.live import origin_of_live, take_live
+from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, Phase
+from zsnapdb.jobs.clone.sources import LATEST, LIVE_STATE, Kind, Remote, Source, find_local, origin_in, with_volumes
+from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layout_of
+from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, Report, Tell, now, undone_on_error
+from zsnapdb.jobs.copies import Copy, Layout, refuse_absolute
+from zsnapdb.jobs.masking import MaskingReport
+from zsnapdb.jobs.ports import port_is_free
+from zsnapdb.model import Position
 from zsnapdb.mysql import server
-from zsnapdb.mysql.paths import absolute_tablespaces, with_real_paths
-from zsnapdb.mysql.probe import probe
-from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.identity import Access, PathMap
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.contract import ACCOUNT
+from zsnapdb.planning.lease import Lease, Quota, admit, first_lease, stamp
+from zsnapdb.planning.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.planning.ports import choose_port
+from zsnapdb.planning.profile import Profile
 from zsnapdb.zfs import datasets
-from zsnapdb.zfs.mounts import mounted
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,31}$")
+_POSITION_BYTES = 4000
 
 
 @dataclass(frozen=True)
-class Created:
-    """A new clone that answers: how to reach it, and how long its parts took, in seconds."""
+class Wish:
+    """What is asked for: `name` None for one made up, `ttl` (seconds) and `bind_address` None for what is configured."""
 
-    info: CloneInfo
-    user: str
-    password: SecretStr
-    position: Position
-    clone_seconds: float
-    start_seconds: float
-
-    @property
-    def dsn(self) -> str:
-        """A URL with the password in it: for the person who asked, not for logs."""
-        return f"mysql://{self.user}:{self.password.get_secret_value()}@127.0.0.1:{self.info.port}/"
+    owner: str
+    name: str | None = None
+    source: str = LATEST
+    at: str | None = None
+    ttl: float | None = None
+    profile: Profile = Profile.NORMAL
+    bind_address: str | None = None
+    starts: bool = True
+    masks: bool = False
 
 
 @dataclass(frozen=True)
 class ClonePlan:
-    """What making a clone does: from which snapshot set, into which datasets, on which port."""
+    """What making a clone does.
+
+    `snapshots` by role, as far as they exist; `receives` are backups to be fetched first, oldest first; `replays` counts the batches of archived
+    binlogs that are applied first.
+    """
 
     name: str
-    facts: ServerFacts
-    chosen: SnapshotSet
+    instance: str
+    kind: Kind
+    set_id: str
+    snapshots: Mapping[str, str]
+    receives: tuple[str, ...]
+    is_prepared: bool
+    replays: int
+    origin: Origin
+    anchor: str
     layout: Layout
     copy: Copy
     port: int
+    bind_address: str
+    lease: Lease
+    owner: str
+    profile: Profile
+    starts: bool
+    masks: bool
 
 
-def plan(settings: Settings, instance: Instance, wanted: str, name: str | None) -> ClonePlan:
-    """Return what `create` would do; changes nothing. Refuses what would fail: a name or folder taken, no port, no server program."""
-    with instance.session() as session:
-        facts = with_real_paths(probe(session))
-    instance = with_found_volumes(instance, facts)
-    refuse_absolute(absolute_tablespaces(facts))
-    chosen = find_set(instance, wanted)
-    name = name or f"{instance.name}-{secrets.token_hex(3)}"
+@dataclass(frozen=True)
+class Seconds:
+    """How long the parts of making a clone took: finding or making its snapshots, cloning and marking, making the files separate, start and recovery."""
+
+    source: float
+    clone: float
+    identity: float
+    start: float
+
+
+@dataclass(frozen=True)
+class Created:
+    """A new clone. `password` is None where its server was not started yet."""
+
+    info: CloneInfo
+    password: SecretStr | None
+    position: Position
+    seconds: Seconds
+    masking: MaskingReport | None = None
+
+    @property
+    def login(self) -> credentials.Login | None:
+        """How to reach it, once its server has been started."""
+        if self.password is None:
+            return None
+        return credentials.Login(self.info.host, self.info.port, self.info.process.socket, ACCOUNT, self.password)
+
+
+def profile_of(name: str) -> Profile:
+    """Return the profile of that name."""
+    return Profile(name)
+
+
+def plan(settings: Settings, instance: Instance, wish: Wish) -> ClonePlan:
+    """Return what `create` would do; changes nothing. Refuses what would fail: a name or folder taken, a quota, no port, no server program."""
+    return _plan(settings, with_volumes(instance), wish)
+
+
+def _plan(settings: Settings, instance: Instance, wish: Wish) -> ClonePlan:
+    if wish.at is not None:
+        repository = instance.open_repository()
+        point = fetch.point_plan(settings, instance, repository, home(settings, _own_pool(settings, instance)), wish.at)
+        origin = origin_in(repository.manifest(instance.name, point.backup_id))
+        return _plan_for(settings, instance, wish, Kind.POINT, point.backup_id, origin, {}, (), replays=len(point.replays), is_prepared=True)
+    if wish.source == LIVE_STATE:
+        return _plan_for(settings, instance, wish, Kind.LIVE, "", origin_of_live(instance), {}, ())
+    found = locate(settings, instance, wish.source)
+    if isinstance(found, Remote):
+        receives = tuple(manifest.backup_id for manifest in found.chain)
+        return _plan_for(settings, instance, wish, Kind.REPOSITORY, found.manifest.backup_id, origin_in(found.manifest), {}, receives)
+    return _plan_from(settings, instance, wish, found)
+
+
+def _plan_from(settings: Settings, instance: Instance, wish: Wish, source: Source) -> ClonePlan:
+    names = {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()}
+    return _plan_for(settings, instance, wish, source.kind, source.set.backup_id, source.origin, names, (), is_prepared=source.is_prepared)
+
+
+def locate(settings: Settings, instance: Instance, wanted: str) -> Source | Remote:
+    """Return the snapshot set: on this host (prepared, if it was), received earlier, or a backup that is only in the repository."""
+    local = find_local(settings, instance, wanted)
+    if local is not None:
+        return kept.prepared(home(settings, local.pool), local)
+    repository = instance.open_repository()
+    known = repository.backup_ids(instance.name)
+    if wanted == LATEST and known:
+        wanted = known[-1]
+    if wanted not in known:
+        raise NotThere(f"instance {instance.name} has no snapshot set {wanted}, neither on this host nor in the repository", hint="see `zsnapdb list`")
+    target = repository.manifest(instance.name, wanted)
+    top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
+    received = kept.find_received(top, target.backup_id)
+    if received is not None:
+        return kept.prepared(top, received)
+    return Remote(restore_chain(repository.catalogue(instance.name).manifests, target))
+
+
+def pool_for(settings: Settings, volumes: list[str]) -> str:
+    """Return the pool for clones of what lay on these datasets: configured, else the same one, else the only one. PreflightError if none fits."""
+    if settings.clones.dataset is not None:
+        return settings.clones.dataset.split("/", 1)[0]
+    own, pools = volumes[0].split("/", 1)[0], datasets.pools()
+    if own not in pools and len(pools) != 1:
+        raise PreflightError(f"there is no pool {own} here, and the host has {len(pools)}: {', '.join(pools) or 'none'}", hint="set clones.dataset")
+    return own if own in pools else pools[0]
+
+
+def _own_pool(settings: Settings, instance: Instance) -> str:
+    return pool_for(settings, list(instance.volumes.values()))
+
+
+def _plan_for(
+    settings: Settings,
+    instance: Instance,
+    wish: Wish,
+    kind: Kind,
+    set_id: str,
+    origin: Origin,
+    snapshots: Mapping[str, str],
+    receives: tuple[str, ...],
+    *,
+    is_prepared: bool = False,
+    replays: int = 0,
+) -> ClonePlan:
+    refuse_absolute(origin.absolute_tablespaces)
+    masks = masked.planned(instance.settings.masking, asked=wish.masks)
+    name = wish.name or f"{instance.name}-{secrets.token_hex(3)}"
     if not _NAME.match(name):
         raise PreflightError(f"clone name {name!r}", hint="small letters, digits, - and _, at most 32")
-    server.find_binary(instance.settings.server.binary, facts.flavour)
+    server.find_binary(instance.settings.server.binary, origin.flavour)
     server.account(instance.settings.server.user)
-    pool = next(iter(instance.volumes.values())).split("/", 1)[0]
-    top = f"{home(settings, pool)}/{name}"
-    if datasets.exists(top):
-        raise ExistsError(f"the clone {name} exists: {top}", hint="name another, or `zsnapdb clone destroy` it")
-    port = choose_port(settings.clones.first_port, settings.clones.last_port, {info.port for info in listing(settings)}, _port_is_free)
-    source = {role: (dataset, _mountpoint(dataset)) for role, dataset in instance.volumes.items()}
-    planned = lay_out(source, top, str(settings.clones.mount_root / name))
-    root = settings.clones.mount_root / name
+    used = [snapshot.partition("@")[0] for snapshot in snapshots.values()]
+    pool = used[0].split("/", 1)[0] if used else pool_for(settings, [place.dataset for place in origin.volumes.values()])
+    anchor = f"{home(settings, pool)}/{name}"
+    if datasets.exists(anchor):
+        raise ExistsError(f"the clone {name} exists: {anchor}", hint="name another, or `zsnapdb clone destroy` it")
+    there = listing(settings)
+    limits = settings.clones
+    free = int(datasets.properties(pool, ["available"])["available"].value)
+    admit(Quota(limits.per_owner, limits.total, limits.free_floor), wish.owner, [info.owner for info in there], free)
+    lease = first_lease(wish.ttl, policy(limits), now())
+    port = choose_port(limits.first_port, limits.last_port, {info.port for info in there} | set(limits.reserved_ports), port_is_free)
+    root = limits.mount_root / name
     if root.exists() and any(root.iterdir()):
         raise ExistsError(f"{root}, where the clone would be mounted, is not empty", hint="name another, or empty the folder")
-    copy = Copy(
-        facts.flavour,
-        facts.variables,
-        PathMap(tuple((point, planned.mountpoints[role]) for role, (_, point) in source.items())),
-        root,
-        instance.settings.server,
+    layout = layout_of(origin, f"{anchor}/r1", root)
+    options = (*instance.settings.server.options, *wish.profile.options)
+    copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}))
+    bind = wish.bind_address or limits.bind_address
+    tenant = Tenant(copy, origin, 1, port, bind, limits.accounts == "lock")
+    copy.render(tenant.identity())
+    return ClonePlan(
+        name=name,
+        instance=instance.name,
+        kind=kind,
+        set_id=set_id,
+        snapshots=snapshots,
+        receives=receives,
+        is_prepared=is_prepared,
+        replays=replays,
+        origin=origin,
+        anchor=anchor,
+        layout=layout,
+        copy=copy,
+        port=port,
+        bind_address=bind,
+        lease=lease,
+        owner=wish.owner,
+        profile=wish.profile,
+        starts=wish.starts,
+        masks=masks,
     )
-    copy.render(copy.identity(server_id=1, port=port, access=Access.ACCOUNTS))
-    return ClonePlan(name, facts, chosen, planned, copy, port)
 
 
-def create(settings: Settings, instance: Instance, wanted: str, name: str | None) -> Created:
-    """Make a clone of the local snapshot set `wanted` (a backup id or latest) and start its server.
+def create(settings: Settings, instance: Instance, wish: Wish, report: Report, tell: Tell) -> Created:
+    """Make a clone and start its server.
 
-    Afterwards it answers on a port of its own with a fresh account, shares neither identity, path nor replication with
+    Afterwards it answers on a port of its own with a fresh account, shares neither identity, path, account nor replication with
     its source, and stands at exactly the recorded position; or it is gone again and the error says why.
     """
-    # Under the lock two runs never take the same name or port; the slow start is outside it.
-    with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
-        planned = plan(settings, instance, wanted, name)
-        began = time.monotonic()
-        with undone_on_error(lambda: _undo(planned)):
-            _clone_datasets(instance, planned)
-    cloned = time.monotonic()
-    facts, copy = planned.facts, planned.copy
-    with undone_on_error(lambda: _remove_failed(planned)):
-        position = copy.recorded_position(has_gtids=facts.has_gtids)
-        datasets.set_properties(planned.layout.top, {POSITION_PROPERTY: position.describe()[:4000]})
-        password = start(copy, facts, position, planned.port)
-    return Created(find(settings, planned.name), ACCOUNT, password, position, cloned - began, time.monotonic() - cloned)
+    instance = with_volumes(instance)
+    wish = replace(wish, name=wish.name or f"{instance.name}-{secrets.token_hex(3)}")
+    began = time.monotonic()
+    with contextlib.ExitStack() as held:
+        held.enter_context(locks.on_clone(str(wish.name), patience=0))
+        # What would be refused is refused before anything is taken or fetched.
+        _plan(settings, instance, wish)
+        source = _obtain(settings, instance, wish, held, report, tell)
+        found = time.monotonic()
+        with undone_on_error(lambda: drop_live(source)):
+            planned, server_id = _make_datasets(settings, instance, wish, source)
+            cloned = time.monotonic()
+            with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)):
+                tenant = Tenant(planned.copy, planned.origin, server_id, planned.port, planned.bind_address, settings.clones.accounts == "lock")
+                position = contract.make_separate(tenant)
+                separate = time.monotonic()
+                password = report_of_masking = None
+                if planned.starts:
+                    volumes = planned.layout.datasets.values()
+                    report_of_masking = masked.ensure(instance.settings.masking, tenant, position, instance=instance.name, top=planned.anchor, volumes=volumes)
+                    separate = time.monotonic()
+                    password = credentials.fresh_password()
+                    contract.first_start(tenant, position, password)
+                phase = Phase.READY if planned.starts else Phase.NEW
+                facts = {POSITION_PROPERTY: position.short(_POSITION_BYTES), marks.PHASE_PROPERTY: phase, marks.USED_PROPERTY: stamp(now())}
+                datasets.set_properties(planned.anchor, facts)
+    kept.mark_used(planned.anchor.rpartition("/")[0], planned.set_id)
+    masking_seconds = report_of_masking.seconds if report_of_masking is not None else 0.0
+    seconds = Seconds(found - began, cloned - found, separate - cloned - masking_seconds, time.monotonic() - separate)
+    return Created(find(settings, planned.name), password, position, seconds, report_of_masking)
 
 
-def _mountpoint(dataset: str) -> str:
-    for entry in reversed(mounted()):
-        if entry.source == dataset and entry.fstype == "zfs" and not entry.is_bind:
-            return entry.path
-    raise PreflightError(f"dataset {dataset} is not mounted", hint="a clone needs to know the paths its source uses: `zfs mount`")
+def _obtain(settings: Settings, instance: Instance, wish: Wish, held: contextlib.ExitStack, report: Report, tell: Tell) -> Source:
+    """Return the snapshots to clone, taken or received now if need be. A fresh set stays locked until `held` is left: so no sweep takes it for a leak."""
+    if wish.source == LIVE_STATE:
+        held.enter_context(locks.on_live_sets(instance.name))
+        return take_live(instance, tell)
+    if wish.at is not None:
+        return fetch.reach(settings, instance, home(settings, _own_pool(settings, instance)), wish.at, report, tell)
+    found = locate(settings, instance, wish.source)
+    if isinstance(found, Remote):
+        pool = pool_for(settings, [volume.dataset for volume in found.manifest.volumes])
+        return fetch.fetch(settings, instance, home(settings, pool), found, report, tell)
+    return found
 
 
-def _port_is_free(port: int) -> bool:
-    with socket.socket() as probe_socket:
-        try:
-            probe_socket.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+def prepare(settings: Settings, instance: Instance, wanted: str, report: Report, tell: Tell) -> Source:
+    """Recover the snapshot set once and shut its server down cleanly, so that clones of it need no recovery; a remote one is received first."""
+    instance = with_volumes(instance)
+    found = locate(settings, instance, wanted)
+    if isinstance(found, Remote):
+        pool = pool_for(settings, [volume.dataset for volume in found.manifest.volumes])
+        found = fetch.fetch(settings, instance, home(settings, pool), found, report, tell)
+    top = home(settings, found.pool)
+    if not datasets.exists(top):
+        datasets.create(top, NOT_MOUNTED)
+    return kept.prepare(settings, instance, top, found)
 
 
-def _clone_datasets(instance: Instance, plan: ClonePlan) -> None:
-    """Clone every volume, outermost first, each marked in the command that makes it."""
-    planned, name = plan.layout, plan.name
-    facts_of_clone = {
-        CLONE_PROPERTY: name,
-        INSTANCE_PROPERTY: instance.name,
-        BACKUP_PROPERTY: plan.chosen.backup_id,
-        PORT_PROPERTY: str(plan.port),
-        CREATED_PROPERTY: f"{now():%Y-%m-%dT%H:%M:%SZ}",
-        FLAVOUR_PROPERTY: plan.facts.flavour.value,
-        ROOT_PROPERTY: str(plan.copy.root),
+def _make_datasets(settings: Settings, instance: Instance, wish: Wish, source: Source) -> tuple[ClonePlan, int]:
+    """Take name and port by making the anchor, then clone every volume below it. On an error nothing of it stays."""
+    server_id = secrets.randbelow(2**31) + 2**31 - 1
+    with locks.names_and_ports():
+        # Under the lock two runs never take the same name or port; the slow parts are outside it.
+        planned = _plan_from(settings, instance, wish, source)
+        parent = planned.anchor.rpartition("/")[0]
+        if not datasets.exists(parent):
+            datasets.create(parent, NOT_MOUNTED)
+        datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id)})
+    with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)):
+        clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, canmount="on")
+    return planned, server_id
+
+
+def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
+    return {
+        CLONE_PROPERTY: planned.name,
+        marks.PHASE_PROPERTY: Phase.MAKING,
+        INSTANCE_PROPERTY: planned.instance,
+        BACKUP_PROPERTY: planned.set_id,
+        marks.SOURCE_PROPERTY: planned.kind,
+        ORIGIN_PROPERTY: planned.origin.encode(),
+        marks.PORT_PROPERTY: str(planned.port),
+        marks.BIND_PROPERTY: planned.bind_address,
+        marks.SERVER_ID_PROPERTY: str(server_id),
+        marks.CREATED_PROPERTY: stamp(now()),
+        marks.FLAVOUR_PROPERTY: planned.origin.flavour,
+        marks.ROOT_PROPERTY: str(planned.copy.root),
+        marks.REVISION_PROPERTY: "1",
+        marks.OWNER_PROPERTY: planned.owner,
+        marks.EXPIRES_PROPERTY: stamp(planned.lease.expires),
+        marks.PROFILE_PROPERTY: planned.profile,
+        marks.MASK_PROPERTY: "yes" if planned.masks else "no",
     }
-    parent = planned.top.rpartition("/")[0]
-    if not datasets.exists(parent):
-        datasets.create(parent, {"mountpoint": "none", "canmount": "off"})
-    if planned.top not in planned.datasets.values():
-        datasets.create(planned.top, {"mountpoint": "none", "canmount": "off", **facts_of_clone})
-    for role, dataset in sorted(planned.datasets.items(), key=lambda item: len(item[1])):
-        snapshot = plan.chosen.snapshots[role]
-        tuned = datasets.properties(snapshot.dataset, KEPT_PROPERTIES)
-        options = {key: found.value for key, found in tuned.items() if found.value != datasets.UNSET}
-        options |= {"mountpoint": planned.mountpoints[role], "canmount": "on", ROLE_PROPERTY: role}
-        options |= facts_of_clone if dataset == planned.top else {CLONE_PROPERTY: name}
-        datasets.clone(snapshot.full_name, dataset, options)
-
-
-def _undo(plan: ClonePlan) -> None:
-    destroy_marked(plan.name, {plan.layout.top, *plan.layout.datasets.values()}, plan.copy.root)
-
-
-def _remove_failed(plan: ClonePlan) -> None:
-    """Leave nothing of a clone that did not come up: its server is ended, its datasets, each proved ours, are destroyed."""
-    with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
-        plan.copy.process().kill()
-        _undo(plan)

@@ -2,59 +2,102 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
-from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.jobs.clone import locks, marks
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
-from zsnapdb.jobs.clone.marks import CLONE_PROPERTY
-from zsnapdb.jobs.common import exclusive
+from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, Phase
+from zsnapdb.jobs.clone.sources import Commit, Kind, Source, commits
+from zsnapdb.jobs.clone.volumes import destroy as destroy_datasets
+from zsnapdb.jobs.clone.volumes import marked_below, remove_folders
+from zsnapdb.jobs.common import LIVE, Instance, local_sets
 from zsnapdb.jobs.copies import PRIVATE_FOLDER
-from zsnapdb.mysql import server
-from zsnapdb.zfs import datasets
-
-CLONES_LOCK = "clones"
-LOCK_PATIENCE = 60.0
+from zsnapdb.model import SnapshotSet
+from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.zfs import datasets, snapshots
 
 
-def destroy(settings: Settings, name: str) -> CloneInfo:
-    """Stop the clone's server and destroy exactly its datasets. Each must carry its name, set locally, or nothing is destroyed."""
-    with exclusive(CLONES_LOCK, doing="making or destroying a clone", patience=LOCK_PATIENCE):
-        return _destroy(find(settings, name), name)
+@dataclass(frozen=True)
+class DestroyPlan:
+    """What destroying a clone does: its server, its commits, its datasets, the live set that only it was made of."""
+
+    info: CloneInfo
+    commits: tuple[Commit, ...]
 
 
-def _destroy(info: CloneInfo, name: str) -> CloneInfo:
-    for dataset in info.datasets:
-        found = datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY]
-        if not (found.is_local and found.value == name):
-            raise PreflightError(f"{dataset} does not carry the mark of clone {name}", hint="it is not ours to destroy; look at `zfs get all`")
-    server.ServerProcess(info.mount / PRIVATE_FOLDER).kill()
-    for dataset in reversed(info.datasets):
-        datasets.unmount(dataset)
-        datasets.destroy(dataset)
-    remove_folders(info.mount)
-    return info
+def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | None:
+    """Return what `destroy` would do, None if there is no such clone; changes nothing. PreflightError if anything depends on it."""
+    try:
+        info = find(settings, name)
+    except NotThere:
+        return None
+    made = tuple(commits(info.top))
+    cloned = [f"{commit.set.backup_id} (cloned as {', '.join(commit.clones)})" for commit in made if commit.clones]
+    if cloned:
+        raise PreflightError(f"clone {name} has commits that were cloned: {'; '.join(cloned)}", hint="destroy those clones first, or detach them")
+    if made and not with_commits:
+        raise PreflightError(
+            f"clone {name} has commits: {', '.join(commit.set.backup_id for commit in made)}", hint="--commits destroys them too; or keep the clone"
+        )
+    marked_below(info.top, CLONE_PROPERTY, name)
+    return DestroyPlan(info, made)
 
 
-def remove_folders(root: Path) -> None:
-    """Remove the private folder, where it lies beside the datasets and not in one, and the folders they were mounted at."""
-    private = root / PRIVATE_FOLDER
-    if private.is_dir() and not os.path.ismount(root):
-        shutil.rmtree(private, ignore_errors=True)
-    for folder in (*(root.iterdir() if root.is_dir() else ()), root):
-        # Whatever is not an empty folder stays, and is nobody's loss.
-        with contextlib.suppress(OSError):
-            folder.rmdir()
+def destroy(settings: Settings, name: str, *, with_commits: bool = False) -> DestroyPlan | None:
+    """Stop the clone's server and destroy exactly its datasets; None if there is no such clone, so it can be repeated.
+
+    Each dataset must carry its name, set locally, or nothing is destroyed. What is cut short is finished by `reap`.
+    """
+    with locks.on_clone(name):
+        return destroy_held(settings, name, with_commits=with_commits)
 
 
-def destroy_marked(name: str, made: Iterable[str], root: Path) -> None:
-    """Destroy those of the datasets that exist and carry the clone's name, set locally; then the folders it was mounted at."""
-    for dataset in sorted(made, key=len, reverse=True):
-        if datasets.exists(dataset) and datasets.properties(dataset, [CLONE_PROPERTY])[CLONE_PROPERTY] == datasets.Property(name, "local"):
-            datasets.unmount(dataset)
-            datasets.destroy(dataset)
+def destroy_held(settings: Settings, name: str, *, with_commits: bool = False) -> DestroyPlan | None:
+    """Destroy the clone, its lock being held by the caller."""
+    planned = plan(settings, name, with_commits=with_commits)
+    if planned is None:
+        return None
+    info = planned.info
+    instance = settings.instance.get(info.instance)
+    datasets.set_properties(info.top, {marks.PHASE_PROPERTY: Phase.DESTROYING})
+    for commit in planned.commits:
+        destroy_commit(commit.set)
+    remove_all(info.top, name, info.mount)
+    if info.source == Kind.LIVE and instance is not None and instance.volumes is not None:
+        drop_unused_live(Instance.of(settings, info.instance), info.backup_id)
+    return planned
+
+
+def destroy_commit(made: SnapshotSet) -> None:
+    """Destroy the snapshots of a commit; each must carry its id."""
+    snapshots.destroy_made([snapshot.full_name for snapshot in made.snapshots.values()], made.backup_id)
+
+
+def remove_all(anchor: str, name: str, root: Path) -> None:
+    """End the clone's server and destroy the anchor and all below it, each proved to carry its name; then the folders it was mounted at."""
+    found = marked_below(anchor, CLONE_PROPERTY, name)
+    ServerProcess(root / PRIVATE_FOLDER).kill()
+    destroy_datasets(found, CLONE_PROPERTY, name)
     remove_folders(root)
+
+
+def drop_live(source: Source) -> None:
+    """Remove the fresh snapshot set of a clone that came to nothing."""
+    if source.kind is Kind.LIVE:
+        snapshots.destroy_made([snapshot.full_name for snapshot in source.set.snapshots.values()], source.set.backup_id)
+
+
+def unused_live(instance: Instance) -> list[SnapshotSet]:
+    """Return the instance's snapshot sets that were taken for clones and have none (left)."""
+    return [found for found in local_sets(instance, LIVE) if not any(snapshots.has_clones(s.full_name) for s in found.snapshots.values())]
+
+
+def drop_unused_live(instance: Instance, backup_id: str) -> None:
+    """Remove the live set of that id unless another clone needs it, or somebody is at work on the instance's live sets (the next sweep removes it)."""
+    with locks.if_free(f"live-{instance.name}") as free:
+        for found in unused_live(instance) if free else []:
+            if found.backup_id == backup_id:
+                snapshots.destroy_made([snapshot.full_name for snapshot in found.snapshots.values()], backup_id)

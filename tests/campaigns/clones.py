@@ -1,0 +1,198 @@
+"""Campaign: zsnapdb killed with -9 at every step of making, resetting, committing, detaching and destroying clones.
+
+A step is a `zfs` command that changes something; the kill comes right before or right after it (tests/lab/inside/zfs-shim). Afterwards
+`doctor` must name whatever is half made, one `reap` must clear all of it, and what is left is nothing or a whole clone that starts and holds
+its data. `--rounds 0` goes through all steps of all operations in turn; else so many are chosen by the seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
+
+import ledger
+
+SOCKET = "/run/mysqld/mysqld.sock"
+SHIM = Path("/tmp/shim")
+HOME = "tank/zsnapdb/clones"
+NAME = "victim"
+OPERATIONS = {
+    "create": ("clone", "create", "main", "--name", NAME),
+    "live": ("clone", "create", "main", "--name", NAME, "--from", "live", "--no-start"),
+    "reset": ("clone", "reset", NAME),
+    "commit": ("clone", "commit", NAME, "-m", "kept"),
+    "detach": ("clone", "detach", NAME),
+    "destroy": ("clone", "destroy", NAME),
+}
+MAKES = ("create", "live")
+_PATH = f"/tmp/shim/bin:{os.environ['PATH']}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A moment: the number of the changing command in an operation, and on which side of it."""
+
+    operation: str
+    number: int
+    side: str
+
+
+def run(*words: str, shimmed: bool = False) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PATH": _PATH} if shimmed else None
+    return subprocess.run(words, capture_output=True, text=True, timeout=300, check=False, env=env)
+
+
+def document(*words: str) -> dict:  # type: ignore[type-arg]
+    done = run("zsnapdb", *words, "--json")
+    if not done.stdout:
+        raise AssertionError(f"{words}: {done.stderr}")
+    found: dict = json.loads(done.stdout)  # type: ignore[type-arg]
+    return found
+
+
+def names_of_datasets() -> set[str]:
+    return set(run("zfs", "list", "-H", "-r", "-t", "all", "-o", "name", "tank").stdout.split())
+
+
+def arm(number: int, side: str) -> None:
+    (SHIM / "count").unlink(missing_ok=True)
+    (SHIM / "at").write_text(f"{number} {side}")
+
+
+def disarm() -> int:
+    count = int((SHIM / "count").read_text()) if (SHIM / "count").exists() else 0
+    for name in ("at", "count"):
+        (SHIM / name).unlink(missing_ok=True)
+    return count
+
+
+def warned() -> list[str]:
+    findings = [f for d in document("doctor")["instances"] for f in d["findings"]]
+    return [f["detail"] for f in findings if f["what"] == "clones"]
+
+
+def servers() -> list[str]:
+    """Command lines of servers of clones."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            line = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if entry.name.isdigit() and "--defaults-file=/var/lib/zsnapdb/clones" in line:
+            found.append(line)
+    return found
+
+
+def steps_of(operation: str) -> int:
+    """Count the changing commands of an operation that nobody interrupts."""
+    arm(10**6, "before")
+    assert run("zsnapdb", *OPERATIONS[operation], shimmed=True).returncode == 0
+    return disarm()
+
+
+class Campaign:
+    """Kills at steps, and what is found after each."""
+
+    def __init__(self) -> None:
+        self.wrong: list[str] = []
+        ledger.set_up(SOCKET)
+        (SHIM / "bin").mkdir(parents=True)
+        shutil.copy("/checkout/tests/lab/inside/zfs-shim", SHIM / "bin" / "zfs")
+        assert run("zsnapdb", "backup").returncode == 0
+        document("clone", "list")
+        self.clean()
+        self.before = names_of_datasets()
+
+    def clean(self) -> None:
+        assert run("zsnapdb", "clone", "destroy", NAME, "--commits").returncode == 0
+        assert run("zsnapdb", "reap").returncode == 0
+
+    def prepare(self, operation: str) -> None:
+        if operation not in MAKES:
+            assert run("zsnapdb", *OPERATIONS["create"]).returncode == 0
+
+    def lengths(self) -> dict[str, int]:
+        found = {}
+        for operation in OPERATIONS:
+            self.prepare(operation)
+            found[operation] = steps_of(operation)
+            self.clean()
+        self.before = names_of_datasets()
+        return found
+
+    def round(self, step: Step) -> None:
+        self.prepare(step.operation)
+        arm(step.number, step.side)
+        done = run("zsnapdb", *OPERATIONS[step.operation], shimmed=True)
+        disarm()
+        wrong = [] if done.returncode == -9 else [f"the command ended with {done.returncode}: {done.stderr[-300:]}"]
+        left = {name for name in names_of_datasets() if name not in self.before}
+        clones = document("clone", "list")["clones"]
+        phases = [c["phase"] for c in clones]
+        named = warned()
+        half = [phase for phase in phases if phase in ("making", "destroying", "changing")]
+        if (half or (left and not clones)) and not named:
+            wrong.append(f"left {sorted(left)}, phases {phases}, and doctor names nothing")
+        swept = run("zsnapdb", "reap")
+        if swept.returncode != 0:
+            wrong.append(f"reap ended with {swept.returncode}: {swept.stderr[-500:]}")
+        if warned():
+            wrong.append(f"after reap doctor still names {warned()}")
+        wrong += self.survivor(step)
+        if servers() and not document("clone", "list")["clones"]:
+            wrong.append(f"servers without a clone: {servers()}")
+        self.clean()
+        remains = {name for name in names_of_datasets() if name not in self.before}
+        if remains or servers():
+            wrong.append(f"after destroy and reap there is {sorted(remains)} {servers()}")
+        print(
+            f"{step.operation:<8} {step.side:<6} {step.number:>2}  left {len(left)}, doctor {len(named)}: {'ok' if not wrong else '; '.join(wrong)}", flush=True
+        )
+        self.wrong += wrong
+
+    def survivor(self, step: Step) -> list[str]:
+        """What is left after the sweep is a whole clone that starts and answers, or nothing where nothing was before."""
+        clones = document("clone", "list")["clones"]
+        if not clones:
+            return [] if step.operation in (*MAKES, "destroy") else [f"the clone is gone after a {step.operation} that was cut short"]
+        if step.operation not in (*MAKES, "destroy") and clones[0]["phase"] not in ("ready", "new"):
+            return [f"the clone is {clones[0]['phase']}"]
+        started = run("zsnapdb", "clone", "start", NAME)
+        if started.returncode != 0:
+            return [f"it does not start: {started.stderr[-500:]}"]
+        login = document("clone", "connect", NAME)
+        with ledger.connect(login["socket"], login["user"], login["password"]) as connection, connection.cursor() as cursor:
+            cursor.execute("SELECT COUNT(*), SUM(balance) FROM accounts")
+            if tuple(map(int, cursor.fetchone())) != (ledger.ACCOUNTS, ledger.ACCOUNTS * ledger.INITIAL):
+                return ["its data is not the source's"]
+        return []
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    campaign = Campaign()
+    lengths = campaign.lengths() if options.rounds == 0 else {"create": 4, "live": 4, "reset": 15, "commit": 1, "detach": 14, "destroy": 6}
+    print(f"changing commands: {lengths}", flush=True)
+    every = [Step(name, number, side) for name, count in lengths.items() for number in range(1, count + 1) for side in ("before", "after")]
+    chosen = random.Random(options.seed).sample(every, options.rounds) if options.rounds else every
+    for step in chosen:
+        campaign.round(step)
+    print(f"{len(chosen)} kills, {len(campaign.wrong)} wrong")
+    return 1 if campaign.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

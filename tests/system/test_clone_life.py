@@ -1,0 +1,205 @@
+"""A clone's life: lease, reset, commit, detach, loss of files; where clones come from; and a reaper that takes only what it may."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ledger
+import pymysql
+import pytest
+
+from .conftest import Lab, everything, run, zfs
+
+pytestmark = pytest.mark.usefixtures("first")
+
+MOUNTS = Path("/var/lib/zsnapdb/clones")
+
+
+@contextlib.contextmanager
+def connected(lab: Lab, name: str) -> Iterator[pymysql.Connection]:
+    login = lab.zsnapdb("clone", "connect", name, "--json").json
+    with pymysql.connect(host=login["host"], port=login["port"], user=login["user"], password=login["password"], autocommit=True) as connection:
+        yield connection
+
+
+def ask(connection: pymysql.Connection, statement: str) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement)
+        return list(cursor.fetchall())
+
+
+def show(lab: Lab, name: str) -> dict[str, Any]:
+    clone: dict[str, Any] = lab.zsnapdb("clone", "show", name, "--json").json["clone"]
+    return clone
+
+
+def swept(lab: Lab, *words: str, config: Path | None = None) -> dict[str, dict[str, Any]]:
+    done = lab.zsnapdb("reap", "--json", *words, **({"config": config} if config else {}))
+    return {item["name"]: item for item in done.json["swept"]}
+
+
+def with_terms(lab: Lab, terms: str) -> Path:
+    """The configuration with a [clones] section."""
+    return lab.changed(("[repository.s3]", f"[clones]\n{terms}\n\n[repository.s3]"))
+
+
+def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file_of_ours(lab: Lab) -> None:
+    before = everything()
+    made = lab.zsnapdb("clone", "create", "main", "--name", "life", "--owner", "ada", "--profile", "tiny", "--ttl", "1h", "--json").json
+    with connected(lab, "life") as here:
+        assert ask(here, "SELECT @@innodb_buffer_pool_size") == [(32 << 20,)]
+        ask(here, "CREATE TABLE ledger.mine (id INT)")
+        ask(here, "INSERT INTO ledger.mine VALUES (1)")
+        commit = lab.zsnapdb("clone", "commit", "life", "-m", "one row", "--json").json
+        ask(here, "INSERT INTO ledger.mine VALUES (2)")
+    plan = lab.zsnapdb("clone", "reset", "life", "--plan", "--json").json
+    assert all("@" in name for name in plan["snapshots"].values())
+    reset = lab.zsnapdb("clone", "reset", "life", "--json").json["clone"]
+    assert (reset["port"], reset["owner"], reset["expires"]) == (made["clone"]["port"], "ada", made["clone"]["expires"])
+    # The same address and the same password, on the original data.
+    with pymysql.connect(host="127.0.0.1", port=reset["port"], user=made["user"], password=made["password"]) as here:
+        assert ask(here, "SHOW TABLES FROM ledger LIKE 'mine'") == []
+    done = lab.zsnapdb("clone", "destroy", "life")
+    assert done.code == 4
+    assert commit["id"] in done.stderr
+
+    # A commit is a snapshot set like any other; a clone of it holds what was committed.
+    lab.zsnapdb("clone", "create", "main", "--name", "child", "--from", commit["id"], "--json").json  # noqa: B018
+    with connected(lab, "child") as here:
+        assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
+    done = lab.zsnapdb("clone", "destroy", "life", "--commits")
+    assert done.code == 4
+    assert "cloned" in done.stderr
+    cost = lab.zsnapdb("clone", "detach", "child", "--plan", "--json").json
+    assert 0 < cost["cost_bytes"] < cost["available_bytes"]
+    assert not show(lab, "child")["independent"]
+    assert lab.zsnapdb("clone", "detach", "child").code == 0
+    assert show(lab, "child")["independent"]
+    assert lab.zsnapdb("clone", "destroy", "life", "--commits").code == 0
+
+    # Every file of ours is lost while the server runs, then a reboot takes the server and the mounts.
+    child = show(lab, "child")
+    shutil.rmtree(MOUNTS / "child" / ".zsnapdb")
+    assert show(lab, "child")["pid"] == child["pid"]
+    run("kill", "-9", str(child["pid"]))
+    for dataset in reversed(list(child["volumes"].values())):
+        zfs("unmount", dataset)
+    assert lab.zsnapdb("clone", "start", "child").code == 0
+    with connected(lab, "child") as here:
+        assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
+        assert ask(here, "SELECT @@port") == [(child["port"],)]
+    assert lab.zsnapdb("clone", "destroy", "child").code == 0
+    assert everything() == before
+    assert not list(MOUNTS.iterdir())
+
+
+def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepared(lab: Lab, load_running: ledger.Load) -> None:
+    before = everything()
+    state = load_running.total()
+    lab.zsnapdb("clone", "create", "main", "--name", "live", "--from", "live", "--json").json  # noqa: B018
+    with connected(lab, "live") as here:
+        here.select_db("ledger")
+        found = ledger.read_state(here)
+        assert len(found.journal) >= state, "what was committed before is in it"
+        assert not [check for check in ledger.compare("live", found, found.journal, found.ballast) if not check.ok]
+    assert lab.zsnapdb("clone", "destroy", "live").code == 0
+    assert everything() == before, "the set that was taken for it went with it"
+    assert swept(lab) == {}
+
+    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    truth = lab.truth(backup)
+    names = [f"{volume['dataset']}@zsnapdb-{backup['backup_id']}" for volume in backup["volumes"]]
+    for name in names:
+        zfs("destroy", name)
+    plan = lab.zsnapdb("clone", "create", "main", "--from", backup["backup_id"], "--plan", "--json").json
+    assert plan["source"] == "repository"
+    assert plan["receives"][-1] == backup["backup_id"]
+    assert lab.zsnapdb("clone", "prepare", "main", "--from", backup["backup_id"]).code == 0
+    lab.zsnapdb("clone", "create", "main", "--name", "ready", "--from", backup["backup_id"], "--json").json  # noqa: B018
+    with connected(lab, "ready") as here:
+        here.select_db("ledger")
+        assert ledger.read_state(here).journal == truth
+    log = (MOUNTS / "ready" / ".zsnapdb" / "error.log").read_text()
+    assert "ready for connections" in log
+    assert "not shutdown normally" not in log
+    assert "crash recovery from checkpoint" not in log
+    plan = lab.zsnapdb("clone", "create", "main", "--from", backup["backup_id"], "--plan", "--json").json
+    assert (plan["receives"], plan["prepared"]) == ([], True), "it is fetched and recovered once"
+    unused = with_terms(lab, 'keep_unused = "0s"')
+    kept = {name: item["fate"] for name, item in swept(lab, config=unused).items()}
+    assert kept == {"ready": "keep", backup["backup_id"]: "keep"}
+    assert lab.zsnapdb("clone", "destroy", "ready").code == 0
+    for _ in range(2):
+        swept(lab, config=unused)
+    assert not [name for name in zfs("list", "-H", "-o", "name") if name.startswith(("tank/zsnapdb/received/", "tank/zsnapdb/prepared/"))]
+    # The chain goes on from the bookmarks.
+    assert lab.zsnapdb("backup").code == 0
+
+
+def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_worked_on(lab: Lab) -> None:
+    before = everything()
+    config = with_terms(lab, 'grace = "1h"\nreap_limit = 1\nper_owner = 3')
+    words = ("clone", "create", "main", "--no-start", "--ttl", "1s", "--owner", "eve", "--name")
+    for name in ("guarded", "worked-on", "third"):
+        assert lab.zsnapdb(*words, name, config=config).code == 0
+    refused = lab.zsnapdb(*words, "fourth", config=config)
+    assert refused.code == 4
+    assert "clones.per_owner" in refused.stderr
+    assert lab.zsnapdb("clone", "create", "main", "--ttl", "400d").code == 4
+    assert lab.zsnapdb("clone", "protect", "guarded", "--for", "400d").code == 4
+    assert lab.zsnapdb("clone", "protect", "guarded", "--for", "1h").code == 0
+    assert lab.zsnapdb("clone", "start", "third").code == 0
+
+    with connected(lab, "third"), open("/run/zsnapdb/clone-worked-on.lock", "a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        found = swept(lab, config=config)
+        assert {name: item["fate"] for name, item in found.items()} == {"guarded": "keep", "worked-on": "keep", "third": "keep"}
+        assert "protected" in found["guarded"]["reason"]
+        assert "working on it" in found["worked-on"]["reason"]
+        assert "clients are connected" in found["third"]["reason"]
+    planned = swept(lab, "--plan", config=config)
+    assert planned["worked-on"]["fate"] == "reap"
+    assert len(lab.zsnapdb("clone", "list", "--json").json["clones"]) == 3, "a plan takes nothing"
+    # One at most in a sweep; an extended one stays.
+    assert lab.zsnapdb("clone", "extend", "third", "--ttl", "1h").code == 0
+    assert swept(lab, config=config)["worked-on"]["fate"] == "reap"
+    assert {c["name"] for c in lab.zsnapdb("clone", "list", "--json").json["clones"]} == {"guarded", "third"}
+    assert lab.zsnapdb("clone", "protect", "guarded", "--for", "0s").code == 0
+    assert swept(lab, config=config)["guarded"]["fate"] == "reap"
+    assert lab.zsnapdb("clone", "destroy", "third").code == 0
+    assert everything() == before
+
+
+@pytest.mark.parametrize("verb", [("extend", "--ttl", "1h"), ("protect", "--for", "1h"), ("commit", "-m", "raced")], ids=lambda words: words[0])
+def test_a_reaper_and_a_user_at_the_same_moment_never_leave_half_a_clone(lab: Lab, verb: tuple[str, ...]) -> None:
+    before = everything()
+    name = f"raced-{verb[0]}"
+    starts = verb[0] == "commit"
+    assert lab.zsnapdb("clone", "create", "main", *(() if starts else ("--no-start",)), "--ttl", "1s", "--name", name).code == 0
+    codes: dict[str, int] = {}
+
+    def go(key: str, *words: str) -> None:
+        codes[key] = subprocess.run(["zsnapdb", *words], capture_output=True, timeout=120, check=False).returncode
+
+    threads = [threading.Thread(target=go, args=("user", "clone", verb[0], name, *verb[1:])), threading.Thread(target=go, args=("reaper", "reap"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    there = {c["name"]: c for c in lab.zsnapdb("clone", "list", "--json").json["clones"]}
+    assert codes["reaper"] == 0
+    if name in there:
+        assert codes["user"] == 0
+        assert there[name]["phase"] == ("ready" if starts else "new")
+        assert len(there[name]["volumes"]) == 2
+    else:
+        assert codes["user"] == 6, "what was extended, protected or committed is never taken after that"
+    assert lab.zsnapdb("clone", "destroy", name, "--commits").code == 0
+    assert everything() == before

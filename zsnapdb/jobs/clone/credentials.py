@@ -1,0 +1,67 @@
+"""The clone's one account: its password, its credentials file, the statements that make it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from pydantic import SecretStr
+
+from zsnapdb.mysql import server
+from zsnapdb.planning.contract import ACCOUNT, lock_accounts_sql
+from zsnapdb.planning.identity import is_loopback
+from zsnapdb.planning.origin import Origin
+
+
+@dataclass(frozen=True)
+class Login:
+    """How a client reaches a clone."""
+
+    host: str
+    port: int
+    socket: Path
+    user: str
+    password: SecretStr
+
+    @property
+    def dsn(self) -> str:
+        """A URL with the password in it: for the person who asked, not for logs."""
+        return f"mysql://{self.user}:{quote(self.password.get_secret_value(), safe='')}@{self.host}:{self.port}/"
+
+
+def fresh_password() -> SecretStr:
+    """Return a new password; its end satisfies the rules of validate_password."""
+    return SecretStr(secrets.token_urlsafe(18) + "-aA9")
+
+
+def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
+    """Write the credentials file, which only the server's account `user` can read."""
+    server.write_private(file, f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost={host}\nport={port}\n", user)
+
+
+def read(file: Path) -> SecretStr | None:
+    """Return the password in the credentials file, or None if the file is gone or says nothing."""
+    with contextlib.suppress(OSError):
+        for line in file.read_text().splitlines():
+            key, found, value = line.partition("=")
+            if found and key.strip() == "password":
+                return SecretStr(value)
+    return None
+
+
+def account_sql(origin: Origin, password: SecretStr, bind_address: str, *, lock: bool) -> str:
+    """Return the statements that lock all other accounts and make the clone's own, outside its binlog, so that its GTIDs stay the source's."""
+    secret = password.get_secret_value()
+    lines = ["SET SESSION sql_log_bin = 0;"]
+    if lock:
+        lines += lock_accounts_sql(origin.flavour)
+    for host in ("localhost", "127.0.0.1", *(() if is_loopback(bind_address) else ("%",))):
+        lines += [
+            f"DROP USER IF EXISTS '{ACCOUNT}'@'{host}';",
+            f"CREATE USER '{ACCOUNT}'@'{host}' IDENTIFIED BY '{secret}';",
+            f"GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'{host}' WITH GRANT OPTION;",
+        ]
+    return "\n".join(lines) + "\n"

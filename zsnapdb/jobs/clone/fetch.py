@@ -1,0 +1,154 @@
+"""Brings to this host what clones are to be made of and is not here: a backup from the repository, or the state at a point between backups.
+
+Both run steps of a restore's plan, in a place of their own below an anchor of what is kept for clones (`kept`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import DamagedError
+from zsnapdb.jobs.clone import kept, locks, marks
+from zsnapdb.jobs.clone.kept import RECEIVED, facts_of
+from zsnapdb.jobs.clone.marks import KEPT_PROPERTY, Phase
+from zsnapdb.jobs.clone.sources import Kind, Remote, Source, find_local, origin_in
+from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
+from zsnapdb.jobs.common import Instance, Report, Tell, snapshot_name, undone_on_error
+from zsnapdb.jobs.copies import Layout
+from zsnapdb.jobs.restore_plan import Request, make
+from zsnapdb.jobs.restore_replay import replay
+from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY, Work, check, make_top, preflight, receive, recover
+from zsnapdb.mysql import server
+from zsnapdb.planning.fitness import objection
+from zsnapdb.planning.restore import Check, MakeTop, Mount, Preflight, Receive, Recover, Replay, RestorePlan
+from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import datasets
+
+
+def fetch(settings: Settings, instance: Instance, home: str, remote: Remote, report: Report, tell: Tell) -> Source:
+    """Receive the backup from the repository, once; afterwards it can be cloned as often as wanted. On an error nothing of it stays."""
+    wanted = remote.manifest
+    set_id = wanted.backup_id
+    with locks.on_kept(f"{RECEIVED}-{set_id}"):
+        there = kept.find_received(home, set_id)
+        if there is not None:
+            return there
+        anchor = _fresh_anchor(home, set_id)
+        datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(wanted), Kind.REPOSITORY)})
+        with undone_on_error(lambda: _undo(home, set_id)):
+            repository = instance.open_repository()
+            planned = make(_beside(settings, set_id), instance, repository, Request(to=set_id, top=f"{anchor}/c"))
+            work = Work(settings, instance, repository, planned, report, tell)
+            _bring(work)
+            for role, dataset in planned.layout.datasets.items():
+                datasets.set_properties(dataset, {marks.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
+            datasets.set_properties(anchor, {marks.PHASE_PROPERTY: Phase.READY})
+        found = kept.find_received(home, set_id)
+        assert found is not None
+        return found
+
+
+def point_plan(settings: Settings, instance: Instance, repository: Repository, home: str, at: str) -> RestorePlan:
+    """Return how the state at a time or GTID is reached; changes nothing. The errors are those of a restore there."""
+    # The place is made up: a plan needs one whose parent is there.
+    return make(_beside(settings, "point"), instance, repository, Request(to=at, top=f"{home.split('/', 1)[0]}/zsnapdb-point"))
+
+
+def reach(settings: Settings, instance: Instance, home: str, at: str, report: Report, tell: Tell) -> Source:
+    """Make the state at a time or GTID: the backup before it (cloned, if it is on this host, else received), and archived binlogs replayed on it.
+
+    It is shut down cleanly and kept, so that clones of it need neither replay nor recovery. On an error nothing of it stays.
+    """
+    repository = instance.open_repository()
+    planned = point_plan(settings, instance, repository, home, at)
+    set_id = planned.restore_id
+    with locks.on_kept(f"{RECEIVED}-{set_id}"):
+        anchor = _fresh_anchor(home, set_id)
+        origin = origin_in(repository.manifest(instance.name, planned.backup_id))
+        datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, Kind.POINT)})
+        with undone_on_error(lambda: _undo(home, set_id)):
+            mine = _beside(settings, set_id)
+            planned = replace(make(mine, instance, repository, Request(to=planned.asked, top=f"{anchor}/c")), restore_id=set_id)
+            work = Work(mine, instance, repository, planned, report, tell)
+            local = find_local(settings, instance, planned.backup_id)
+            if local is not None:
+                _clone_base(work, local)
+            else:
+                _bring(work)
+            _replay(work)
+            layout = Layout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
+            snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
+            for dataset in reversed(work.datasets):
+                datasets.unmount(dataset)
+            for role, dataset in layout.datasets.items():
+                datasets.set_properties(dataset, {marks.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
+            datasets.set_properties(anchor, {marks.PHASE_PROPERTY: Phase.READY})
+        remove_folders(Path(planned.layout.mount))
+        remove_folders(mine.restore.mount_root)
+        found = kept.find_received(home, set_id)
+        assert found is not None
+        return found
+
+
+def _beside(settings: Settings, set_id: str) -> Settings:
+    """Return the settings with a mount root of the set's own, so that it meets no restore of the site."""
+    root = settings.clones.mount_root / f".{set_id}"
+    return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
+
+
+def _fresh_anchor(home: str, set_id: str) -> str:
+    """Return the name of the set's anchor; what a run that died left there is removed first."""
+    left = kept.find(home, RECEIVED, set_id)
+    if left is not None:
+        kept.remove(left)
+    return kept.anchor_of(home, RECEIVED, set_id)
+
+
+def _undo(home: str, set_id: str) -> None:
+    left = kept.find(home, RECEIVED, set_id)
+    if left is not None:
+        kept.remove(left)
+
+
+def _bring(work: Work) -> None:
+    """Receive the backups of the plan, proved, with the properties they had, not mounted."""
+    for step in work.plan.steps:
+        if isinstance(step, Preflight):
+            error = objection(preflight(work, step))
+            if error is not None:
+                raise error
+        elif isinstance(step, MakeTop):
+            make_top(work, step)
+        elif isinstance(step, Receive):
+            receive(work, step)
+        elif isinstance(step, Mount):
+            for part in step.parts:
+                name = f"{part.dataset}@{part.snapshot}"
+                if datasets.guid(name) != part.guid:
+                    raise DamagedError(f"{name} was received with another GUID than {part.guid}", hint="the repository's chain is mixed up")
+                datasets.set_properties(part.dataset, dict(part.properties))
+
+
+def _clone_base(work: Work, local: Source) -> None:
+    """Clone the backup's snapshots instead of receiving them, and snapshot the clones under the same name: what the steps go back to."""
+    found = work.plan.layout
+    layout = Layout(found.top, found.datasets, found.mountpoints)
+    clone_volumes(local, layout, {RESTORED_PROPERTY: work.plan.backup_id}, canmount="noauto")
+    snapshot(layout.datasets, snapshot_name(work.plan.backup_id), {RESTORED_PROPERTY: work.plan.backup_id})
+
+
+def _replay(work: Work) -> None:
+    """Recover, replay, check; leave nothing of a server's identity in the files."""
+    mount(work.datasets)
+    for step in work.plan.steps:
+        if isinstance(step, Recover):
+            recover(work, step)
+        elif isinstance(step, Replay):
+            replay(work, step)
+        elif isinstance(step, Check):
+            check(work, step)
+    server.remove_identity(work.copy.datadir)
+    shutil.rmtree(work.copy.folder, ignore_errors=True)

@@ -1,0 +1,43 @@
+"""Who may work on what: one process at a time on a clone, on names and ports, on what is kept for clones to come."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.common import exclusive
+
+PATIENCE = 60.0
+
+
+def names_and_ports() -> contextlib.AbstractContextManager[None]:
+    """Be the only one that takes a name or a port. Held briefly; nothing slow is done under it."""
+    return exclusive("clones", doing="making a clone", patience=PATIENCE)
+
+
+def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
+    """Be the only one that changes the clone of that name. Whoever holds it reads the clone's facts again: they may have changed."""
+    return exclusive(f"clone-{name}", doing=f"working on clone {name}", patience=patience)
+
+
+def on_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
+    """Be the only one that takes or removes snapshot sets of the instance that are no backups."""
+    return exclusive(f"live-{instance}", doing=f"cloning the live state of {instance}", patience=10 * PATIENCE)
+
+
+def on_kept(name: str) -> contextlib.AbstractContextManager[None]:
+    """Be the only one that makes or removes what is kept under that name for clones to come."""
+    return exclusive(f"kept-{name}", doing=f"receiving or preparing {name}", patience=3600.0)
+
+
+@contextlib.contextmanager
+def if_free(name: str) -> Iterator[bool]:
+    """Hold the lock of that name and yield True; or yield False at once if somebody else holds it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(exclusive(name, doing="at work"))
+        except PreflightError:
+            yield False
+            return
+        yield True

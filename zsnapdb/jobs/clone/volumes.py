@@ -1,0 +1,105 @@
+"""The datasets of a clone: cloned from a source, mounted, snapshotted, destroyed. Only what carries the clone's mark, set locally, is destroyed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from zsnapdb.config import ServerSettings
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.clone.marks import ROLE_PROPERTY
+from zsnapdb.jobs.clone.sources import Source
+from zsnapdb.jobs.copies import PRIVATE_FOLDER, Copy, Layout, lay_out
+from zsnapdb.jobs.observe import KEPT_PROPERTIES
+from zsnapdb.model import Snapshot
+from zsnapdb.planning.identity import PathMap
+from zsnapdb.planning.origin import Origin
+from zsnapdb.zfs import datasets, snapshots
+
+NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
+
+
+def layout_of(origin: Origin, top: str, root: Path) -> Layout:
+    """Return where the volumes go below the dataset `top`, mounted at `root`: in the shape they had on the source."""
+    return lay_out({role: (place.dataset, place.mountpoint) for role, place in origin.volumes.items()}, top, str(root))
+
+
+def copy_of(origin: Origin, layout: Layout, root: Path, settings: ServerSettings) -> Copy:
+    """Return the files as a copy a server can be started on."""
+    pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
+    return Copy(origin.flavour, origin.variables, PathMap(pairs), root, settings)
+
+
+def outer_first(layout: Layout) -> list[tuple[str, str]]:
+    """Return role and dataset of each volume, outer datasets before those in them."""
+    return sorted(layout.datasets.items(), key=lambda item: len(item[1]))
+
+
+def kept_properties(dataset: str) -> dict[str, str]:
+    """Return what is tuned on a dataset and a copy of it keeps."""
+    return {key: found.value for key, found in datasets.properties(dataset, KEPT_PROPERTIES).items() if found.value != datasets.UNSET}
+
+
+def clone_volumes(source: Source, layout: Layout, marks: Mapping[str, str], *, canmount: str) -> None:
+    """Clone every volume, outermost first, each marked in the command that makes it; mounted at once where `canmount` is on."""
+    if layout.top not in layout.datasets.values():
+        datasets.create(layout.top, {**NOT_MOUNTED, **marks})
+    for role, dataset in outer_first(layout):
+        snapshot = source.set.snapshots[role]
+        options = {**kept_properties(snapshot.dataset), "mountpoint": layout.mountpoints[role], "canmount": canmount, "readonly": "off"}
+        datasets.clone(snapshot.full_name, dataset, {**options, ROLE_PROPERTY: role, **marks})
+
+
+def mount(volumes: Iterable[str]) -> None:
+    """Mount those that are not, in the order given."""
+    for dataset in volumes:
+        if datasets.properties(dataset, ["mounted"])["mounted"].value != "yes":
+            datasets.mount(dataset)
+
+
+def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, str]) -> dict[str, Snapshot]:
+    """Make one snapshot of all volumes in one transaction group and return it by role."""
+    names = {role: f"{dataset}@{short}" for role, dataset in volumes.items()}
+    pending = snapshots.PendingSnapshots.of(list(names.values()), properties)
+    pending.start()
+    pending.finish()
+    made = snapshots.describe(list(names.values()))
+    snapshots.check_one_group(made)
+    return dict(zip(names, made, strict=True))
+
+
+def destroy(found: Iterable[str], mark: str, value: str) -> None:
+    """Destroy the datasets, inner ones first. Each must carry the mark with that value, set locally, or nothing is destroyed."""
+    order = sorted(found, key=len, reverse=True)
+    for dataset in order:
+        if datasets.properties(dataset, [mark])[mark] != datasets.Property(value, "local"):
+            raise PreflightError(f"{dataset} does not carry {mark} = {value}", hint="it is not ours to destroy; look at `zfs get all`")
+    for dataset in order:
+        datasets.unmount(dataset)
+        datasets.destroy(dataset)
+
+
+def marked_below(anchor: str, mark: str, value: str) -> list[str]:
+    """Return the anchor and what is below it, outer ones first. PreflightError if any of it does not carry the mark: it is somebody else's."""
+    if not datasets.exists(anchor):
+        return []
+    found = datasets.children(anchor, [mark])
+    foreign = [dataset for dataset, values in found.items() if values[mark] != datasets.Property(value, "local")]
+    if foreign:
+        listing = ", ".join(foreign)
+        raise PreflightError(f"{listing} below {anchor} is not part of {value}", hint="children that are not ours stop it; move or destroy them first")
+    return sorted(found, key=len)
+
+
+def remove_folders(root: Path) -> None:
+    """Remove the private folder, where it lies beside the datasets and not in one, and the folders they were mounted at."""
+    private = root / PRIVATE_FOLDER
+    if private.is_dir() and not os.path.ismount(root):
+        shutil.rmtree(private, ignore_errors=True)
+    for folder in (*(root.iterdir() if root.is_dir() else ()), root):
+        # Whatever is not an empty folder stays, and is nobody's loss.
+        with contextlib.suppress(OSError):
+            folder.rmdir()
