@@ -154,6 +154,29 @@ class KeepSettings(_Section):
         return self
 
 
+class ChainSettings(_Section):
+    """When the next backup is a full one, and how long an interrupted one is continued. 0: never for that."""
+
+    full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
+    longest: Annotated[int, Field(ge=0, le=100_000)] = 0
+    resume_within: Annotated[Seconds, Field(ge=0)] = 3 * 86400.0
+
+
+class MaskingSettings(_Section):
+    """What hides people's data in a clone before anyone may reach it: SQL files (*.sql) and scripts, in this order."""
+
+    required: bool = False
+    run: tuple[Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)], ...] = ()
+    timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400)] = 3600.0
+    rebuild: Literal["changed", "all"] = "changed"
+
+    @model_validator(mode="after")
+    def _something_to_run(self) -> MaskingSettings:
+        if self.required and not self.run:
+            raise ValueError("masking is required, and run names nothing that masks")
+        return self
+
+
 class BinlogSettings(_Section):
     """How binlogs are archived, and which archived ones may be removed from the server."""
 
@@ -177,6 +200,9 @@ class InstanceSettings(_Section):
     lock: LockSettings = LockSettings()
     hooks: tuple[HookSettings, ...] = ()
     server: ServerSettings = ServerSettings()
+    chain: ChainSettings = ChainSettings()
+    masking: MaskingSettings = MaskingSettings()
+    upgrade_queries: tuple[str, ...] = ()
     drill: DrillSettings = DrillSettings()
     binlog: BinlogSettings = BinlogSettings()
     keep: KeepSettings | None = None

@@ -20,11 +20,12 @@ _OUTPUT_BYTES = 4000
 
 
 class When(StrEnum):
-    """When a hook runs: before the lock is tried, under it, after it is gone (however that came)."""
+    """When a hook runs: before the lock is tried, under it, after it is gone (however that came); or to mask a clone."""
 
     BEFORE = "before"
     LOCKED = "locked"
     AFTER = "after"
+    MASK = "mask"
 
 
 class OnFailure(StrEnum):

@@ -29,6 +29,9 @@ SAMPLES = {
     "points": ("--points", "2", "--seconds", "6", "--seed", "7"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`."""
+LAB_FAULTS = "tests/faults/test_lab.py"
+_NO_TESTS = 5
+"""Exit status of pytest when nothing was selected."""
 _SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
 
 
@@ -55,23 +58,61 @@ def _inside(lab: Lab, argv: Sequence[str]) -> list[str]:
     return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env=env, own_processes=True)
 
 
-def _local(lab: Lab, stage: Stage, argv: Sequence[str]) -> None:
-    """Run a command of a stage in the chroot, showing its output."""
+def _local(lab: Lab, stage: Stage, argv: Sequence[str], *, at_once: bool = True) -> None:
+    """Run a command of a stage in the chroot, showing its output: as it comes, or `at_once` false: when it is done, not mixed with another's."""
+    began = time.monotonic()
     process = subprocess.Popen(_inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0)
     output = bytearray()
     try:
         assert process.stdout is not None
         while data := process.stdout.read(4096):
-            sys.stdout.buffer.write(data)
-            sys.stdout.flush()
+            if at_once:
+                sys.stdout.buffer.write(data)
+                sys.stdout.flush()
             output += data
         code = process.wait()
     except BaseException:
+        # In a thread of its own nobody else would hear of it.
+        stage.code = 1
         process.kill()
         process.wait()
         raise
+    stage.seconds += time.monotonic() - began
     stage.code = stage.code or code
     stage.count(output.decode(errors="replace"))
+    if not at_once:
+        print(f"--- {stage.name} ({stage.seconds:.0f} s)\n{output.decode(errors='replace')}", flush=True)
+
+
+def _faults(lab: Lab, arguments: Sequence[str]) -> list[Stage]:
+    """Run the fault tests: those of the lab itself alone, as they count what is on the machine; then both flavours side by side."""
+    own = arguments_for("faults", arguments)
+    if any(word.startswith("-k") or "::" in word for word in own):
+        stage = Stage("faults")
+        _local(lab, stage, [*PYTEST, *own])
+        return [stage]
+    files = [word for word in own if word.startswith("tests/faults")]
+    lane = Stage("faults, lab")
+    if any(word.rstrip("/") == "tests/faults" or word == LAB_FAULTS for word in files):
+        print(f"--- {lane.name}", flush=True)
+        _local(lab, lane, [*PYTEST, LAB_FAULTS, *(word for word in own if word not in files)])
+    rest = [word for word in own if word != LAB_FAULTS]
+    if not any(word.startswith("tests/faults") for word in rest):
+        return [lane]
+    pair = [(Stage("faults, mysql"), "not mariadb"), (Stage("faults, mariadb"), "mariadb")]
+    threads = [
+        threading.Thread(target=_local, args=(lab, stage, [*PYTEST, *rest, f"--ignore={LAB_FAULTS}", "-k", chosen]), kwargs={"at_once": False})
+        for stage, chosen in pair
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    stages = [stage for stage, _ in pair]
+    if any(stage.code == 0 for stage in stages):
+        # A file whose tests are all of one flavour leaves the other lane without any.
+        stages = [stage for stage in stages if stage.code != _NO_TESTS]
+    return [lane, *stages] if lane.counts else stages
 
 
 def _in_guest(lab: Lab, stage: Stage, flavour: str, arguments: Sequence[str]) -> None:
@@ -104,11 +145,6 @@ def _campaigns(lab: Lab, arguments: Sequence[str]) -> list[Stage]:
     return stages
 
 
-def _timed(stage: Stage, began: float) -> Stage:
-    stage.seconds = time.monotonic() - began
-    return stage
-
-
 def wanted(arguments: Sequence[str]) -> list[str]:
     """Return which kinds of test the arguments name; all (and lint) if they name none."""
     named = [kind for kind in KINDS if any(f"tests/{kind}" in word for word in arguments)]
@@ -127,18 +163,16 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
     stages: list[Stage] = []
     kinds = wanted(arguments)
     if "lint" in kinds:
-        began = time.monotonic()
         stage = Stage("lint and types")
         for argv in LINT:
             print(f"--- {' '.join(argv)}", flush=True)
             _local(lab, stage, argv)
-        stages.append(_timed(stage, began))
+        stages.append(stage)
     if "unit" in kinds:
-        began = time.monotonic()
         stage = Stage("unit")
         print("--- unit", flush=True)
         _local(lab, stage, [*PYTEST, *arguments_for("unit", arguments)])
-        stages.append(_timed(stage, began))
+        stages.append(stage)
     if "system" in kinds:
         pair = [Stage("system, mysql"), Stage("system, mariadb")]
         own = arguments_for("system", arguments)
@@ -151,11 +185,7 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
     if "campaigns" in kinds:
         stages += _campaigns(lab, arguments)
     if "faults" in kinds:
-        began = time.monotonic()
-        stage = Stage("faults")
-        print("--- faults", flush=True)
-        _local(lab, stage, [*PYTEST, *arguments_for("faults", arguments)])
-        stages.append(_timed(stage, began))
+        stages += _faults(lab, arguments)
     return _conclude(stages)
 
 

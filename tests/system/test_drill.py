@@ -49,7 +49,7 @@ def innochecksum(lab: Lab) -> None:
 @pytest.fixture(autouse=True)
 def nothing_stays(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
     """Afterwards there is no dataset, hold, mount folder or server process that was not there before."""
-    home = (f"{SCRATCH}\t", f"{SCRATCH}/main\t")
+    home = tuple(f"{SCRATCH}{below}\t" for below in ("", "/main", "/main/drill", "/main/rescue"))
 
     def seen() -> tuple[list[str], list[str], list[str]]:
         mounts = sorted(str(path) for path in Path("/var/lib/zsnapdb").rglob("drill-*"))
@@ -79,14 +79,16 @@ def with_probes(lab: Lab, probes: str) -> Path:
 def test_a_drill_passes_and_leaves_its_evidence_alone(lab: Lab, first: dict[str, Any]) -> None:
     config, before = with_probes(lab, GOOD_PROBE), lab.objects()
     plan = lab.zsnapdb("drill", "main", "--plan", "--json", config=config).json
-    assert (plan["probes"], lab.objects()) == (2, before)
+    assert (plan["probes"], plan["steps"][0], lab.objects()) == (2, "preflight", before)
     found = lab.zsnapdb("drill", "main", "--all", "--json", config=config).json["drill"]
     assert found["outcome"] == "passed"
     assert {check["kind"] for check in found["checks"]} == {"position", "pages", "isolation", "table", "probe"}
     checked = {check["what"] for check in found["checks"] if check["kind"] in ("pages", "table")}
     assert {"data/ledger/ballast.ibd", "data/ibdata1", "`ledger`.`accounts`"} <= checked
-    assert [step["kind"] for step in found["steps"]] == ["receive", "recover", "pages", "start", "tables", "probes"]
-    assert all(step["seconds"] > 0 for step in found["steps"])
+    kinds = [step["kind"] for step in found["steps"]]
+    assert (kinds[0], kinds[-4:]) == ("preflight", ["pages", "start", "tables", "probes"])
+    assert {"receive", "mount", "recover"} <= set(kinds)
+    assert all(step["seconds"] > 0 and step["size"] > 0 for step in found["steps"] if step["kind"] in ("receive", "pages"))
     (new,) = set(lab.objects()) - set(before)
     assert new.endswith(f"main/drills/{found['drill_id']}.json")
     assert lab.zsnapdb("drills", "main", "latest", "--json").json["drill"] == found

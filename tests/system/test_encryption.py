@@ -75,6 +75,16 @@ def test_without_an_identity_a_restore_is_refused_before_anything_is_made(lab: L
     assert run("zfs", "list", "tank/unreadable").code != 0
 
 
+def test_the_doctor_says_who_can_read_and_finds_a_host_that_would_not_encrypt_unfit(lab: Lab, sealed: Sealed) -> None:
+    (found,) = lab.zsnapdb("doctor", "--instance", "main", "--json", config=sealed.writer).json["instances"]
+    (detail,) = [f["detail"] for f in found["findings"] if f["what"] == "repository"]
+    assert "2 backups, encrypted to 2 recipients" in detail
+    careless = lab.changed(('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'))
+    done = lab.zsnapdb("doctor", "--instance", "main", config=careless)
+    assert (done.code, "no recipients are configured here" in done.stdout) == (2, True)
+    assert lab.zsnapdb("backup", config=careless).code == 3
+
+
 def test_an_independent_reader_gives_zfs_receive_exactly_what_was_sent(lab: Lab, sealed: Sealed) -> None:
     assert "zsnapdb" not in {line.split()[1].split(".")[0] for line in READER.read_text().splitlines() if line.startswith(("import ", "from "))}
     for backup in sealed.backups:

@@ -52,6 +52,7 @@ def state(socket: str) -> ledger.State:
 def test_a_restored_replica_has_caught_up_and_goes_on_following(lab: Lab, first: dict[str, Any], account: Path, load_running: ledger.Load) -> None:
     words = ("--to", first["backup_id"], "--target", "tank/replica", "--handover", "replica", "--source", "127.0.0.1:3306", "--source-user", "replica")
     restored = lab.zsnapdb("restore", "main", *words, "--source-password-file", str(account), "--json").json
+    stack = contextlib.ExitStack()
     try:
         socket = f"{restored['mount']}/.zsnapdb/server.sock"
         load_running.wait_for(20)
@@ -70,7 +71,8 @@ def test_a_restored_replica_has_caught_up_and_goes_on_following(lab: Lab, first:
         process = ServerProcess(Path(restored["mount"]) / ".zsnapdb")
         process.stop(timeout=60)
         binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
-        again = subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
+        again = stack.enter_context(subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL))
+        stack.callback(again.terminate)
         with contextlib.closing(ledger.connect_when_up(socket, again)):
             lab.sql("UPDATE ledger.accounts SET balance = balance + 1 WHERE id = 1")
             lab.sql("UPDATE ledger.accounts SET balance = balance - 1 WHERE id = 1")
@@ -80,6 +82,7 @@ def test_a_restored_replica_has_caught_up_and_goes_on_following(lab: Lab, first:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
     finally:
+        stack.close()
         remove("tank/replica")
         lab.sql("DROP TABLE IF EXISTS ledger.followed")
 
@@ -100,9 +103,9 @@ def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: La
         done = lab.zsnapdb("restore", "main", "--resume", "--json").json
         (kept,) = [line.split()[6] for line in done["notes"] if line.startswith("the old tank/mysql is kept as")] or [""]
         kept = kept.rstrip(",")
-        listing = zfs("list", "-H", "-o", "name,mountpoint,mounted", "-r", "tank/mysql", kept)
-        assert listing[:2] == ["tank/mysql\t/var/lib/mysql\tyes", "tank/mysql/data\t/var/lib/mysql/data\tyes"]
-        assert [line.split("\t")[2] for line in listing[2:]] == ["no", "no"]
+        new = zfs("list", "-H", "-o", "name,mountpoint,mounted", "-r", "tank/mysql")
+        assert new == ["tank/mysql\t/var/lib/mysql\tyes", "tank/mysql/data\t/var/lib/mysql/data\tyes"]
+        assert zfs("list", "-H", "-o", "mounted", "-r", kept) == ["no", "no"]
         subprocess.run([SERVER, "start"], check=True)
         assert state(SOCKET) == before
         following = lab.zsnapdb("backup", "--json").json["backup"]
@@ -129,6 +132,10 @@ def _back_to_the_old_one() -> None:
         zfs("set", "canmount=on", dataset)
         if zfs("get", "-H", "-o", "value", "mounted", dataset) == ["no"]:
             zfs("mount", dataset)
+    for dataset in ("tank/was-promoted/data", "tank/was-promoted"):
+        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot,bookmark", "-o", "name", dataset):
+            zfs("destroy", name)
+        zfs("destroy", dataset)
     subprocess.run([SERVER, "start"], check=True)
 
 

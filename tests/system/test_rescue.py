@@ -18,19 +18,18 @@ CONTENT = "SELECT COUNT(*), SUM(id), SUM(CRC32(body)), SUM(parent) FROM {}"
 
 @pytest.fixture(scope="module")
 def precious(lab: Lab) -> Iterator[dict[str, Any]]:
-    """A backup with a table as it was before somebody's mistake; the mistake; and what the table was."""
+    """A backup with a table as it was before somebody's mistake (`then`), and the mistake."""
     lab.sql("CREATE DATABASE shop")
     lab.sql("CREATE TABLE shop.customers (id INT PRIMARY KEY)")
     lab.sql("CREATE TABLE shop.orders (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(200), parent INT, FOREIGN KEY (parent) REFERENCES customers (id))")
     lab.sql("INSERT INTO shop.customers VALUES (1), (2), (3)")
-    for number in range(300):
-        lab.sql(f"INSERT INTO shop.orders (body, parent) VALUES (UNHEX(SHA2({number}, 512)), {number % 3 + 1})")
+    lab.sql("INSERT INTO shop.orders (body, parent) VALUES " + ", ".join(f"(UNHEX(SHA2({number}, 512)), {number % 3 + 1})" for number in range(300)))
     lab.sql("CREATE TRIGGER shop.keep BEFORE DELETE ON shop.orders FOR EACH ROW SET @deleted = OLD.id")
     lab.sql("CREATE VIEW shop.open_orders AS SELECT * FROM shop.orders WHERE id > 100")
     backup = lab.zsnapdb("backup", "--json").json["backup"]
-    content = lab.sql(CONTENT.format("shop.orders"))
+    then = lab.sql(CONTENT.format("shop.orders"))
     lab.sql("DELETE FROM shop.orders WHERE id > 7")
-    yield {"backup": backup["backup_id"], "content": content}
+    yield {"backup": backup["backup_id"], "then": then}
     lab.sql("DROP DATABASE shop")
 
 
@@ -61,31 +60,14 @@ def test_a_table_comes_back_as_a_dump_that_drops_nothing(lab: Lab, precious: dic
         lab.sql("ALTER TABLE loaded.customers ADD PRIMARY KEY (id)")
         with file.open() as dump:
             subprocess.run([*client(lab), "loaded"], stdin=dump, check=True)
-        assert lab.sql(CONTENT.format("loaded.orders")) == precious["content"]
+        assert lab.sql(CONTENT.format("loaded.orders")) == precious["then"]
     finally:
         lab.sql("DROP DATABASE loaded")
 
 
-def test_a_table_comes_back_into_the_live_server_from_the_repository_alone(lab: Lab, precious: dict[str, Any]) -> None:
-    for dataset in ("tank/mysql", "tank/mysql/data"):
-        zfs("destroy", f"{dataset}@zsnapdb-{precious['backup']}")
-    found = lab.zsnapdb("rescue", "main", "--table", "shop.orders", "--to", precious["backup"], "--into", LIVE, "--as", "shop.again", "--json").json
-    try:
-        assert (found["source"], found["transport"], found["rows"]) == ("restore", "dump", {"shop.again": 300})
-        assert "binlog" in found["reason"]
-        assert [what.split()[0] for what in found["left_out"]] == ["trigger", "foreign"]
-        assert lab.sql(CONTENT.format("shop.again")) == precious["content"]
-        assert lab.sql("SELECT COUNT(*) FROM shop.orders") == [(7,)]
-        taken = lab.zsnapdb("rescue", "main", "--table", "shop.orders", "--into", LIVE, "--as", "shop.again")
-        assert (taken.code, "has a table shop.again" in taken.stderr) == (8, True)
-    finally:
-        lab.sql("DROP TABLE shop.again")
-
-
 def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, Any]) -> None:
-    words = ("rescue", "main", "--table", "ledger.ballast", "--into", LIVE, "--as", "moved", "--transport", "tablespace", "--json")
+    words = ("rescue", "main", "--table", "ledger.ballast", "--to", precious["backup"], "--into", LIVE, "--as", "moved", "--transport", "tablespace", "--json")
     before = lab.sql("SELECT COUNT(*), SUM(CRC32(body)) FROM ledger.ballast")
-    lab.zsnapdb("backup", "--json").json  # noqa: B018 - a set that can be cloned
     found = lab.zsnapdb(*words).json
     try:
         assert (found["source"], found["transport"], found["rows"]) == ("clone", "tablespace", {"ledger.moved": 400})
@@ -98,15 +80,31 @@ def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, A
 
 
 def test_a_schema_comes_back_under_another_name_and_a_wrong_name_is_refused(lab: Lab, precious: dict[str, Any]) -> None:
-    lab.zsnapdb("backup", "--json").json  # noqa: B018 - a set that can be cloned
-    found = lab.zsnapdb("rescue", "main", "--schema", "shop", "--into", LIVE, "--as", "shop_then", "--json").json
+    found = lab.zsnapdb("rescue", "main", "--schema", "shop", "--to", precious["backup"], "--into", LIVE, "--as", "shop_then", "--json").json
     try:
-        assert found["rows"] == {"customers": 3, "orders": 7}
+        assert found["rows"] == {"customers": 3, "orders": 300}
         assert "view open_orders" in found["left_out"]
-        assert lab.sql("SELECT COUNT(*) FROM shop_then.orders") == [(7,)]
+        assert lab.sql("SELECT COUNT(*) FROM shop_then.orders") == [(300,)]
         tables = lab.sql("SHOW TABLES IN ledger")
         done = lab.zsnapdb("rescue", "main", "--table", "shop.order", "--into", LIVE)
         assert (done.code, "there was no table shop.order" in done.stderr, "customers" in done.stderr) == (4, True, True)
         assert lab.sql("SHOW TABLES IN ledger") == tables
     finally:
         lab.sql("DROP DATABASE shop_then")
+
+
+def test_a_table_comes_back_into_the_live_server_from_the_repository_alone(lab: Lab, precious: dict[str, Any]) -> None:
+    for dataset in ("tank/mysql", "tank/mysql/data"):
+        zfs("destroy", f"{dataset}@zsnapdb-{precious['backup']}")
+    words = ("rescue", "main", "--table", "shop.orders", "--to", precious["backup"], "--into", LIVE, "--as", "shop.again")
+    found = lab.zsnapdb(*words, "--json").json
+    try:
+        assert (found["source"], found["transport"], found["rows"]) == ("restore", "dump", {"shop.again": 300})
+        assert "binlog" in found["reason"]
+        assert [what.split()[0] for what in found["left_out"]] == ["trigger", "foreign"]
+        assert lab.sql(CONTENT.format("shop.again")) == precious["then"]
+        assert lab.sql("SELECT COUNT(*) FROM shop.orders") == [(7,)]
+        taken = lab.zsnapdb(*words)
+        assert (taken.code, "has a table shop.again" in taken.stderr) == (8, True)
+    finally:
+        lab.sql("DROP TABLE shop.again")

@@ -70,6 +70,14 @@ def test_identity_replication_and_accounts_are_looked_at() -> None:
     assert "app@%" in broken(FACTS, ORIGIN, PROMISE, ("app@%",))[0]
 
 
+def test_a_replica_of_a_set_may_follow_its_own_source_and_no_other() -> None:
+    promise = replace(PROMISE, follows=33071)
+    own = Channel("", "127.0.0.1", 33071, receiving=True, applying=True, coordinates=None)
+    assert broken(replace(FACTS, channels=(own,)), ORIGIN, promise, ()) == ()
+    for other in (replace(own, port=3306), replace(own, host="prod")):
+        assert "as a replica of" in broken(replace(FACTS, channels=(own, other)), ORIGIN, promise, ())[0]
+
+
 @pytest.mark.parametrize("flavour", list(Flavour))
 def test_statements_of_an_init_file_are_one_line_each(flavour: Flavour) -> None:
     for line in lock_accounts_sql(flavour):

@@ -8,7 +8,27 @@ import sys
 import typer
 
 from zsnapdb import __version__
-from zsnapdb.cli import backup, binlog, clone, config, copy, doctor, drill, init, inventory, key, pin, prune, rescue, restore, status, verify
+from zsnapdb.cli import (
+    backup,
+    binlog,
+    clone,
+    config,
+    copy,
+    doctor,
+    drill,
+    init,
+    inventory,
+    key,
+    pin,
+    prune,
+    rescue,
+    restore,
+    runbook,
+    status,
+    time_travel,
+    upgrade,
+    verify,
+)
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -25,6 +45,9 @@ app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
 app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
+app.command("query")(time_travel.query)
+app.command("diff")(time_travel.diff)
+clone.app.command("upgrade-test")(upgrade.upgrade_test)
 app.command("verify")(verify.verify)
 app.command("copy")(copy.copy)
 app.command("prune")(prune.prune)
@@ -35,6 +58,7 @@ app.command("drills")(drill.drills)
 app.command("rescue")(rescue.rescue)
 app.command("status")(status.status)
 app.add_typer(binlog.app, name="binlog")
+app.command("runbook")(runbook.runbook)
 app.add_typer(clone.app, name="clone")
 app.command("reap")(clone.reap)
 app.add_typer(key.app, name="key")

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 
 
-def backup(instance: InstanceName = None, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
-    """Take a consistent snapshot of an instance and store it as an increment (or a full backup)."""
+def backup(
+    instance: InstanceName = None,
+    full: Annotated[bool, typer.Option("--full", help="Make a full backup: a new chain.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Give up an interrupted backup instead of finishing it first.")] = False,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Take a consistent snapshot of an instance and store it as an increment (or a full backup).
+
+    A backup that was interrupted is finished first, from its own snapshots.
+    """
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
     from zsnapdb.jobs import backup as job
@@ -14,12 +28,12 @@ def backup(instance: InstanceName = None, config: ConfigFile = None, plan: PlanO
     from zsnapdb.report import json as as_json
     from zsnapdb.report import text as as_text
 
-    chosen = Instance.of(load(config), instance)
+    progress = ProgressLine()
+    chosen = Instance.of(load(config), instance, progress.tell)
     if plan:
-        planned = job.plan_now(chosen)
+        planned = job.plan_now(chosen, full=full, fresh=fresh)
         print(as_json.backup_plan(planned) if json else as_text.backup_plan(planned))
         return
-    progress = ProgressLine()
-    result = job.backup(chosen, progress, progress.tell)
+    result = job.backup(chosen, progress, progress.tell, full=full, fresh=fresh)
     progress.end()
     print(as_json.backup(result) if json else as_text.backup(result))

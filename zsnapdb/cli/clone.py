@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.clone_set import create_set
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
 
 app = typer.Typer(help="Throwaway servers on copies of snapshots.", no_args_is_help=True, rich_markup_mode=None)
@@ -20,6 +21,13 @@ class Profile(Enum):
 
     TINY = "tiny"
     NORMAL = "normal"
+
+
+class Topology(Enum):
+    """How the clones of a set belong together."""
+
+    independent = "independent"
+    replication = "replication"
 
 
 def _owner() -> str:
@@ -39,6 +47,9 @@ def create(
     owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.", show_default="the caller")] = None,
     profile: Annotated[Profile, typer.Option("--profile", help="How much of the host its server takes.")] = Profile.NORMAL,
     bind: Annotated[str | None, typer.Option("--bind", metavar="ADDRESS", help="Where it listens.", show_default="clones.bind_address")] = None,
+    count: Annotated[int | None, typer.Option("--count", metavar="N", help="A set of N clones of one moment, NAME-1 and on.", show_default=False)] = None,
+    topology: Annotated[Topology, typer.Option("--topology", help="Of a set: independent, or the first as the source of the others.")] = Topology.independent,
+    mask: Annotated[bool, typer.Option("--mask", help="Mask it before anyone can reach it, where the policy would not ask for it.")] = False,
     no_start: Annotated[bool, typer.Option("--no-start", help="Make the files only; `clone start` starts and checks the server.")] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -64,7 +75,11 @@ def create(
         profile=job.profile_of(profile.value),
         bind_address=bind,
         starts=not no_start,
+        masks=mask,
     )
+    if count is not None or topology is not Topology.independent:
+        create_set(settings, found, wish, count or 0, topology.value, plan=plan, json=json)
+        return
     if plan:
         planned = job.plan(settings, found, wish)
         print(report.plan_json(planned) if json else report.plan(planned))

@@ -11,7 +11,7 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance,
 
 def drill(
     instance: NamedInstance,
-    to: Annotated[str, typer.Option("--to", metavar="BACKUP", help="A backup id, latest, or random.")] = "latest",
+    to: Annotated[str, typer.Option("--to", metavar="POINT", help="As `zsnapdb restore` takes it, or random: any backup.")] = "latest",
     seed: Annotated[
         int | None, typer.Option("--seed", help="What decides the random backup and the sample; the same seed repeats them.", show_default="another each time")
     ] = None,
@@ -33,7 +33,7 @@ def drill(
     settings = load(config)
     chosen = Instance.of(settings, instance)
     if plan:
-        planned = job.plan(chosen, chosen.open_repository(), to, seed=seed, whole=whole)
+        planned = job.plan(settings, chosen, chosen.open_repository(), to, seed=seed, whole=whole)
         print(report.plan_json(planned) if json else report.plan(planned))
         return
     progress = ProgressLine()

@@ -14,7 +14,7 @@ def rescue(
     instance: NamedInstance,
     table: Annotated[str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table.", show_default=False)] = None,
     schema: Annotated[str | None, typer.Option("--schema", help="Or a whole schema.", show_default=False)] = None,
-    to: Annotated[str, typer.Option("--to", metavar="BACKUP", help="As of this backup: an id, or latest.")] = "latest",
+    to: Annotated[str, typer.Option("--to", metavar="POINT", help="As of this point, as `zsnapdb restore` takes it.")] = "latest-backup",
     into: Annotated[
         str | None,
         typer.Option("--into", metavar="FILE|URL", help="A new dump file, or mysql://user@host:port/schema (?socket=/path).", show_default=False),

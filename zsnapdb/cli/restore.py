@@ -58,7 +58,7 @@ def restore(
     if resume:
         result = job.resume(settings, chosen, target, progress, progress.tell, confirm, stop_after)
     else:
-        request = job.Request(to, target, name, _handover(handover, port, server_id, source, source_user, source_password_file))
+        request = job.Request(to, target, name, handover_of(handover, port, server_id, source, source_user, source_password_file))
         if plan:
             repository = chosen.open_repository()
             planned = job.plan(settings, chosen, repository, request)
@@ -78,7 +78,8 @@ def _ask(step: Step) -> bool:
     return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
 
 
-def _handover(kind: str, port: int | None, server_id: int | None, source: str | None, user: str, password_file: Path | None) -> Handover:
+def handover_of(kind: str, port: int | None, server_id: int | None, source: str | None, user: str, password_file: Path | None) -> Handover:
+    """Return the hand-over the options ask for. PreflightError if they ask for none there is."""
     from zsnapdb.jobs.restore_handover import Handover, SourceAddress
 
     if kind not in _KINDS:

@@ -1,77 +1,88 @@
-"""A backup: probe, preflight, lock, snapshot set, unlock, proof, hold, send, manifest, bookmark, release."""
+"""A backup: finish what was interrupted, then probe, preflight, lock, snapshot set, unlock, proof, hold, journal, send, manifest, base, release."""
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from zsnapdb import __version__
-from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
+from zsnapdb.jobs import interrupted
 from zsnapdb.jobs.applier import start_forgotten
-from zsnapdb.jobs.common import (
-    REPOSITORY_PROPERTY,
-    STATE_PROPERTY,
-    STORED,
-    Instance,
-    Report,
-    Tell,
-    exclusive,
-    fresh_backup_id,
-    now,
-    undone_on_error,
-    unfinished,
-)
+from zsnapdb.jobs.common import Instance, Report, Tell, exclusive, fresh_backup_id, now, undone_on_error
 from zsnapdb.jobs.courtesy import stepped_back
+from zsnapdb.jobs.interrupted import Found
 from zsnapdb.jobs.observe import KEPT_PROPERTIES, Observed, observe
+from zsnapdb.jobs.sending import Sender, protect
 from zsnapdb.jobs.snapshot import Taken, take
-from zsnapdb.model import Progress, Snapshot
+from zsnapdb.model import Snapshot
 from zsnapdb.mysql.paths import absolute_tablespaces
 from zsnapdb.planning import fitness
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.identity import RECORDED
+from zsnapdb.planning.resume import Because, Fate, Judgement
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.confirm import confirm
-from zsnapdb.repository.keyring import DataKey
-from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart, VolumePart, chunk_row
+from zsnapdb.repository.journal import Begun, Cut, Journal, VolumeBegun
+from zsnapdb.repository.lease import Lease, lease
+from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.unfinished import remove
 from zsnapdb.store.open import open_store
-from zsnapdb.stream.crypto import ChunkCipher
-from zsnapdb.stream.upload import upload
 from zsnapdb.zfs import datasets, snapshots, version
-from zsnapdb.zfs.streams import SendStream, estimate
 
 
 @dataclass(frozen=True)
 class BackupPlan:
-    """What a backup would do: what was found, the lock and its deadline in seconds, the hooks, the base, with reasons."""
+    """What a backup would do: what becomes of interrupted ones, what was found, the lock and its deadline in seconds, the hooks, the base, with reasons."""
 
     observed: Observed
     hooks: tuple[str, ...]
     deadline: float
     base: BasePlan[Summary]
+    interrupted: tuple[Found, ...] = ()
 
 
 @dataclass(frozen=True)
 class BackupResult:
-    """A backup that is in the repository, and how long its parts took, in seconds."""
+    """A backup that is in the repository, how long its parts took, in seconds, and interrupted ones that were finished before it."""
 
     manifest: Manifest
     snapshot_seconds: float
     send_seconds: float
     warnings: tuple[str, ...]
+    continued: tuple[Manifest, ...] = ()
 
 
-def plan(instance: Instance, observed: Observed, repository: Repository | None) -> BackupPlan:
+@dataclass(frozen=True)
+class _Asked:
+    """What the run was asked: `full` for a full backup, `fresh` to give up what was interrupted; and who hears of it."""
+
+    instance: Instance
+    report: Report
+    tell: Tell
+    full: bool
+    fresh: bool
+    told: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Tell, and keep it for the result."""
+        self.told.append(text)
+        self.tell(text)
+
+
+def plan(instance: Instance, observed: Observed, repository: Repository | None, *, full: bool = False, fresh: bool = False) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
     damaged = (fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint) for error in known.unreadable.values())
     hooks = tuple(hook.describe() for hook in instance.hooks())
-    base = choose_base(known.backups, _local_guids(instance), instance.send_flags())
-    return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base)
+    base = choose_base(known.backups, _local_guids(instance), instance.send_flags(), now=now(), policy=instance.chain_policy(), full=full)
+    found = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
+    return BackupPlan(replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base, found)
 
 
-def plan_now(instance: Instance) -> BackupPlan:
+def plan_now(instance: Instance, *, full: bool = False, fresh: bool = False) -> BackupPlan:
     """Look at server and repository and return what a backup would do now; changes nothing."""
     with instance.session() as session:
         observed = observe(instance, session)
@@ -82,7 +93,7 @@ def plan_now(instance: Instance) -> BackupPlan:
         # The first backup makes the repository; a missing bucket is another matter and is asked for again here.
         open_store(instance.repository)[0].check()
         repository = None
-    return plan(instance, observed, repository)
+    return plan(instance, observed, repository, full=full, fresh=fresh)
 
 
 def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
@@ -95,124 +106,141 @@ def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
     return found
 
 
-def backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
-    """Back the instance up. Afterwards the backup is in the repository, proved, and can be the base of the next one."""
-    with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}"):
-        return _backup(instance, report, tell)
+def backup(instance: Instance, report: Report, tell: Tell, *, full: bool = False, fresh: bool = False) -> BackupResult:
+    """Back the instance up. Afterwards the backup is in the repository, proved, and can be the base of the next one.
 
-
-def _backup(instance: Instance, report: Report, tell: Tell) -> BackupResult:
-    told: list[str] = []
-
-    def note(text: str) -> None:
-        told.append(text)
-        tell(text)
-
-    with instance.session() as session:
-        started_again = start_forgotten(instance, session)
-        if started_again is not None:
-            note(started_again)
-        with stepped_back():
-            observed = observe(instance, session)
-        instance = instance.with_volumes(observed.volumes)
-        repository = instance.open_or_create_repository()
-        unsettled = settle_unfinished(instance, repository)
-        planned = plan(instance, observed, repository)
-        chosen = planned.base
-        local = _local_guids(instance)
-        started = time.monotonic()
-        taken = take(instance, observed, session, fresh_backup_id(), note)
-        snapshotted = time.monotonic()
-    key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
-    made = [s.full_name for s in taken.set.snapshots.values()]
-    with stepped_back(), undone_on_error(lambda: snapshots.destroy_made(made, taken.set.backup_id)):
-        volumes = tuple(
-            _send(instance, observed, repository, taken, role, snapshot, _base_name(chosen, role, local), key, report)
-            for role, snapshot in sorted(taken.set.snapshots.items())
-        )
-        manifest = _manifest(instance, observed, repository, taken, volumes, key)
-    # From here on the backup may exist whatever happens to us; the next run looks, and finishes or removes.
-    repository.commit(manifest)
-    _make_base([s.full_name for s in taken.set.snapshots.values()], repository)
-    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, (*planned.observed.warnings, *unsettled, *told))
-
-
-def settle_unfinished(instance: Instance, repository: Repository) -> list[str]:
-    """Settle what interrupted backups left: a set whose manifest exists becomes a base, any other is removed.
-
-    Only with the instance's lock held: a running backup's set looks the same. What cannot be removed (somebody else
-    holds or cloned it) does not stop a backup; it is returned as warnings.
+    What an earlier run of this host began and did not finish is finished first, from its own snapshots, unless `fresh` gives it up.
+    If this run is interrupted after its snapshots were made, they stay held and the next run goes on with them.
     """
-    stored = set(repository.backup_ids(instance.name))
-    warnings = []
-    for backup_id, names in unfinished(instance).items():
-        try:
-            if backup_id in stored:
-                _make_base(names, repository)
-            else:
-                snapshots.destroy_made(names, backup_id)
-        except ZsnapdbError as error:
-            warnings.append(f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}")
-    return warnings
+    asked = _Asked(instance, report, tell, full, fresh)
+    with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}"):
+        continued = _finish_interrupted(asked)
+        return replace(_backup(asked), continued=continued, warnings=tuple(asked.told))
 
 
-def _base_name(chosen: BasePlan[Summary], role: str, local: dict[str, dict[int, str]]) -> str | None:
-    volume = chosen.base.volume(role) if chosen.base is not None else None
-    return local[role][volume.guid] if volume is not None else None
+@contextlib.contextmanager
+def _alone(asked: _Asked, repository: Repository) -> Iterator[Lease]:
+    """Be the only writer of the instance's backups, on all hosts."""
+    name = asked.instance.name
+    with lease(repository, f"{name}/writer", doing=f"backing up {name}", tell=asked.note) as held:
+        yield held
 
 
-def _send(
-    instance: Instance,
-    observed: Observed,
-    repository: Repository,
-    taken: Taken,
-    role: str,
-    snapshot: Snapshot,
-    base: str | None,
-    key: DataKey | None,
-    report: Report,
-) -> VolumePart:
-    """Send one volume. Afterwards all its chunks are stored, the stream's END was seen and `zfs send` ended well."""
-    flags = instance.send_flags()
-    total = estimate(snapshot.full_name, base, flags)
-    chunks = repository.chunks(instance.name, taken.set.backup_id, role)
+def _finish_interrupted(asked: _Asked) -> tuple[Manifest, ...]:
+    """Finish what earlier runs left. The server is not needed for it. One that fails for a reason of its own is given up; trouble with the store raises."""
+    instance = asked.instance
+    if not interrupted.is_any(instance):
+        return ()
+    repository = instance.open_or_create_repository()
+    done = []
+    with _alone(asked, repository) as held, stepped_back():
+        found = interrupted.look(instance, repository, fresh=asked.fresh)
+        for journal in interrupted.settle_all(instance, repository, found, asked.note):
+            asked.note(f"continuing backup {journal.begun.backup_id}, which was interrupted")
+            journal.go_on()
+            try:
+                protect(journal.begun.snapshots())
+                with _closed(journal):
+                    done.append(Sender.of(instance, repository, journal, held, asked.report, is_new=False).finish())
+            except (CommandError, DamagedError, ConsistencyError) as error:
+                failed = Judgement(Fate.GIVE_UP, Because.FAILED, f"it failed again: {error.message}")
+                interrupted.give_up(instance, repository, Found(journal.begun.backup_id, journal.file, journal, failed), asked.note)
+    return tuple(done)
+
+
+def _backup(asked: _Asked) -> BackupResult:
+    instance = asked.instance
+    with contextlib.ExitStack() as stack:
+        with instance.session() as session:
+            started_again = start_forgotten(instance, session)
+            if started_again is not None:
+                asked.note(started_again)
+            with stepped_back():
+                observed = observe(instance, session)
+            instance = instance.with_volumes(observed.volumes)
+            repository = instance.open_or_create_repository()
+            held = stack.enter_context(_alone(asked, repository))
+            interrupted.sweep(instance, repository, asked.note)
+            planned = plan(instance, observed, repository, full=asked.full)
+            asked.told.extend(planned.observed.warnings)
+            started = time.monotonic()
+            taken = take(instance, observed, session, fresh_backup_id(), asked.note)
+            snapshotted = time.monotonic()
+        with stepped_back():
+            manifest = _store(asked, instance, observed, planned, repository, taken, held)
+    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
+
+
+def _store(asked: _Asked, instance: Instance, observed: Observed, planned: BackupPlan, repository: Repository, taken: Taken, held: Lease) -> Manifest:
+    """Store a snapshot set that was just taken. Without a journal to continue by, nothing stays of it on an error."""
+    backup_id = taken.set.backup_id
+
+    def no_journal(error: OSError) -> None:
+        asked.note(f"the journal in {interrupted.folder(instance)} cannot be written ({error.strerror}): if this backup is interrupted it starts over")
+
+    names = [s.full_name for s in taken.set.snapshots.values()]
+    with undone_on_error(lambda: snapshots.destroy_made(names, backup_id)):
+        begun = _begun(instance, observed, repository, taken, planned.base.base)
+        protect(names)
+        journal = Journal.create(interrupted.folder(instance), begun, no_journal)
+    sender = Sender.of(instance, repository, journal, held, asked.report, is_new=True)
+
+    def undo() -> None:
+        if not journal.is_durable and backup_id not in repository.backup_ids(instance.name):
+            snapshots.destroy_made(names, backup_id)
+            remove(repository, instance.name, backup_id)
+
+    with undone_on_error(undo), _closed(journal):
+        return sender.finish()
+
+
+@contextlib.contextmanager
+def _closed(journal: Journal) -> Iterator[None]:
+    """Close the journal at the end, and say of an error how the backup goes on."""
+    try:
+        yield
+    except BaseException as error:
+        if journal.is_durable:
+            error.add_note(
+                f"backup {journal.begun.backup_id} is unfinished; its snapshots are held, and the next `zsnapdb backup` continues it (--fresh gives it up)"
+            )
+        raise
+    finally:
+        journal.close()
+
+
+def _begun(instance: Instance, observed: Observed, repository: Repository, taken: Taken, base: Summary | None) -> Begun:
+    """Return all that is known of the backup before its streams are sent; a later run needs no more."""
     settings = instance.upload_settings()
-    cipher = ChunkCipher(key.secret, key.part.id) if key is not None else None
-    with SendStream(snapshot.full_name, base, flags) as stream:
-        try:
-            stored = upload(stream.pipe, chunks, settings, lambda done: report(Progress(f"send {role}", done, total)), cipher=cipher)
-        except DamagedError:
-            # What `zfs send` says of its own death is the better story.
-            stream.raise_its_own_error()
-            raise
-        stream.finish()
-    confirm(chunks, stored.chunks)
-    wanted_base = datasets.guid(base) if base else 0
-    if (stored.begin.to_guid, stored.begin.from_guid) != (snapshot.guid, wanted_base):
-        raise DamagedError(
-            f"the stream of {snapshot.full_name} leads from GUID {stored.begin.from_guid} to {stored.begin.to_guid}, "
-            f"expected from {wanted_base} to {snapshot.guid}",
-            hint="was the snapshot renamed or replaced during the backup? run it again",
-        )
-    kept = {name: found.value for name, found in datasets.properties(snapshot.dataset, KEPT_PROPERTIES).items() if found.value != datasets.UNSET}
-    return VolumePart(
+    volumes = tuple(_volume(observed, instance.send_flags(), role, snapshot, base) for role, snapshot in sorted(taken.set.snapshots.items()))
+    return Begun(
+        draft=_draft(instance, observed, repository, taken),
+        base=base.backup_id if base is not None else None,
+        recipients=repository.keyring.recipients,
+        cut=Cut(chunk_size=settings.chunk_size, codec=settings.codec, level=settings.level, adaptive=settings.adaptive),
+        volumes=volumes,
+    )
+
+
+def _volume(observed: Observed, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Summary | None) -> VolumeBegun:
+    before = base.volume(role) if base is not None else None
+    return VolumeBegun(
         role=role,
         dataset=snapshot.dataset,
         snapshot=snapshot.name,
         guid=snapshot.guid,
-        from_guid=wanted_base or None,
+        from_guid=before.guid if before is not None else None,
         send_flags=flags,
-        features=stored.begin.features,
         mountpoint=observed.mountpoints[role],
-        properties=kept,
-        codec=settings.codec,
-        plain_size=stored.plain_size,
-        sha256=stored.sha256,
-        chunks=tuple(map(chunk_row, stored.chunks)),
+        properties=_kept_properties(snapshot.dataset),
     )
 
 
-def _manifest(instance: Instance, observed: Observed, repository: Repository, taken: Taken, volumes: Sequence[VolumePart], key: DataKey | None) -> Manifest:
+def _kept_properties(dataset: str) -> Mapping[str, str]:
+    return {name: found.value for name, found in datasets.properties(dataset, KEPT_PROPERTIES).items() if found.value != datasets.UNSET}
+
+
+def _draft(instance: Instance, observed: Observed, repository: Repository, taken: Taken) -> Manifest:
     facts = observed.facts
     pool = next(iter(observed.volumes.values())).split("/", 1)[0]
     return Manifest(
@@ -235,14 +263,5 @@ def _manifest(instance: Instance, observed: Observed, repository: Repository, ta
             variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
             absolute_tablespaces=absolute_tablespaces(facts),
         ),
-        keys=(key.part,) if key is not None else (),
-        volumes=tuple(volumes),
+        volumes=(),
     )
-
-
-def _make_base(names: Sequence[str], repository: Repository) -> None:
-    """After the manifest is read back: bookmark each snapshot as a next base, let its hold go, mark the set as stored."""
-    for snapshot in snapshots.describe(names):
-        snapshots.bookmark(snapshot)
-    snapshots.release(names)
-    snapshots.set_on(names, {STATE_PROPERTY: STORED, REPOSITORY_PROPERTY: repository.id})

@@ -17,6 +17,7 @@ from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX, Progress, Snapshot, SnapshotSet, is_backup_id, new_backup_id
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.chain import ChainPolicy
 from zsnapdb.repository.catalogue import Cache, Summaries, summaries
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.lease import lease
@@ -41,6 +42,9 @@ STORED = "stored"
 """State of a snapshot set whose backup is in the repository."""
 LIVE = "live"
 """State of a snapshot set that was taken for a clone and is no backup."""
+
+BASE_TAG = f"{PROPERTY}:base"
+"""Hold tag of a snapshot that a running backup is an increment of."""
 
 FIRST_LEVEL = 3
 """The zstd level that `level = "auto"` begins with."""
@@ -112,6 +116,11 @@ class Instance:
     def hooks(self) -> tuple[Hook, ...]:
         """Return its hooks in the order of the configuration."""
         return tuple(Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure)) for h in self.settings.hooks)
+
+    def chain_policy(self) -> ChainPolicy:
+        """Return when its next backup is a full one."""
+        chain = self.settings.chain
+        return ChainPolicy(chain.full_every or None, chain.longest or None)
 
     @property
     def address(self) -> Address:

@@ -65,7 +65,9 @@ def _server_program(instance: Instance, flavour: Flavour) -> Finding:
 def _repository(instance: Instance) -> Finding:
     url = instance.repository.url
     try:
-        count = len(instance.open_repository().backup_ids(instance.name))
+        repository = instance.open_repository()
+        repository.check_writable()
+        count = len(repository.backup_ids(instance.name))
     except NotThere as error:
         try:
             open_store(instance.repository)[0].check()
@@ -74,7 +76,11 @@ def _repository(instance: Instance) -> Finding:
         return ok("repository", f"{url}: {error.message}; {error.hint}")
     except ZsnapdbError as error:
         return unfit("repository", error.message, error.hint)
-    return ok("repository", f"{url}: {count} backups")
+    recipients = len(repository.keyring.recipients)
+    sealed = f", encrypted to {recipients} recipient{'s' if recipients > 1 else ''}" if recipients else ""
+    if repository.note:
+        return warning("repository", f"{url}: {count} backups{sealed}; {repository.note}")
+    return ok("repository", f"{url}: {count} backups{sealed}")
 
 
 def _leaks(settings: Settings) -> list[Leak]:

@@ -17,11 +17,10 @@ from zsnapdb.jobs import scratch, trial
 from zsnapdb.jobs.checks import Check, Isolated, check_pages, check_probes, check_tables
 from zsnapdb.jobs.common import Instance, Report, Tell, fresh_backup_id, now
 from zsnapdb.mysql import programs, server
-from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.drill import choose_backup, seed_of
+from zsnapdb.planning.restore import RestorePlan
 from zsnapdb.repository import drills
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
-from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import version
 
@@ -30,20 +29,16 @@ PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 
 @dataclass(frozen=True)
 class DrillPlan:
-    """What a drill will do: which backup it restores where, and how much of it is looked at (`budget` None: all)."""
+    """What a drill will do: how it restores, and how much of it is looked at (`budget` None: all)."""
 
     drill_id: str
     wanted: str
-    chain: tuple[Manifest, ...]
+    restore: RestorePlan
     place: scratch.Scratch
     seed: int
     budget: int | None
     probes: int
     innochecksum: Path
-
-    @property
-    def target(self) -> Manifest:
-        return self.chain[-1]
 
 
 @dataclass(frozen=True)
@@ -54,21 +49,22 @@ class DrillResult:
     key: str
 
 
-def plan(instance: Instance, repository: Repository, wanted: str, *, seed: int | None, whole: bool) -> DrillPlan:
-    """Return what a drill would do; changes nothing. Refuses what would fail: no such backup, a broken chain, no server program or innochecksum."""
+def plan(settings: Settings, instance: Instance, repository: Repository, wanted: str, *, seed: int | None, whole: bool) -> DrillPlan:
+    """Return what a drill would do; changes nothing. Refuses what would fail: no such point, a broken chain, no server program or innochecksum.
+
+    `wanted` is a point as `restore` takes it, or `random`: a backup that the seed decides.
+    """
     drill_id = fresh_backup_id()
     chosen_seed = seed_of(drill_id) if seed is None else seed
-    manifests = repository.catalogue(instance.name).manifests
-    backup_id = choose_backup(repository.backup_ids(instance.name), wanted, chosen_seed)
-    chain = restore_chain(manifests, repository.manifest(instance.name, backup_id))
-    target = chain[-1]
-    binary = server.find_binary(instance.settings.server.binary, target.server.flavour)
-    server.account(instance.settings.server.user)
-    flavour = target.server.flavour
-    innochecksum = programs.find(programs.INNOCHECKSUM[flavour], instance.settings.server, flavour, binary)
-    home = scratch.home(instance, tuple(volume.dataset for volume in target.volumes))
+    known = repository.backup_ids(instance.name)
+    to = choose_backup(known, chosen_seed) if wanted == "random" else wanted
+    volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
+    place = scratch.place(scratch.home(instance, tuple(volume.dataset for volume in volumes)), drill_id, "drill")
+    planned = trial.plan(settings, instance, repository, to, place)
+    binary = server.find_binary(instance.settings.server.binary, planned.flavour)
+    innochecksum = programs.find(programs.INNOCHECKSUM[planned.flavour], instance.settings.server, planned.flavour, binary)
     budget = None if whole else instance.settings.drill.sample
-    return DrillPlan(drill_id, wanted, chain, scratch.place(home, drill_id, "drill"), chosen_seed, budget, len(instance.settings.drill.probe), innochecksum)
+    return DrillPlan(drill_id, wanted, planned, place, chosen_seed, budget, len(instance.settings.drill.probe), innochecksum)
 
 
 @dataclass
@@ -101,7 +97,7 @@ def drill(settings: Settings, instance: Instance, wanted: str, *, seed: int | No
     no repository, no room, no server program.
     """
     repository = instance.open_repository()
-    planned = plan(instance, repository, wanted, seed=seed, whole=whole)
+    planned = plan(settings, instance, repository, wanted, seed=seed, whole=whole)
     log = _Log(now())
     with scratch.thrown_away(instance, planned.place, settings.restore.mount_root, tell):
         _try(settings, instance, planned, log, report, tell)
@@ -110,14 +106,14 @@ def drill(settings: Settings, instance: Instance, wanted: str, *, seed: int | No
             instance=instance.name,
             repository_id=repository.id,
             wanted=wanted,
-            backup_id=planned.target.backup_id,
+            backup_id=planned.restore.backup_id,
             seed=planned.seed,
             host=socket.gethostname(),
             started=log.started,
             finished=now(),
             tool_version=__version__,
             zfs_version=version.userland(),
-            server_version=log.server_version or planned.target.server.version,
+            server_version=log.server_version or planned.restore.server_version,
             position=log.position,
             steps=tuple(log.steps),
             checks=tuple(log.checks),
@@ -129,9 +125,9 @@ def drill(settings: Settings, instance: Instance, wanted: str, *, seed: int | No
 
 def _try(settings: Settings, instance: Instance, planned: DrillPlan, log: _Log, report: Report, tell: Tell) -> None:
     """Restore, boot and check; what is found goes to the log."""
-    backup_id = planned.target.backup_id
+    backup_id = planned.restore.backup_id
     try:
-        restored = trial.restore(settings, instance, planned.chain, planned.place, report)
+        restored = trial.restore(settings, instance, planned.restore.asked, planned.place, report)
     except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
         log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), found=error.message))
         return
@@ -146,7 +142,7 @@ def _try(settings: Settings, instance: Instance, planned: DrillPlan, log: _Log, 
         log.add("pages", page_check.check)
         size += page_check.size
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
-    _boot_and_ask(instance, planned, Isolated(copy, planned.target.server.server_id, timeout), log, tell)
+    _boot_and_ask(instance, planned, Isolated(copy, planned.restore.server_id, timeout), log, tell)
 
 
 def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: _Log, tell: Tell) -> None:

@@ -9,6 +9,7 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.common import Instance, local_sets
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.zfs import datasets
 
 
@@ -40,17 +41,21 @@ def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The backups of an instance, oldest first, and what is wrong with those that cannot be read."""
+    """The backups of an instance, oldest first, what is wrong with those that cannot be read, and those that were begun and are not finished."""
 
     entries: tuple[Entry, ...]
     damaged: tuple[DamagedError, ...]
+    unfinished: tuple[Unfinished, ...] = ()
 
 
 def inventory(instance: Instance) -> Inventory:
     """Return what there is."""
-    known = instance.summaries(instance.open_repository())
+    repository = instance.open_repository()
+    known = instance.summaries(repository)
     local = _local_ids(instance, known.backups)
-    return Inventory(tuple(Entry(backup, backup.backup_id in local) for backup in known.backups), tuple(known.unreadable.values()))
+    entries = tuple(Entry(backup, backup.backup_id in local) for backup in known.backups)
+    begun = tuple(unfinished(repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unreadable)))
+    return Inventory(entries, tuple(known.unreadable.values()), begun)
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:

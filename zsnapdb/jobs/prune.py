@@ -126,7 +126,7 @@ def _plan(instance: Instance, repository: Repository, local: Local | None, unres
     backups = instance.summaries(repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     begun = marks.unfinished(repository, instance.name)
-    base = choose_base(backups.backups, here.guids, instance.send_flags()).base if here.guids else None
+    base = choose_base(backups.backups, here.guids, instance.send_flags(), now=moment).base if here.guids else None
     known = Known(
         unreadable={name: error.message for name, error in backups.unreadable.items()},
         faulty={name: f"verify found {'; '.join(damage[:2])}" for name, damage in checks.read(repository, instance.name).damaged().items()},

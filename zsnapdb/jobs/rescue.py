@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,20 +12,19 @@ from pydantic import SecretStr
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConfigError, ExistsError, PreflightError
 from zsnapdb.jobs import delivery, scratch, trial
+from zsnapdb.jobs import restore as restoring
 from zsnapdb.jobs.checks import Isolated
 from zsnapdb.jobs.common import Instance, Report, Tell, fresh_backup_id, local_sets
-from zsnapdb.jobs.copies import Copy, Layout, check_recovered, lay_out, refuse_absolute
+from zsnapdb.jobs.copies import Copy, check_recovered
 from zsnapdb.jobs.delivery import Delivered, Target, Tools
 from zsnapdb.jobs.observe import KEPT_PROPERTIES
 from zsnapdb.model import SnapshotSet, backup_time
 from zsnapdb.mysql import programs, server
 from zsnapdb.mysql.probe import flavour_of
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.drill import choose_backup
-from zsnapdb.planning.identity import PathMap
 from zsnapdb.planning.rescue import DumpFile, LiveServer, ServerKind, Transport, Wanted, new_name, parse_destination, parse_table
-from zsnapdb.repository.manifest import Manifest
+from zsnapdb.planning.restore import Recover, RestorePlan
+from zsnapdb.repository.manifest import Manifest, PositionPart
 from zsnapdb.zfs import datasets
 
 _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")
@@ -57,17 +55,12 @@ class RescuePlan:
     """What a rescue will do: out of which backup, by which way, to where, under which name."""
 
     request: Request
-    chain: tuple[Manifest, ...]
+    restore: RestorePlan
     local: SnapshotSet | None
     place: scratch.Scratch
-    layout: Layout
     copy: Copy
     tools: Tools
     name: Wanted
-
-    @property
-    def manifest(self) -> Manifest:
-        return self.chain[-1]
 
     @property
     def way(self) -> str:
@@ -140,17 +133,18 @@ def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> 
 def plan(settings: Settings, instance: Instance, request: Request) -> RescuePlan:
     """Return what a rescue would do; changes nothing. Refuses what would fail: a name taken, no such backup, a missing program."""
     repository = instance.open_repository()
-    backup_id = choose_backup(repository.backup_ids(instance.name), request.to, 0)
-    manifest = repository.manifest(instance.name, backup_id)
-    refuse_absolute(manifest.server.absolute_tablespaces)
-    flavour = manifest.server.flavour
+    known = repository.backup_ids(instance.name)
+    volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
+    place = scratch.place(scratch.home(instance, tuple(volume.dataset for volume in volumes)), fresh_backup_id(), "rescue")
+    planned = trial.plan(settings, instance, repository, request.to, place)
+    flavour = planned.flavour
     binary = server.find_binary(instance.settings.server.binary, flavour)
-    server.account(instance.settings.server.user)
     found = (programs.find(names[flavour], instance.settings.server, flavour, binary) for names in (programs.DUMP, programs.CLIENT))
     tools = Tools(*found)
     where = request.destination.where
     schema = where.schema if isinstance(where, LiveServer) else None
-    name = new_name(request.wanted, request.chosen_name, schema, backup_time(manifest.backup_id))
+    as_of = planned.point.last.committed if planned.point.last is not None else backup_time(planned.backup_id)
+    name = new_name(request.wanted, request.chosen_name, schema, as_of)
     if isinstance(where, DumpFile):
         if request.chosen_name is not None or request.transport is not None:
             raise PreflightError("--as and --transport are for live servers", hint="a dump file holds the table under its own name")
@@ -161,14 +155,8 @@ def plan(settings: Settings, instance: Instance, request: Request) -> RescuePlan
             if target.kind.flavour is not flavour:
                 raise PreflightError(f"{target.address} is {target.kind.flavour}, the backup is of {flavour}", hint="dump it to a file and convert that")
             delivery.check_free(target, name)
-    rescue_id = fresh_backup_id()
-    place = scratch.place(scratch.home(instance, tuple(volume.dataset for volume in manifest.volumes)), rescue_id, "rescue")
-    source = {volume.role: (volume.dataset, volume.mountpoint) for volume in manifest.volumes}
-    layout = lay_out(source, place.top, str(settings.restore.mount_root / place.top.rpartition("/")[2]))
-    copy = _copy(instance, manifest, layout.mountpoints)
-    local = _own_set(instance, manifest, place)
-    chain = (manifest,) if local is not None else restore_chain(repository.catalogue(instance.name).manifests, manifest)
-    return RescuePlan(request, chain, local, place, layout, copy, tools, name)
+    local = None if planned.replays else _own_set(instance, repository.manifest(instance.name, planned.backup_id), place)
+    return RescuePlan(request, planned, local, place, restoring.copy_of(instance, planned), tools, name)
 
 
 def _refuse_file(path: Path) -> None:
@@ -176,12 +164,6 @@ def _refuse_file(path: Path) -> None:
         raise ExistsError(f"{path} exists", hint="name another file; nothing is overwritten")
     if not (path.absolute().parent.is_dir() and os.access(path.absolute().parent, os.W_OK)):
         raise PreflightError(f"the folder of {path} is not there, or not writable", hint="make it, or name another file")
-
-
-def _copy(instance: Instance, manifest: Manifest, mountpoints: Mapping[str, str]) -> Copy:
-    pairs = tuple((volume.mountpoint, mountpoints[volume.role]) for volume in manifest.volumes)
-    root = Path(min(mountpoints.values(), key=len))
-    return Copy(manifest.server.flavour, manifest.server.variables, PathMap(pairs), root, instance.settings.server)
 
 
 def _session(request: Request, where: LiveServer) -> Session:
@@ -201,14 +183,14 @@ def rescue(settings: Settings, instance: Instance, request: Request, report: Rep
     planned = plan(settings, instance, request)
     with scratch.thrown_away(instance, planned.place, settings.restore.mount_root, tell):
         began = time.monotonic()
-        tell(f"{planned.way}: {planned.manifest.backup_id}")
-        isolated = Isolated(planned.copy, planned.manifest.server.server_id, request.timeout)
+        tell(f"{planned.way}: {planned.restore.backup_id}")
+        isolated = Isolated(planned.copy, planned.restore.server_id, request.timeout)
         try:
             if planned.local is not None:
                 _clone(planned, planned.local)
                 _start_cloned(isolated, planned)
             else:
-                trial.restore(settings, instance, planned.chain, planned.place, report)
+                trial.restore(settings, instance, request.to, planned.place, report)
                 isolated.start()
             with isolated.session() as session:
                 delivery.check_there(session, request.wanted)
@@ -223,7 +205,7 @@ def rescue(settings: Settings, instance: Instance, request: Request, report: Rep
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
     """Clone every volume's snapshot, outermost first, each marked in the command that makes it."""
     mark = {scratch.SCRATCH_PROPERTY: planned.place.scratch_id}
-    layout = planned.layout
+    layout = planned.restore.layout
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {"mountpoint": "none", "canmount": "off", **mark})
     for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
@@ -238,8 +220,10 @@ def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
     """Start the server on the clone; it must recover to exactly the backup's position."""
     planned.copy.make_private()
     isolated.start()
+    wanted = next(step for step in planned.restore.steps if isinstance(step, Recover))
+    position = PositionPart(binlog_file=wanted.binlog_file, binlog_offset=wanted.binlog_offset, gtids=wanted.gtids, source="manifest")
     with isolated.session() as session:
-        check_recovered(session, planned.manifest.position.position(planned.manifest.server.flavour))
+        check_recovered(session, position.position(planned.restore.flavour))
 
 
 def _deliver(planned: RescuePlan, isolated: Isolated) -> Delivered:
@@ -252,6 +236,6 @@ def _deliver(planned: RescuePlan, isolated: Isolated) -> Delivered:
         delivery.check_free(target, planned.name)
         if request.wanted.table is None:
             return delivery.schema_to_server(isolated, planned.tools, request.wanted, planned.name, target)
-        facts = planned.manifest.server
-        here = ServerKind(facts.flavour, facts.version, int(facts.variables["innodb_page_size"]), has_binlog=True)
+        facts = planned.restore
+        here = ServerKind(facts.flavour, facts.server_version, int(facts.variables["innodb_page_size"]), has_binlog=True)
         return delivery.table_to_server(isolated, planned.tools, request.wanted, planned.name, target, request.transport, here)

@@ -11,7 +11,7 @@ from zsnapdb.errors import ConfigError, ConsistencyError, PreflightError, Server
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.copies import PRIVATE_FOLDER, Copy, check_inside
 from zsnapdb.jobs.restore_replay import served
-from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY, Work, step_snapshots
+from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY, Work, be_mounted, step_snapshots
 from zsnapdb.model import PROPERTY, Flavour, parse_gtids
 from zsnapdb.mysql import replica, server
 from zsnapdb.mysql.probe import probe
@@ -37,6 +37,7 @@ class HandedOver:
 def hand_over(work: Work, step: HandoverStep) -> HandedOver:
     """Do the step. It can be repeated after an interruption."""
     if not isinstance(step, Promote):
+        be_mounted(work)
         for dataset in work.datasets:
             datasets.set_properties(dataset, {"canmount": "on"})
     if isinstance(step, LeaveStopped):

@@ -38,12 +38,16 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Request:
-    """What was asked for: the point, where it goes (`top`, or below our own datasets under `name`), what becomes of it."""
+    """What was asked for: the point, where it goes (`top`, or below our own datasets under `name`), what becomes of it.
+
+    `makes_parent`: the dataset above `top` is made by whoever asks, before the restore begins.
+    """
 
     to: str = "latest"
     top: str | None = None
     name: str | None = None
     handover: Handover = field(default_factory=Handover)
+    makes_parent: bool = False
 
 
 def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
@@ -66,7 +70,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         repository.ciphers(link)
     top = request.top or _default_top(manifest, request.name or instance.name)
     mount = settings.restore.mount_root / top.rpartition("/")[2]
-    _refuse_existing(top, mount, is_own=request.top is None)
+    _refuse_existing(top, mount, is_own=request.top is None or request.makes_parent)
     layout = _layout(manifest, top, mount)
     server.find_binary(instance.settings.server.binary, manifest.server.flavour)
     server.account(instance.settings.server.user)

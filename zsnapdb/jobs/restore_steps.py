@@ -199,12 +199,19 @@ def mount(work: Work, step: Mount) -> None:
             raise DamagedError(f"{name} was received with another GUID than {part.guid}", hint="the repository's chain is mixed up; restore another backup")
     for part in step.parts:
         datasets.set_properties(part.dataset, {**part.properties, INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id})
-        if datasets.properties(part.dataset, ["mounted"])["mounted"].value != "yes":
-            datasets.mount(part.dataset)
+    be_mounted(work)
+
+
+def be_mounted(work: Work) -> None:
+    """Mount what is not, outermost first. Until it is handed over a restore is not mounted again by itself after a reboot."""
+    for dataset in work.datasets:
+        if datasets.properties(dataset, ["mounted"])["mounted"].value != "yes":
+            datasets.mount(dataset)
 
 
 def take_back(work: Work, snapshot: str) -> None:
-    """End the copy's server, if an interrupted run left one, and take all volumes back to their snapshot of that name."""
+    """End the copy's server, if an interrupted run left one, and take all volumes, mounted, back to their snapshot of that name."""
+    be_mounted(work)
     work.copy.process().kill_all()
     for dataset in work.datasets:
         datasets.roll_back(dataset, snapshot, STEP_SNAPSHOT)
@@ -230,8 +237,9 @@ def recover(work: Work, step: Recover) -> None:
 
     It must recover to exactly the recorded GTIDs. It keeps the identity it had: a restored server is that server.
     """
+    be_mounted(work)
+    work.copy.process().kill_all()
     for part in next(found for found in work.plan.steps if isinstance(found, Mount)).parts:
-        work.copy.process().kill_all()
         datasets.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT)
     copy = work.copy
     copy.make_private()
@@ -269,6 +277,7 @@ def look(work: Work, wanted: Position) -> Position:
 
 def check(work: Work, step: Check) -> Position:
     """Start the server unreachable once more: it must hold exactly the transactions asked for."""
+    be_mounted(work)
     work.copy.process().kill_all()
     return look(work, PositionPart(binlog_file=None, binlog_offset=None, gtids=step.gtids, source="replay").position(work.plan.flavour))
 

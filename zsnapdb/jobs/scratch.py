@@ -11,12 +11,12 @@ from pathlib import Path
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.common import Instance, Tell, exclusive
 from zsnapdb.jobs.copies import PRIVATE_FOLDER
+from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY
 from zsnapdb.model import PROPERTY
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.zfs import datasets
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
-RESTORED_PROPERTY = f"{PROPERTY}:restored"
 _NO_MOUNT = {"mountpoint": "none", "canmount": "off"}
 
 
@@ -56,18 +56,18 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
 
 
 def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
-    """Return the place for a copy; nothing is made."""
-    return Scratch(scratch_id, f"{home_dataset}/{scratch_id}", what)
+    """Return the place for a copy; nothing is made. `what` it is for has a folder of its own there: a long drill is in no rescue's way."""
+    return Scratch(scratch_id, f"{home_dataset}/{what}/{scratch_id}", what)
 
 
 @contextlib.contextmanager
 def thrown_away(instance: Instance, place: Scratch, mount_root: Path, tell: Tell) -> Iterator[None]:
     """Make the place, and remove it with all in it, however the block ends. What a killed run left behind is removed first.
 
-    One at a time per instance and host: so whatever else is marked below the home is left over.
+    One at a time per instance, purpose and host: so whatever else is marked beside it is left over.
     """
     home_dataset = place.container.rpartition("/")[0]
-    with exclusive(f"scratch-{instance.name}", doing=f"trying a copy of {instance.name}"):
+    with exclusive(f"{place.what}-{instance.name}", doing=f"at a {place.what} of {instance.name}"):
         for left in sweep(home_dataset, mount_root):
             tell(f"removed {left}, which an interrupted run left behind")
         if not datasets.exists(home_dataset):

@@ -144,16 +144,21 @@ def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
 
 
 def _systemd(argv: Sequence[str]) -> str:
+    return run(argv, timeout=_COMMAND_SECONDS)
+
+
+def run(argv: Sequence[str], *, timeout: float) -> str:
+    """Run a program that works on a server of ours to its end and return what it printed. ServerError with its words if it fails or takes too long."""
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, "LC_ALL": "C"}, timeout=_COMMAND_SECONDS)
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, "LC_ALL": "C"}, timeout=timeout)
     except FileNotFoundError as error:
-        raise PreflightError(f"the command {argv[0]} was not found", hint="install systemd's tools, or set server.manager to detached") from error
+        raise PreflightError(f"the command {argv[0]} was not found", hint="install it") from error
     except subprocess.TimeoutExpired as error:
-        raise ServerError(f"`{argv[0]}` did not end within {_COMMAND_SECONDS:.0f} s", hint="see `systemctl status`") from error
+        raise ServerError(f"`{argv[0]}` did not end within {timeout:.0f} s", hint="see its server's log") from error
     if done.returncode != 0:
-        words = " ".join(done.stderr.decode(errors="replace").split())
-        raise ServerError(f"`{argv[0]}` ended with exit status {done.returncode}: {words[:1000]}", hint="see `journalctl -xe`")
-    return done.stdout.decode()
+        words = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
+        raise ServerError(f"`{argv[0]}` ended with exit status {done.returncode}: {words[-1000:]}", hint="see what it says, and its server's log")
+    return done.stdout.decode(errors="replace")
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from zsnapdb.mysql.session import Session
 CHANNEL = "zsnapdb_replay"
 ACCOUNT = "zsnapdb_restore"
 _POLL_SECONDS = 0.1
-_STARTING_SECONDS = 0.02
 
 
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:

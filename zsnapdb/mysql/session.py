@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Any
 
 import pymysql
 from pydantic import SecretStr
+from pymysql.constants import CLIENT
 
 from zsnapdb.errors import LockNotGranted, ServerError
 
@@ -23,6 +25,7 @@ _PRIVILEGE = {1095, 1227, 1142, 1370}
 _SYNTAX = 1064
 _IDLE_SECONDS = 2 * 86400
 _NO_ROOM_TO_PREPARE = 1461
+_END = "zsnapdb: end of the script"
 
 
 @dataclass(frozen=True)
@@ -66,11 +69,11 @@ class Session:
         self.connection_id = int(connection.thread_id())  # type: ignore[no-untyped-call]
 
     @classmethod
-    def open(cls, address: Address, password: SecretStr, *, timeout: float = 10.0, read_timeout: float = 60.0) -> Session:
+    def open(cls, address: Address, password: SecretStr, *, timeout: float = 10.0, read_timeout: float = 60.0, scripts: bool = False) -> Session:
         """Connect. ServerError if the server cannot be reached or refuses the account.
 
         `timeout` in seconds is for the connection itself, `read_timeout` for every answer after it, the greeting included: a server that
-        accepts connections and says nothing is an error, not a wait without end.
+        accepts connections and says nothing is an error, not a wait without end. `scripts`: it may be given several statements at once.
         """
         try:
             connection = pymysql.connect(
@@ -85,6 +88,7 @@ class Session:
                 autocommit=True,
                 charset="utf8mb4",
                 program_name="zsnapdb",
+                client_flag=CLIENT.MULTI_STATEMENTS if scripts else 0,
             )
         except pymysql.MySQLError as error:
             raise _classified(error, "connecting", address) from error
@@ -116,6 +120,51 @@ class Session:
             raise _classified(error, f"`{sql}`", self.address) from error
         except OSError as error:
             raise ServerError(f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+
+    def script(self, text: str) -> tuple[int, int]:
+        """Run the statements of a script, each ended by a semicolon, as one transaction; return how many there were and how many rows they changed.
+
+        The server itself takes the text apart. ServerError tells which statement failed; what came before it in the transaction is rolled back, as far as
+        the server can. A script that ends in an open comment or quote is refused: its end would never have run.
+        """
+        done = rows = 0
+        try:
+            self._connection.begin()
+            with self._connection.cursor() as cursor:
+                cursor.execute(f"{text}\nSELECT '{_END}'")
+                while cursor.description is None or cursor.fetchall() != ((_END,),):
+                    done, rows = done + 1, rows + (0 if cursor.description else max(0, cursor.rowcount))
+                    if not cursor.nextset():
+                        raise ServerError(f"statement {done} of the script swallowed its end", hint="close every quote and comment")
+            self._connection.commit()
+        except pymysql.MySQLError as error:
+            raise _classified(error, f"statement {done + 1} of the script", self.address) from error
+        except OSError as error:
+            raise ServerError(f"the script on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+        return done, rows
+
+    def stream(self, sql: str, *, batch: int = 1000) -> tuple[tuple[str, ...], Iterator[Row]]:
+        """Run one statement and return its column names and its rows as they arrive; memory holds `batch` rows at most. One at a time per session."""
+        cursor = self._connection.cursor(pymysql.cursors.SSCursor)
+        try:
+            cursor.execute(sql)
+        except pymysql.MySQLError as error:
+            raise _classified(error, f"`{sql}`", self.address) from error
+        columns = tuple(str(column[0]) for column in cursor.description or ())
+        return columns, self._rows_of(cursor, sql, batch)
+
+    def _rows_of(self, cursor: pymysql.cursors.SSCursor, sql: str, batch: int) -> Iterator[Row]:
+        try:
+            while rows := cursor.fetchmany(batch):
+                yield from rows
+        except pymysql.MySQLError as error:
+            raise _classified(error, f"reading the rows of `{sql}`", self.address) from error
+        except OSError as error:
+            raise ServerError(f"reading the rows of `{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+        finally:
+            # What was not read is read and dropped: the connection can be used again.
+            with contextlib.suppress(pymysql.MySQLError, OSError):
+                cursor.close()
 
     def understands(self, statement: str) -> bool:
         """Whether the server's parser knows the statement, which is not run.

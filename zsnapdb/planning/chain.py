@@ -1,12 +1,15 @@
-"""Which base an increment takes, and which backups a restore needs. Lineage is by GUID alone."""
+"""Which base an increment takes, when a full one is due, and which backups a restore needs. Lineage is by GUID alone."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from zsnapdb.errors import DamagedError
+from zsnapdb.model import backup_time
 
 
 class VolumeLink(Protocol):
@@ -38,23 +41,69 @@ L = TypeVar("L", bound=Link)
 _REASONS_SHOWN = 5
 
 
+class Why(StrEnum):
+    """Why a backup is an increment or a full one; and, for each stored backup that is passed over, what stands against it."""
+
+    INCREMENT = "increment"
+    FIRST = "first"
+    ASKED = "asked"
+    CHAIN_AGE = "chain-age"
+    CHAIN_LENGTH = "chain-length"
+    NO_BASE = "no-base"
+    OTHER_VOLUMES = "other-volumes"
+    SNAPSHOT_GONE = "snapshot-gone"
+    OTHER_FLAGS = "other-flags"
+    CHAIN_BROKEN = "chain-broken"
+    MORE = "more"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One reason: its kind, and in words."""
+
+    why: Why
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class ChainPolicy:
+    """When a full backup is due: the chain's full one is `full_every` seconds old, or the chain has `longest` backups. None: never for that."""
+
+    full_every: float | None = None
+    longest: int | None = None
+
+
+_NEVER = ChainPolicy()
+
+
 @dataclass(frozen=True)
 class BasePlan(Generic[L]):
-    """What the next backup builds on: a stored backup, or nothing (a full one), and why."""
+    """What the next backup builds on: a stored backup, or nothing (a full one), and why; the last reason decided."""
 
     base: L | None
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+
+    @property
+    def why(self) -> Why:
+        """What decided."""
+        return self.reasons[-1].why
 
 
-def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tuple[str, ...]) -> str | None:
+def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tuple[str, ...]) -> Reason | None:
     roles = {volume.role for volume in link.volumes}
     if roles != set(local):
-        return f"backup {link.backup_id} has volumes {', '.join(sorted(roles))}, the instance has {', '.join(sorted(local))}"
+        text = f"backup {link.backup_id} has volumes {', '.join(sorted(roles))}, the instance has {', '.join(sorted(local))}"
+        return Reason(Why.OTHER_VOLUMES, text)
     for volume in link.volumes:
         if volume.guid not in local[volume.role]:
-            return f"backup {link.backup_id}: no snapshot or bookmark with GUID {volume.guid} is left on the {volume.role} volume"
+            text = f"backup {link.backup_id}: no snapshot or bookmark with GUID {volume.guid} is left on the {volume.role} volume"
+            return Reason(Why.SNAPSHOT_GONE, text)
         if volume.send_flags != send_flags:
-            return f"backup {link.backup_id} was sent with flags {' '.join(volume.send_flags)}, which must not change within a chain"
+            text = f"backup {link.backup_id} was sent with flags {' '.join(volume.send_flags)}, which must not change within a chain"
+            return Reason(Why.OTHER_FLAGS, text)
     return None
 
 
@@ -94,27 +143,56 @@ class Lineage(Generic[L]):
         return tuple(reversed(chain))
 
 
-def choose_base(stored: Sequence[L], local: Mapping[str, Collection[int]], send_flags: tuple[str, ...]) -> BasePlan[L]:
-    """Return the newest stored backup that the next one can be an increment of.
+def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> Reason | None:
+    first = chain[0].backup_id
+    # A clock that was set back makes ages negative: a full one is due later, and the chain grows meanwhile.
+    age = (now - backup_time(first)).total_seconds()
+    if policy.full_every is not None and age >= policy.full_every:
+        text = f"full: the chain's full backup {first} is {age / 86400:.1f} days old, and full_every is {policy.full_every / 86400:.1f} days"
+        return Reason(Why.CHAIN_AGE, text)
+    if policy.longest is not None and len(chain) >= policy.longest:
+        return Reason(Why.CHAIN_LENGTH, f"full: the chain of {first} has {len(chain)} backups, and longest is {policy.longest}")
+    return None
+
+
+def choose_base(
+    stored: Sequence[L],
+    local: Mapping[str, Collection[int]],
+    send_flags: tuple[str, ...],
+    *,
+    now: datetime,
+    policy: ChainPolicy = _NEVER,
+    full: bool = False,
+) -> BasePlan[L]:
+    """Return the newest stored backup that the next one can be an increment of; none if a full one is due, or asked for by `full`.
 
     `stored` is oldest first; `local` gives, per role, the GUIDs of which a snapshot or bookmark exists here.
-    A backup whose own chain has a hole is passed over.
+    A backup whose own chain has a hole is passed over. Where a full one is due, older members of the chain are no bases either.
     """
-    reasons: list[str] = []
+    if full:
+        return BasePlan(None, (Reason(Why.ASKED, "full: it was asked for"),))
+    if not stored:
+        return BasePlan(None, (Reason(Why.FIRST, "full: the repository holds no backup of this instance yet"),))
     lineage = Lineage(stored)
+    reasons: list[Reason] = []
     for link in reversed(stored):
-        why = _unusable(link, local, send_flags)
-        if why is None:
+        reason = _unusable(link, local, send_flags)
+        if reason is None:
             try:
-                lineage.chain(link)
+                due = _full_is_due(lineage.chain(link), policy, now)
             except DamagedError as error:
-                why = error.message
-        if why is None:
-            return BasePlan(link, (*reasons, f"increment of {link.backup_id}: all its snapshots are still known here"))
-        reasons.append(why)
-    if len(reasons) > _REASONS_SHOWN:
-        reasons[_REASONS_SHOWN:] = [f"and so with {len(reasons) - _REASONS_SHOWN} older ones"]
-    return BasePlan(None, (*reasons, "full: the repository holds no backup of this instance yet" if not stored else "full: no stored backup can be a base"))
+                reason = Reason(Why.CHAIN_BROKEN, error.message)
+            else:
+                increment = Reason(Why.INCREMENT, f"increment of {link.backup_id}: all its snapshots are still known here")
+                return BasePlan(None if due else link, (*_short(reasons), due or increment))
+        reasons.append(reason)
+    return BasePlan(None, (*_short(reasons), Reason(Why.NO_BASE, "full: no stored backup can be a base")))
+
+
+def _short(reasons: Sequence[Reason]) -> Sequence[Reason]:
+    if len(reasons) <= _REASONS_SHOWN:
+        return reasons
+    return *reasons[:_REASONS_SHOWN], Reason(Why.MORE, f"and so with {len(reasons) - _REASONS_SHOWN} older ones")
 
 
 def restore_chain(stored: Sequence[L], target: L) -> tuple[L, ...]:

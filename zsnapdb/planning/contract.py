@@ -9,6 +9,8 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.origin import Origin
 
 ACCOUNT = "zsnapdb_clone"
+REPLICA_ACCOUNT = "zsnapdb_replica"
+"""What the replicas of a set log in as; made in the set's source after its first start."""
 """The one account of a clone that is not locked."""
 
 _OFF = ("OFF", "0", "DISABLED", "NONE", "")
@@ -42,12 +44,13 @@ READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "sock
 
 @dataclass(frozen=True)
 class Promise:
-    """What the clone's server was told to be."""
+    """What the clone's server was told to be. `follows`: the port of the clone on this host that it replicates from, if it is a set's replica."""
 
     server_id: int
     port: int
     bind_address: str
     socket: str
+    follows: int | None = None
 
 
 def broken(found: ServerFacts, origin: Origin, promise: Promise, awake: tuple[str, ...]) -> tuple[str, ...]:
@@ -67,14 +70,15 @@ def broken(found: ServerFacts, origin: Origin, promise: Promise, awake: tuple[st
     wrong += [f"{name} is {values[name]}" for name in _MUST_BE_OFF if values.get(name, "").upper() not in _OFF]
     wrong += [f"{name} is {values[name]}" for name in _MUST_BE_ON if values.get(name, "ON").upper() not in ("ON", "1")]
     wrong += [f"{name} is {values[name]}: the plugin runs" for name in _NEVER_RUNS if name in values]
-    wrong += _replication(found)
+    wrong += _replication(found, promise.follows)
     if awake:
         wrong.append(f"accounts of the source are not locked: {', '.join(awake[:5])}")
     return tuple(wrong)
 
 
-def _replication(found: ServerFacts) -> list[str]:
-    return [f"it is configured as a replica of {channel.host}:{channel.port}" for channel in found.channels]
+def _replication(found: ServerFacts, follows: int | None) -> list[str]:
+    foreign = [channel for channel in found.channels if follows is None or (channel.host, channel.port) != ("127.0.0.1", follows)]
+    return [f"it is configured as a replica of {channel.host}:{channel.port}" for channel in foreign]
 
 
 def awake_accounts_query(flavour: Flavour) -> str:
@@ -92,8 +96,8 @@ def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
 
 # global_priv is where MariaDB 10.4 and later keep accounts, and roles, which cannot log in (MariaDB KB, "mysql.global_priv Table").
 _AWAKE = {
-    Flavour.MYSQL: "SELECT CONCAT(user, '@', host) FROM mysql.user WHERE user <> 'zsnapdb_clone' AND account_locked <> 'Y'",
-    Flavour.MARIADB: "SELECT CONCAT(user, '@', host) FROM mysql.global_priv WHERE user <> 'zsnapdb_clone' "
+    Flavour.MYSQL: "SELECT CONCAT(user, '@', host) FROM mysql.user WHERE user NOT IN ('zsnapdb_clone', 'zsnapdb_replica') AND account_locked <> 'Y'",
+    Flavour.MARIADB: "SELECT CONCAT(user, '@', host) FROM mysql.global_priv WHERE user NOT IN ('zsnapdb_clone', 'zsnapdb_replica') "
     "AND COALESCE(JSON_VALUE(priv, '$.is_role'), '0') NOT IN ('1', 'true') AND COALESCE(JSON_VALUE(priv, '$.account_locked'), '0') NOT IN ('1', 'true')",
 }
 _LOCK = {

@@ -82,17 +82,11 @@ def seed_of(drill_id: str) -> int:
     return int.from_bytes(hashlib.blake2b(drill_id.encode(), digest_size=4).digest())
 
 
-def choose_backup(known: Sequence[str], wanted: str, seed: int) -> str:
-    """Return which of the backups (oldest first) is drilled: `latest`, `random` (the seed decides) or one by its id. NotThere if there is none."""
+def choose_backup(known: Sequence[str], seed: int) -> str:
+    """Return one of the backups; the seed decides which. NotThere if there is none."""
     if not known:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
-    if wanted == "latest":
-        return known[-1]
-    if wanted == "random":
-        return known[int.from_bytes(_order(seed, "backup")) % len(known)]
-    if wanted not in known:
-        raise NotThere(f"the instance has no backup {wanted}", hint=f"the newest are {', '.join(known[-5:])}; see `zsnapdb list`")
-    return wanted
+    return known[int.from_bytes(_order(seed, "backup")) % len(known)]
 
 
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:

@@ -44,6 +44,9 @@ RECORDED = (
     "binlog_format",
     "version",
     "version_comment",
+    "general_log_file",
+    "slow_query_log_file",
+    "log_error",
 )
 """Variables kept in a manifest: what another server needs to start on the files and mean the same by them."""
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from itertools import islice
 
 from zsnapdb.config import KeepSettings
@@ -71,6 +72,7 @@ _PERIODS: Mapping[str, Callable[[datetime], str]] = {
 }
 
 
+@lru_cache(1 << 16)
 def time_of(backup_id: str) -> datetime:
     """Return the time an id carries; the end of all time for one that carries none."""
     try:

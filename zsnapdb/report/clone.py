@@ -17,6 +17,7 @@ from zsnapdb.jobs.clone.sources import Commit, Source
 from zsnapdb.jobs.clone.sweep import Swept
 from zsnapdb.planning.lease import Fate, stamp
 from zsnapdb.report.json import document
+from zsnapdb.report.masking import masking, masking_fields
 from zsnapdb.report.units import size, table
 
 
@@ -31,7 +32,8 @@ def created(result: Created) -> str:
     ]
     if result.login:
         lines += [f"  client    --defaults-file={info.client_file}", f"  dsn       {result.login.dsn}"]
-    return "\n".join([*lines, f"  took      {took.source + took.clone + took.identity:.1f} s to clone, {took.start:.1f} s to start"])
+    lines += [f"  took      {took.source + took.clone + took.identity:.1f} s to clone, {took.start:.1f} s to start"]
+    return "\n".join(lines + (masking(result.masking) if result.masking is not None else []))
 
 
 def _seconds(result: Created) -> dict[str, float]:
@@ -49,6 +51,7 @@ def plan(plan: ClonePlan) -> str:
         lines.append(f"  replay {plan.replays} batches of archived binlogs on it, once")
     for role, dataset in sorted(plan.layout.datasets.items()):
         lines.append(f"  zfs clone {plan.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
+    lines += ["  mask it, unreachable meanwhile"] if plan.masks else []
     recovery = "already recovered, shut down cleanly" if plan.is_prepared else "after crash recovery"
     start = f"  start {plan.origin.describe()} with a new identity at {plan.copy.root} ({recovery}), and check it"
     lines.append(start if plan.starts else "  leave its server stopped: `clone start` starts and checks it")
@@ -198,7 +201,9 @@ def _login(login: Login) -> dict[str, Any]:
 def created_json(result: Created) -> str:
     """A new clone, with its password."""
     password = result.password.get_secret_value() if result.password else None
-    return document("clone", clone=_clone(result.info), user=result.login.user if result.login else None, password=password, seconds=_seconds(result))
+    masked = masking_fields(result.masking) if result.masking is not None else None
+    user = result.login.user if result.login else None
+    return document("clone", clone=_clone(result.info), user=user, password=password, seconds=_seconds(result), masking=masked)
 
 
 def plan_json(plan: ClonePlan) -> str:
@@ -221,6 +226,7 @@ def plan_json(plan: ClonePlan) -> str:
         owner=plan.owner,
         profile=plan.profile.value,
         starts=plan.starts,
+        masks=plan.masks,
     )
 
 

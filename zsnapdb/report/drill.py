@@ -14,12 +14,11 @@ from zsnapdb.repository.drills import Evidence, Outcome
 
 def plan(planned: DrillPlan) -> str:
     """What a drill would do."""
-    target = planned.target
     part = "all" if planned.budget is None else f"about {size(planned.budget)}"
-    lines = [f"drill {target.backup_id} of {target.instance} ({planned.wanted}) in {planned.place.container}, seed {planned.seed}"]
-    steps = [f"receive {m.backup_id} ({size(m.stored_size)} to fetch)" for m in planned.chain]
+    what = planned.restore
+    lines = [f"drill {what.instance} at {planned.wanted} (backup {what.backup_id}) in {planned.place.container}, seed {planned.seed}"]
+    steps = [step.describe() for step in what.steps]
     steps += [
-        f"start the server once, unreachable, and compare its GTIDs with {target.position.gtids}",
         f"check the sums of {part} of its pages with {planned.innochecksum}",
         "start it again without network, replication and events",
         f"CHECK TABLE of {part} of its tables",
@@ -35,9 +34,10 @@ def plan_json(planned: DrillPlan) -> str:
         {
             "version": VERSION,
             "kind": "drill-plan",
-            "instance": planned.target.instance,
-            "backup_id": planned.target.backup_id,
-            "chain": [m.backup_id for m in planned.chain],
+            "instance": planned.restore.instance,
+            "backup_id": planned.restore.backup_id,
+            "gtids": planned.restore.point.gtids,
+            "steps": [step.name for step in planned.restore.steps],
             "dataset": planned.place.container,
             "seed": planned.seed,
             "sample_bytes": planned.budget,

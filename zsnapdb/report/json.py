@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from zsnapdb.config import Settings
@@ -15,6 +16,7 @@ from zsnapdb.planning.fitness import Finding
 from zsnapdb.planning.strategy import Choice
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.unfinished import Unfinished
 
 VERSION = 1
 
@@ -54,7 +56,12 @@ def _manifest(m: Manifest | Summary) -> dict[str, Any]:
 def backup(result: BackupResult) -> str:
     """A finished backup."""
     return document(
-        "backup", backup=_manifest(result.manifest), snapshot_seconds=result.snapshot_seconds, send_seconds=result.send_seconds, warnings=list(result.warnings)
+        "backup",
+        backup=_manifest(result.manifest),
+        snapshot_seconds=result.snapshot_seconds,
+        send_seconds=result.send_seconds,
+        warnings=list(result.warnings),
+        continued=[m.backup_id for m in result.continued],
     )
 
 
@@ -73,15 +80,28 @@ def backup_plan(plan: BackupPlan) -> str:
         lock=_choice(plan.observed.choice),
         deadline_seconds=plan.deadline,
         hooks=list(plan.hooks),
+        interrupted=[
+            {"backup_id": item.backup_id, "fate": item.judgement.fate.value, "why": item.judgement.because.value, "text": item.judgement.text}
+            for item in plan.interrupted
+        ],
         base=base,
-        reasons=list(plan.base.reasons),
+        reasons=[{"why": reason.why.value, "text": reason.text} for reason in plan.base.reasons],
         warnings=list(plan.observed.warnings),
     )
 
 
+def _unfinished(u: Unfinished) -> dict[str, Any]:
+    return {"backup_id": u.backup_id, "host": u.host, "started": u.started, "snapshots": {role: asdict(mark) for role, mark in u.snapshots.items()}}
+
+
 def inventory(found: Inventory) -> str:
     """The backups of an instance."""
-    return document("backups", backups=[{**_manifest(e.manifest), "local": e.is_local} for e in found.entries], damaged=[_error(e) for e in found.damaged])
+    return document(
+        "backups",
+        backups=[{**_manifest(e.manifest), "local": e.is_local} for e in found.entries],
+        damaged=[_error(e) for e in found.damaged],
+        unfinished=[_unfinished(u) for u in found.unfinished],
+    )
 
 
 def detail(found: Detail) -> str:

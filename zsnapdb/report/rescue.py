@@ -19,19 +19,19 @@ def plan(planned: RescuePlan) -> str:
     """What a rescue would do."""
     wanted, file = planned.request.wanted, isinstance(planned.request.destination.where, DumpFile)
     steps = [
-        f"{planned.way}, {planned.manifest.backup_id}, in {planned.place.container}",
-        f"start a server on it without network, replication and events; it must stand at {planned.manifest.position.gtids}",
+        f"{planned.way}, {planned.restore.backup_id}, in {planned.place.container}",
+        f"start a server on it without network, replication and events; it must stand at {planned.restore.point.gtids}",
         f"dump {wanted} with {planned.tools.dump} to {_where(planned)}" if file else f"put {wanted} into {_where(planned)}, and count its rows",
         f"end the server, destroy {planned.place.container}",
     ]
-    lines = [f"rescue {wanted} of {planned.manifest.instance} as of {planned.manifest.backup_id}"]
+    lines = [f"rescue {wanted} of {planned.restore.instance} as of {planned.restore.backup_id}"]
     return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
 
 def _facts(planned: RescuePlan) -> dict[str, Any]:
     return {
-        "instance": planned.manifest.instance,
-        "backup_id": planned.manifest.backup_id,
+        "instance": planned.restore.instance,
+        "backup_id": planned.restore.backup_id,
         "wanted": str(planned.request.wanted),
         "source": "clone" if planned.local is not None else "restore",
         "into": _where(planned),
@@ -48,7 +48,7 @@ def result(done: RescueResult) -> str:
     found = done.delivered
     return "\n".join(
         [
-            f"{done.plan.request.wanted} of {done.plan.manifest.instance} as of {done.plan.manifest.backup_id} is in {found.where}",
+            f"{done.plan.request.wanted} of {done.plan.restore.instance} as of {done.plan.restore.backup_id} is in {found.where}",
             f"  from      {done.plan.way}",
             f"  by        {found.choice.transport.value}: {found.choice.reason}",
             *(f"  rows      {count} in {table}" for table, count in found.rows),

@@ -9,6 +9,7 @@ from zsnapdb.jobs.backup import BackupPlan, BackupResult
 from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.jobs.inventory import Detail, Entry, Inventory
 from zsnapdb.planning.fitness import Finding, Severity
+from zsnapdb.planning.resume import Fate
 from zsnapdb.report.units import size, table
 from zsnapdb.repository.manifest import ChannelPart
 
@@ -28,9 +29,18 @@ def backup(result: BackupResult) -> str:
             f"  position  {position.describe()}",
             f"  lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms",
             f"  stream    {size(m.plain_size)}, stored {size(m.stored_size)} in {result.send_seconds:.1f} s",
+            *(f"  before    {done.backup_id}, which had been interrupted, was finished" for done in result.continued),
             *(f"  warning   {text}" for text in result.warnings),
         ]
     )
+
+
+_FATES = {
+    Fate.FINISH: "settle interrupted backup",
+    Fate.CONTINUE: "continue interrupted backup",
+    Fate.GIVE_UP: "give up interrupted backup",
+    Fate.LEAVE: "leave what is left of backup",
+}
 
 
 def backup_plan(plan: BackupPlan) -> str:
@@ -40,13 +50,14 @@ def backup_plan(plan: BackupPlan) -> str:
     lines.append("")
     lines.append(table(("PATH", "SETTING", "VOLUME", "DATASET"), _placed(plan)))
     lines.append("")
-    steps = [f"run hook {hook}" for hook in plan.hooks if "(before" in hook]
+    steps = [f"{_FATES[item.judgement.fate]} {item.backup_id}: {item.judgement.text}" for item in plan.interrupted]
+    steps += [f"run hook {hook}" for hook in plan.hooks if "(before" in hook]
     steps.append(f"lock: {seen.choice.describe()}; at most {plan.deadline:g} s")
     steps += [f"run hook {hook}" for hook in plan.hooks if "(locked" in hook]
     steps.append(f"snapshot {', '.join(dataset for _, dataset in sorted(seen.volumes.items()))} in one request, then unlock")
     steps += [f"run hook {hook}" for hook in plan.hooks if "(after" in hook]
     steps.append(f"read the position from the snapshot's own binlog; it must contain {seen.position.describe()}")
-    steps.append(f"send {_kind(plan.base.base is None)}: {'; '.join(plan.base.reasons)}")
+    steps.append(f"send {_kind(plan.base.base is None)}: {'; '.join(map(str, plan.base.reasons))}")
     return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
 
 
@@ -81,7 +92,9 @@ def inventory(found: Inventory) -> str:
         (e.manifest.backup_id, _kind(e.manifest.is_full), size(e.manifest.plain_size), size(e.manifest.stored_size), "yes" if e.is_local else "no", _short(e))
         for e in found.entries
     ]
-    return table(("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION"), rows)
+    lines = [table(("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION"), rows)]
+    lines += [f"unfinished: {u.backup_id}, begun on {u.host} at {u.started}; the next `zsnapdb backup` there continues it" for u in found.unfinished]
+    return "\n".join(lines)
 
 
 def _short(entry: Entry) -> str:

@@ -207,6 +207,10 @@ def lease(
     held = Lease(repository.store, key, me, _take(repository.store, key, me, tell, steady, sleep))
     try:
         yield held
+    except BaseException:
+        # What ends this run does not wait for a store that cannot be reached.
+        repository.store.give_up()
+        raise
     finally:
         held.give_back()
 

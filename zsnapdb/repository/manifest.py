@@ -13,11 +13,13 @@ from zsnapdb.planning.facts import Channel
 from zsnapdb.stream.chunks import Chunk, Codec
 
 
-class _Part(BaseModel):
+class Part(BaseModel):
+    """A part of a stored document: what is not known of it is passed over."""
+
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class PositionPart(_Part):
+class PositionPart(Part):
     """Binlog file and offset, GTIDs as the server prints them, and how they are known."""
 
     binlog_file: str | None
@@ -43,7 +45,7 @@ class PositionPart(_Part):
         )
 
 
-class LockPart(_Part):
+class LockPart(Part):
     """How the server was held: strategy, why that one, and for how many milliseconds."""
 
     strategy: str
@@ -51,7 +53,7 @@ class LockPart(_Part):
     held_ms: float
 
 
-class ChannelPart(_Part):
+class ChannelPart(Part):
     """Where a replica stood in its source; `exact` if its applier was stopped for the snapshot, else at about that time."""
 
     name: str
@@ -77,7 +79,7 @@ class ChannelPart(_Part):
         )
 
 
-class ServerPart(_Part):
+class ServerPart(Part):
     """Which server it was and what a server needs to start on its files; tablespaces outside the data directory by path."""
 
     flavour: Flavour
@@ -88,7 +90,7 @@ class ServerPart(_Part):
     absolute_tablespaces: tuple[str, ...] = ()
 
 
-class KeyPart(_Part):
+class KeyPart(Part):
     """A data key as it is stored: wrapped to these age recipients, any of whom can open it."""
 
     id: str
@@ -100,7 +102,7 @@ ChunkRow = tuple[int, str, int, str, str | None]
 """A chunk as it is stored: plain size, plain hash, stored size, stored hash, key id."""
 
 
-class VolumePart(_Part):
+class VolumePart(Part):
     """One volume's stream. `from_guid` is None for a full one; sizes in bytes; chunks in order."""
 
     role: str
@@ -130,7 +132,7 @@ class VolumePart(_Part):
         return sum(row[2] for row in self.chunks)
 
 
-class Manifest(_Part):
+class Manifest(Part):
     """A backup."""
 
     format: Literal[1] = 1

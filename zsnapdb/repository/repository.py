@@ -114,23 +114,27 @@ class Repository:
         ConfigError if this host would store in the clear what others encrypt, or could not sign as it must.
         """
         known = keyring or Keyring()
-        known.check_signing()
         try:
             found = cls.open(store, prefix, known, instances=instances)
         except NotThere:
             store.check()
             found = cls(store, prefix, new_id, known, "new")
-        if found.recipients and not known.is_encrypting:
-            raise ConfigError(
-                "the repository's backups are encrypted, and no recipients are configured here",
-                hint=f'set recipients under encryption, such as recipients = ["{found.recipients[0]}"]',
-            )
+        found.check_writable()
         if not found.note:
             return found
         # Another first backup may be quicker; its marker is as good.
         with contextlib.suppress(ExistsError):
             Marker(FORMAT, found.id, known.recipients).write(store, prefix)
         return cls.open(store, prefix, known)
+
+    def check_writable(self) -> None:
+        """Raise ConfigError if this host would store in the clear what others encrypt, or could not sign as it must."""
+        self.keyring.check_signing()
+        if self.recipients and not self.keyring.is_encrypting:
+            raise ConfigError(
+                "the repository's backups are encrypted, and no recipients are configured here",
+                hint=f'set recipients under encryption, such as recipients = ["{self.recipients[0]}"]',
+            )
 
     def chunks(self, instance: str, backup_id: str, role: str) -> VolumeChunks:
         """Return where the chunks of one volume of a backup that is being written go."""

@@ -61,7 +61,7 @@ class Workspace(threading.local):
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
         self._decompressor = zstandard.ZstdDecompressor()
-        self._scratch = bytearray()
+        self._scratch = memoryview(b"")
 
     def compress(self, plain: Body, level: int) -> bytes:
         """Return the bytes as one frame that names their number."""
@@ -83,8 +83,10 @@ class Workspace(threading.local):
     def scratch(self, size: int) -> memoryview:
         """Return a buffer of that size, which is the thread's until it asks again."""
         if len(self._scratch) < size:
-            self._scratch = bytearray(size)
-        return memoryview(self._scratch)[:size]
+            # The old one goes first; some more than asked for, as the next one may be a little larger.
+            self._scratch = memoryview(b"")
+            self._scratch = new_slot(size + (size >> 3))
+        return self._scratch[:size]
 
 
 def room_for(chunk_size: int) -> int:
@@ -111,12 +113,14 @@ def seal(
     *,
     workspace: Workspace | None = None,
     slot: memoryview | None = None,
+    plain_sha256: str | None = None,
 ) -> tuple[Body, Chunk]:
     """Return the stored form of a slice and its description. Without a cipher `associated` is not used.
 
     `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk is written over it. Without one, `plain` stays as it is.
+    `plain_sha256` is the slice's, where the caller has it.
     """
-    plain_hash = hashlib.sha256(plain).hexdigest()
+    plain_hash = plain_sha256 or hashlib.sha256(plain).hexdigest()
     body: Body = plain
     if codec is Codec.ZSTD:
         body = (workspace or Workspace()).compress(plain, level)

@@ -1,6 +1,6 @@
 """Fetches, proves and decompresses chunks ahead of the reader, and writes them to a pipe in order.
 
-Memory: `concurrency + 1` slots of one chunk, and for each worker the stored form of its chunk, whatever the stream's length.
+Memory: `concurrency` slots of one chunk, and for each worker the stored form of its chunk, whatever the stream's length.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def download(
         )
     workspace = Workspace()
     slots: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
-    for _ in range(concurrency + 1):
+    for _ in range(concurrency):
         slots.put(new_slot(max((chunk.plain_size for chunk in chunks), default=0)))
 
     def fetch(index: int) -> tuple[Body, memoryview]:
@@ -66,7 +66,7 @@ def download(
     try:
         for index in following:
             pending.append(pool.submit(fetch, index))
-            if len(pending) > concurrency:
+            if len(pending) == concurrency:
                 break
         while pending:
             plain, slot = pending.popleft().result()

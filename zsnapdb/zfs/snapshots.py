@@ -137,6 +137,19 @@ def held(name: str, tag: str = HOLD_TAG) -> bool:
     return any(row[1] == tag for row in rows([ZFS, "holds", "-H", name]))
 
 
+def ensure_held(name: str, tag: str) -> None:
+    """Hold the snapshot under the tag unless it is so already."""
+    if not held(name, tag):
+        hold([name], tag)
+
+
+def held_snapshots(dataset: str, tag: str) -> list[str]:
+    """Return the dataset's own snapshots that have a hold with the tag."""
+    # userrefs is the number of holds (zfsprops(7)); asking each of thousands of snapshots would take long.
+    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs", dataset])
+    return [name for name, count in listed if count not in ("0", "-") and held(name, tag)]
+
+
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """Release our hold on each snapshot that has it."""
     for name in names:
@@ -166,6 +179,13 @@ def bookmark(snapshot: Snapshot) -> str:
     return name
 
 
+def destroy_bookmark(dataset: str, short: str, guid: int) -> None:
+    """Destroy the dataset's bookmark of that name if it stands for the snapshot with the GUID; any other is left."""
+    name = f"{dataset}#{short}"
+    if bookmarks(dataset).get(guid) == name:
+        run_when_free([ZFS, "destroy", name])
+
+
 def destroy(name: str) -> None:
     """Destroy exactly this snapshot, which the caller has proved to be its own. Dependents or holds make it fail."""
     if "@" not in name:
@@ -174,7 +194,7 @@ def destroy(name: str) -> None:
 
 
 def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
-    """Destroy snapshots of a set that came to nothing. Each must carry the backup's id, or it is left and named.
+    """Destroy snapshots of a set that came to nothing, and their bookmarks. Each must carry the backup's id, or it is left and named.
 
     Names that do not exist are passed over, so the call can be repeated.
     """
@@ -185,6 +205,8 @@ def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
             continue
         if value != [backup_id, "local"]:
             raise CommandError(f"{name} does not carry backup id {backup_id}, found {value}", hint="it is not ours to destroy; look at it with `zfs get all`")
+        for snapshot in describe([name]):
+            destroy_bookmark(snapshot.dataset, snapshot.name, snapshot.guid)
         release([name])
         run_when_free([ZFS, "destroy", name])
 

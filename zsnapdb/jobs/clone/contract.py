@@ -31,6 +31,7 @@ class Tenant:
     port: int
     bind_address: str
     locks_accounts: bool
+    follows: int | None = None
 
     def identity(self, init_file: str | None = None) -> Identity:
         """Return its identity for the option file."""
@@ -52,7 +53,7 @@ def make_separate(tenant: Tenant) -> Position:
 def first_start(tenant: Tenant, position: Position, password: SecretStr) -> None:
     """Start the server, which must come up at exactly the position, and check it. On any error it is stopped."""
     with undone_on_error(tenant.copy.process().kill), _started_with_account(tenant, password) as session:
-        _forget_replication(session)
+        forget_replication(session)
         found, _ = check_recovered(session, position, tenant.origin.unlogged_gtids)
         check(session, found, tenant)
     _settle(tenant, password)
@@ -90,7 +91,7 @@ def _settle(tenant: Tenant, password: SecretStr) -> None:
     credentials.write(copy.folder / "client.cnf", password, tenant.bind_address, tenant.port, copy.settings.user)
 
 
-def _forget_replication(session: Session) -> None:
+def forget_replication(session: Session) -> None:
     """Remove every replication channel, credentials included, that came with the files. Relay logs named are the copy's own by now."""
     flavour, dialect = flavour_and_dialect(session)
     word = "REPLICA" if "REPLICA" in dialect.stop_applier else "SLAVE"
@@ -107,7 +108,7 @@ def check(session: Session, found: ServerFacts, tenant: Tenant) -> None:
     awake: tuple[str, ...] = ()
     if tenant.locks_accounts:
         awake = tuple(str(row[0]) for row in session.query(awake_accounts_query(tenant.origin.flavour)))
-    promise = Promise(tenant.server_id, tenant.port, tenant.bind_address, tenant.identity().socket)
+    promise = Promise(tenant.server_id, tenant.port, tenant.bind_address, tenant.identity().socket, tenant.follows)
     wrong = broken(found, tenant.origin, promise, awake)
     if wrong:
         raise ConsistencyError("the clone's server is not separate from its source: " + "; ".join(wrong), hint="it was stopped; report this")

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, NotThere, PreflightError
-from zsnapdb.jobs.clone import contract, credentials, fetch, kept, locks, marks
+from zsnapdb.jobs.clone import contract, credentials, fetch, kept, locks, marks, masked
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, home, listing, policy
 from zsnapdb.jobs.clone.contract import Tenant
 from zsnapdb.jobs.clone.destroy import drop_live, remove_all
@@ -23,6 +23,7 @@ from zsnapdb.jobs.clone.sources import LATEST, LIVE_STATE, Kind, Remote, Source,
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layout_of
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, Report, Tell, now, undone_on_error
 from zsnapdb.jobs.copies import Copy, Layout, refuse_absolute
+from zsnapdb.jobs.masking import MaskingReport
 from zsnapdb.jobs.ports import port_is_free
 from zsnapdb.model import Position
 from zsnapdb.mysql import server
@@ -50,6 +51,7 @@ class Wish:
     profile: Profile = Profile.NORMAL
     bind_address: str | None = None
     starts: bool = True
+    masks: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class ClonePlan:
     owner: str
     profile: Profile
     starts: bool
+    masks: bool
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,7 @@ class Created:
     password: SecretStr | None
     position: Position
     seconds: Seconds
+    masking: MaskingReport | None = None
 
     @property
     def login(self) -> credentials.Login | None:
@@ -184,6 +188,7 @@ def _plan_for(
     replays: int = 0,
 ) -> ClonePlan:
     refuse_absolute(origin.absolute_tablespaces)
+    masks = masked.planned(instance.settings.masking, asked=wish.masks)
     name = wish.name or f"{instance.name}-{secrets.token_hex(3)}"
     if not _NAME.match(name):
         raise PreflightError(f"clone name {name!r}", hint="small letters, digits, - and _, at most 32")
@@ -228,6 +233,7 @@ def _plan_for(
         owner=wish.owner,
         profile=wish.profile,
         starts=wish.starts,
+        masks=masks,
     )
 
 
@@ -253,16 +259,20 @@ def create(settings: Settings, instance: Instance, wish: Wish, report: Report, t
                 tenant = Tenant(planned.copy, planned.origin, server_id, planned.port, planned.bind_address, settings.clones.accounts == "lock")
                 position = contract.make_separate(tenant)
                 separate = time.monotonic()
-                password = None
+                password = report_of_masking = None
                 if planned.starts:
+                    volumes = planned.layout.datasets.values()
+                    report_of_masking = masked.ensure(instance.settings.masking, tenant, position, instance=instance.name, top=planned.anchor, volumes=volumes)
+                    separate = time.monotonic()
                     password = credentials.fresh_password()
                     contract.first_start(tenant, position, password)
                 phase = Phase.READY if planned.starts else Phase.NEW
                 facts = {POSITION_PROPERTY: position.short(_POSITION_BYTES), marks.PHASE_PROPERTY: phase, marks.USED_PROPERTY: stamp(now())}
                 datasets.set_properties(planned.anchor, facts)
     kept.mark_used(planned.anchor.rpartition("/")[0], planned.set_id)
-    seconds = Seconds(found - began, cloned - found, separate - cloned, time.monotonic() - separate)
-    return Created(find(settings, planned.name), password, position, seconds)
+    masking_seconds = report_of_masking.seconds if report_of_masking is not None else 0.0
+    seconds = Seconds(found - began, cloned - found, separate - cloned - masking_seconds, time.monotonic() - separate)
+    return Created(find(settings, planned.name), password, position, seconds, report_of_masking)
 
 
 def _obtain(settings: Settings, instance: Instance, wish: Wish, held: contextlib.ExitStack, report: Report, tell: Tell) -> Source:
@@ -325,4 +335,5 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
         marks.OWNER_PROPERTY: planned.owner,
         marks.EXPIRES_PROPERTY: stamp(planned.lease.expires),
         marks.PROFILE_PROPERTY: planned.profile,
+        marks.MASK_PROPERTY: "yes" if planned.masks else "no",
     }

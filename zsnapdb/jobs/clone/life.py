@@ -10,12 +10,13 @@ from pydantic import SecretStr
 
 from zsnapdb.config import ServerSettings, Settings
 from zsnapdb.errors import ConfigError, PreflightError, ServerError
-from zsnapdb.jobs.clone import contract, credentials, locks, marks, volumes
+from zsnapdb.jobs.clone import contract, credentials, locks, marks, masked, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, policy, ready
 from zsnapdb.jobs.clone.contract import Tenant
 from zsnapdb.jobs.clone.marks import Phase
 from zsnapdb.jobs.common import BACKUP_PROPERTY, POSITION_PROPERTY, fresh_backup_id, now, snapshot_name
 from zsnapdb.model import SnapshotSet
+from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning import lease as leases
 from zsnapdb.planning.contract import ACCOUNT
@@ -38,7 +39,9 @@ def tenant_of(settings: Settings, info: CloneInfo) -> Tenant:
     """Return the clone's server as its properties say it is."""
     layout = volumes.layout_of(info.origin, f"{info.top}/r{info.revision}", info.mount)
     copy = volumes.copy_of(info.origin, layout, info.mount, server_settings(settings, info))
-    return Tenant(copy, info.origin, info.server_id, info.port, info.bind_address, settings.clones.accounts == "lock")
+    found = datasets.properties(info.top, [marks.FOLLOWS_PROPERTY])[marks.FOLLOWS_PROPERTY]
+    follows = int(found.value) if found.is_local else None
+    return Tenant(copy, info.origin, info.server_id, info.port, info.bind_address, settings.clones.accounts == "lock", follows)
 
 
 def start(settings: Settings, name: str) -> CloneInfo:
@@ -59,11 +62,24 @@ def start_held(settings: Settings, info: CloneInfo, password: SecretStr | None =
     tenant = tenant_of(settings, info)
     if info.phase is Phase.NEW:
         position = contract.make_separate(tenant)
+        masked.ensure(settings.instance[info.instance].masking, tenant, position, instance=info.instance, top=info.top, volumes=info.volumes.values())
         contract.first_start(tenant, position, password or credentials.fresh_password())
         datasets.set_properties(info.top, {marks.PHASE_PROPERTY: Phase.READY, POSITION_PROPERTY: position.short(4000), marks.USED_PROPERTY: stamp(now())})
         return
+    masked.refuse_unmasked(settings, info)
     contract.start_again(tenant, credentials.read(info.client_file))
+    if tenant.follows is not None:
+        with session(info) as opened:
+            _follow_again(opened)
     datasets.set_properties(info.top, {marks.USED_PROPERTY: stamp(now())})
+
+
+def _follow_again(session: Session) -> None:
+    """Let a set's replica go on from where it was. One that was reset has forgotten its source, and is a clone of its own."""
+    _, dialect = flavour_and_dialect(session)
+    if channels(session, dialect):
+        session.query(dialect.start_applier.removesuffix(" SQL_THREAD"))
+        session.query("SET GLOBAL read_only = ON")
 
 
 def stop(settings: Settings, name: str) -> CloneInfo:
@@ -97,6 +113,7 @@ def _with_lease(settings: Settings, name: str, change: Callable[[Lease], Lease])
 def login(settings: Settings, name: str) -> credentials.Login:
     """Return how a client reaches the clone. ServerError if its server does not run or its credentials are lost."""
     info = ready(settings, name)
+    masked.refuse_unmasked(settings, info)
     if info.pid is None:
         raise ServerError(f"the server of clone {name} does not run", hint=f"`zsnapdb clone start {name}`")
     password = credentials.read(info.client_file)

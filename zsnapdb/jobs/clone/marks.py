@@ -31,6 +31,13 @@ MESSAGE_PROPERTY = f"{PROPERTY}:message"
 KEPT_PROPERTY = f"{PROPERTY}:kept"
 """On a dataset that is kept for clones to come (received from the repository, or prepared): of which set it is."""
 
+FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
+"""On the anchor of a set's replica: the port of the clone it replicates from."""
+MASK_PROPERTY = f"{PROPERTY}:mask"
+"""On the anchor: `yes` if whoever made the clone wants it masked, at every first start of new files."""
+MASKED_PROPERTY = f"{PROPERTY}:masked"
+"""On every volume of a masked clone, set once masking is complete: when that was. Snapshots of it have it from there."""
+
 
 class Phase(StrEnum):
     """How far a clone is.

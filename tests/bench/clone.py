@@ -1,0 +1,114 @@
+"""How long a clone takes to its first answer: `python3 tests/bench/clone.py [--json FILE] [--sizes 0.1,1] [--rounds N] [--clones N] [--flavour mysql|mariadb]`.
+
+Phase by phase, beside a bare server on a bare copy of the same data (inside/clone.py says how). It boots a guest of each flavour, one after the other,
+prints the figures and ends with 0 whenever it could measure: it reports, it does not judge.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from tests.bench.stall import FLAVOURS, PYTHON, Figure, _to_terminal
+from tests.lab.cache import Cache
+from tests.lab.guest import Guest, Lab
+from tests.lab.host import LabError
+
+INSIDE = "/checkout/tests/bench/inside/clone.py"
+MEMORY_MIB = 6144
+PHASES = ("clone", "identity", "start")
+
+
+def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return every sample of a flavour, measured in a guest of its own."""
+    with Guest.boot(lab, flavour, memory_mib=MEMORY_MIB) as guest:
+        argv = [PYTHON, INSIDE, options.sizes, str(options.rounds), str(options.clones)]
+        done = guest.run(argv, timeout=options.timeout, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=_to_terminal)
+        if done.code != 0:
+            raise LabError(f"{flavour}: the measurement ended with exit status {done.code}")
+        found: list[dict[str, Any]] = json.loads((guest.out / "clone.json").read_text())
+        return found
+
+
+def _median(samples: Sequence[Mapping[str, Any]], size: str, case: str, *names: str) -> float:
+    return statistics.median(sum(sample[name] for name in names) for sample in samples if sample["case"] == case and sample["size"] == size)
+
+
+def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[str]) -> dict[str, Figure]:
+    """Return the figures of a flavour by name: medians over the rounds.
+
+    The overhead is what zsnapdb takes beyond a bare server's start on the same kind of copy: after a clean shutdown (prepared), or in need of recovery (plain).
+    """
+    found: dict[str, Figure] = {}
+    overheads = []
+    for size in sizes:
+        name = f"{flavour}_{size}gib"
+        for case in ("plain", "prepared"):
+            for phase in PHASES:
+                found[f"{name}_{case}_{phase}"] = Figure(_median(samples, size, case, phase), "s")
+            found[f"{name}_{case}_command"] = Figure(_median(samples, size, case, "wall"), "s")
+            found[f"{name}_{case}_own_bytes"] = Figure(_median(samples, size, case, "own_bytes"), "B")
+        for case in ("bare_crash", "bare_clean"):
+            found[f"{name}_{case}_start"] = Figure(_median(samples, size, case, "start"), "s")
+        found[f"{name}_recovery"] = Figure(_median(samples, size, "plain", "start") - _median(samples, size, "prepared", "start"), "s")
+        found[f"{name}_ready"] = Figure(_median(samples, size, "prepared", "start"), "s")
+        overheads.append(_median(samples, size, "prepared", *PHASES) - _median(samples, size, "bare_clean", "start"))
+        found[f"{name}_overhead"] = Figure(overheads[-1], "s", "<= 0.5")
+        found[f"{name}_overhead_with_recovery"] = Figure(
+            _median(samples, size, "plain", *PHASES) - _median(samples, size, "bare_crash", "start"), "s", "<= 0.5"
+        )
+        recovered = sum(sample["recovered"] for sample in samples if sample["case"] == "prepared" and sample["size"] == size)
+        found[f"{name}_prepared_recoveries"] = Figure(recovered, "count", "<= 0")
+    if len(overheads) > 1:
+        found[f"{flavour}_overhead_largest_vs_smallest"] = Figure(overheads[-1] / overheads[0], "ratio", "<= 1.1")
+    for sample in samples:
+        if sample["case"] == "at_once":
+            found[f"{flavour}_{sample['of']}_at_once"] = Figure(sample["seconds"], "s")
+            found[f"{flavour}_{sample['of']}_at_once_right"] = Figure(sample["right"], "count", f">= {sample['of']}")
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python3 tests/bench/clone.py", description="How long a clone takes to its first answer.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and all samples there")
+    parser.add_argument("--sizes", default="0.1,1", metavar="GIB,…", help="how much data, growing (default: 0.1,1)")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of each case (default: 3)")
+    parser.add_argument("--clones", type=int, default=10, metavar="N", help="clones at once (default: 10; 0: none)")
+    parser.add_argument("--timeout", type=float, default=3600.0, metavar="SECONDS")
+    parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
+    return parser
+
+
+def main() -> int:
+    """Measure, print, write; 0 if it could measure."""
+    options = _parser().parse_args()
+    everything: dict[str, Figure] = {}
+    samples: list[dict[str, Any]] = []
+    try:
+        lab = Lab.ready(Cache.default())
+        for flavour in [options.flavour] if options.flavour else FLAVOURS:
+            measured = measure(lab, flavour, options)
+            samples += [{"flavour": flavour, **sample} for sample in measured]
+            everything |= figures(flavour, measured, options.sizes.split(","))
+    except LabError as error:
+        print(f"clone: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    for name, figure in everything.items():
+        print(f"{name:<56} {figure.value:>14.2f} {figure.unit:<6}" + (f" goal {figure.goal}" if figure.goal else ""))
+    if options.json:
+        document = {"figures": {name: figure.document() for name, figure in everything.items()}, "samples": samples}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

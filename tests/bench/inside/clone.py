@@ -1,0 +1,201 @@
+"""In the guest: how long a clone takes to its first answer, beside a bare server on a bare copy. `clone.py SIZES ROUNDS CLONES` writes /out/clone.json.
+
+The bare start is what a person would do: `zfs clone`, an option file, mysqld, and ask until it answers. It is done on two copies: of the running server's
+snapshot, which has to be recovered, and of one that was shut down cleanly.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+SOURCE, SOCKET = Path("/var/lib/mysql"), "/run/mysqld/mysqld.sock"
+SERVER = "/checkout/tests/lab/inside/server"
+CONFIG = Path("/tmp/bench.toml")
+RECOVERING = ("Starting crash recovery", "starting crash recovery")
+ROW = 1000
+UPDATES = 2000
+
+flavour = Path("/etc/lab-flavour").read_text().strip()
+binary = "/opt/mysql/bin/mysqld" if flavour == "mysql" else "/usr/sbin/mariadbd"
+
+
+def said(*argv: str) -> str:
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(argv)} ended with exit status {done.returncode}\n{done.stdout}\n{done.stderr}")
+    return done.stdout
+
+
+def zsnapdb(*words: str) -> tuple[dict[str, Any], float]:
+    began = time.monotonic()
+    document: dict[str, Any] = json.loads(said("zsnapdb", *words, "--json", "--config", str(CONFIG)))
+    return document, time.monotonic() - began
+
+
+def source() -> pymysql.Connection:
+    return pymysql.connect(unix_socket=SOCKET, user="root", autocommit=True, read_timeout=600)
+
+
+def fill(wanted: int) -> None:
+    """Bring the table to that many bytes of rows; then a clean restart and a fixed number of changes, so that recovery has the same to do at any size."""
+    with source() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION sql_log_bin = 0")
+        cursor.execute("CREATE DATABASE IF NOT EXISTS bench")
+        cursor.execute("USE bench")
+        cursor.execute("CREATE TABLE IF NOT EXISTS bench.filler (id INT PRIMARY KEY AUTO_INCREMENT, n INT DEFAULT 0, pad VARCHAR(1000) CHARACTER SET latin1)")
+        cursor.execute("SELECT COUNT(*) FROM bench.filler")
+        count = int(cursor.fetchone()[0])
+        if not count:
+            values = ",".join(["(CONCAT(MD5(RAND()), REPEAT(MD5(RAND()), 30)))"] * 500)
+            cursor.execute(f"INSERT INTO bench.filler (pad) VALUES {values}")
+            count = 500
+        while count * ROW < wanted:
+            step = min(count, 20_000, wanted // ROW - count + 1)
+            cursor.execute(f"INSERT INTO bench.filler (pad) SELECT CONCAT(MD5(RAND()), SUBSTRING(pad, 33)) FROM bench.filler LIMIT {step}")
+            count += step
+    said(SERVER, "stop")
+    said(SERVER, "start")
+    with source() as connection, connection.cursor() as cursor:
+        for number in range(UPDATES):
+            cursor.execute(f"UPDATE bench.filler SET n = n + 1 WHERE id = {number % 400 + 1}")
+
+
+class Bare:
+    """A copy made and started by hand."""
+
+    def __init__(self, name: str, parent: str, child: str) -> None:
+        self.name, self.root = name, Path(f"/bare/{name}")
+        said("zfs", "clone", "-p", "-o", f"mountpoint={self.root}", parent, f"tank/bare/{name}")
+        said("zfs", "clone", "-o", f"mountpoint={self.root}/data", child, f"tank/bare/{name}/data")
+
+    def start(self) -> float:
+        """Start its server; return in how many seconds it answered."""
+        began = time.monotonic()
+        text = Path("/etc/lab.cnf").read_text().replace("/var/lib/mysql", str(self.root)).replace("/run/mysqld/mysqld", f"/run/mysqld/{self.name}")
+        text = text.replace("innodb_buffer_pool_size = 256M", "innodb_buffer_pool_size = 128M").replace(
+            "/var/log/lab/server.log", f"/var/log/lab/{self.name}.log"
+        )
+        Path(f"/etc/{self.name}.cnf").write_text(text + "skip_networking = ON\nserver_id = 99\n")
+        for index in self.root.glob("*.index"):
+            index.write_text(index.read_text().replace(str(SOURCE), str(self.root)))
+        (self.root / "data/auto.cnf").unlink(missing_ok=True)
+        log = Path(f"/var/log/lab/{self.name}.log")
+        log.touch()
+        shutil.chown(log, "mysql")
+        self.process = subprocess.Popen(
+            [binary, f"--defaults-file=/etc/{self.name}.cnf"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        while True:
+            try:
+                with pymysql.connect(unix_socket=f"/run/mysqld/{self.name}.sock", user="root") as connection, connection.cursor() as cursor:
+                    cursor.execute("SELECT 1")
+                    return time.monotonic() - began
+            except pymysql.MySQLError:
+                if self.process.poll() is not None:
+                    raise SystemExit(f"the bare server {self.name} ended\n{log.read_text()[-3000:]}") from None
+                time.sleep(0.01)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait()
+
+    def destroy(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        said("zfs", "destroy", f"tank/bare/{self.name}/data")
+        said("zfs", "destroy", f"tank/bare/{self.name}")
+
+
+def one_clone(case: str, name: str, source_set: str) -> dict[str, Any]:
+    made, wall = zsnapdb("clone", "create", "main", "--name", name, "--from", source_set)
+    log = (Path(made["clone"]["mount"]) / ".zsnapdb/error.log").read_text(errors="replace")
+    own = int(said("zfs", "get", "-H", "-p", "-o", "value", "used", made["clone"]["datasets"][0]))
+    recovered = any(words in log for words in RECOVERING)
+    return {"case": case, "wall": wall, **made["seconds"], "own_bytes": own, "recovered": recovered, "set": made["clone"]["backup_id"]}
+
+
+def measure(size: str, rounds: int) -> list[dict[str, Any]]:
+    """Every case once per round, side by side."""
+    fill(int(float(size) * (1 << 30)))
+    said("sync")
+    keeper = one_clone("live", "keeper", "live")
+    samples = [keeper]
+    chosen = keeper["set"]
+    parent, child = f"tank/mysql@zsnapdb-{chosen}", f"tank/mysql/data@zsnapdb-{chosen}"
+    clean = Bare("clean", parent, child)
+    clean.start()
+    clean.stop()
+    said("zfs", "snapshot", "tank/bare/clean@clean", "tank/bare/clean/data@clean")
+    for number in range(rounds):
+        bare = Bare(f"crash{number}", parent, child)
+        samples.append({"case": "bare_crash", "start": bare.start()})
+        bare.destroy()
+        samples.append(one_clone("plain", "plain", chosen))
+        zsnapdb("clone", "destroy", "plain")
+    zsnapdb("clone", "prepare", "main", "--from", chosen)
+    for number in range(rounds):
+        bare = Bare(f"clean{number}", "tank/bare/clean@clean", "tank/bare/clean/data@clean")
+        samples.append({"case": "bare_clean", "start": bare.start()})
+        bare.destroy()
+        samples.append(one_clone("prepared", "prepared", chosen))
+        zsnapdb("clone", "destroy", "prepared")
+    said("zfs", "destroy", "tank/bare/clean/data@clean")
+    said("zfs", "destroy", "tank/bare/clean@clean")
+    clean.destroy()
+    for sample in samples:
+        sample["size"] = size
+        print(size, sample, flush=True)
+    return samples
+
+
+def at_once(count: int) -> dict[str, Any]:
+    """Make so many clones at the same time; return how long it took and how many of them are right: each itself, each with all rows."""
+    began = time.monotonic()
+    words = ["zsnapdb", "clone", "create", "main", "--from", "latest", "--profile", "tiny", "--json", "--config", str(CONFIG)]
+    running = [subprocess.Popen([*words, "--name", f"many-{n}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for n in range(count)]
+    outputs = [process.communicate() for process in running]
+    seconds = time.monotonic() - began
+    right, ids = 0, set()
+    with source() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM bench.filler")
+        rows = cursor.fetchone()
+    for process, (out, err) in zip(running, outputs, strict=True):
+        if process.returncode != 0:
+            print(err, flush=True)
+            continue
+        made = json.loads(out)
+        with pymysql.connect(host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"]) as there, there.cursor() as cursor:
+            cursor.execute("SELECT @@server_id, @@port")
+            ids.add(cursor.fetchone())
+            cursor.execute("SELECT COUNT(*) FROM bench.filler")
+            right += cursor.fetchone() == rows
+    for number in range(count):
+        subprocess.run(["zsnapdb", "clone", "destroy", f"many-{number}", "--config", str(CONFIG)], capture_output=True)
+    return {"case": "at_once", "size": "", "seconds": seconds, "right": min(right, len(ids)), "of": count}
+
+
+def main() -> None:
+    sizes, rounds, clones = sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3])
+    verbose = '"log_error_verbosity=3", ' if flavour == "mysql" else ""
+    CONFIG.write_text(Path("/etc/zsnapdb/zsnapdb.toml").read_text().replace('options = ["', f'options = [{verbose}"'))
+    samples: list[dict[str, Any]] = []
+    for number, size in enumerate(sizes):
+        samples += measure(size, rounds)
+        if number == 0 and clones:
+            zsnapdb("backup", "main")
+            samples.append(at_once(clones))
+        zsnapdb("clone", "destroy", "keeper")
+    Path("/out/clone.json").write_text(json.dumps(samples))
+
+
+main()

@@ -1,0 +1,170 @@
+"""Nobody gets at a clone that is to be masked before it is, and of what was masked nothing is left in its files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .conftest import Lab, everything, zfs
+from .test_clones import ask, connect
+
+pytestmark = pytest.mark.usefixtures("first")
+
+SECRET = b"ZSECRET"
+SQL = """-- a comment; with a semicolon
+UPDATE private.people SET name = CONCAT('masked; ', id), email = CONCAT('m', id, '@example.invalid'), note = '';
+UPDATE private.others SET note = 'masked';
+/* the last one */
+DELETE FROM private.mails;
+-- and a comment at the end
+"""
+
+
+def holding(folder: Path) -> dict[str, int]:
+    """The files below a folder with bytes of the secret, and how many."""
+    files = (Path(top) / name for top, _, names in os.walk(folder) for name in names)
+    counts = {str(file.relative_to(folder)): file.read_bytes().count(SECRET) for file in files if file.is_file()}
+    return {name: count for name, count in counts.items() if count}
+
+
+@pytest.fixture(scope="module")
+def private(lab: Lab) -> Iterator[None]:
+    """A schema with a secret in rows, deleted rows, two engines, histograms and a log file, backed up."""
+    log = Path("/var/lib/mysql/data/slow.log")
+    lab.sql("CREATE DATABASE private")
+    lab.sql("CREATE TABLE private.people (id INT PRIMARY KEY, name VARCHAR(200), email VARCHAR(200), note TEXT, KEY (email))")
+    lab.sql("CREATE TABLE private.others (id INT PRIMARY KEY, note VARCHAR(200)) ENGINE = MyISAM")
+    lab.sql("CREATE TABLE private.keys_of (id INT PRIMARY KEY, api_key VARCHAR(100))")
+    lab.sql("INSERT INTO private.keys_of VALUES (1, 'ZSECRET')")
+    lab.sql("CREATE TABLE private.mails (id INT PRIMARY KEY, body TEXT)")
+    lab.sql("CREATE TABLE private.untouched (id INT PRIMARY KEY, word VARCHAR(20))")
+    lab.sql("INSERT INTO private.untouched VALUES (1, 'kept')")
+    numbers = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT"
+    lab.sql(f"INSERT INTO private.people {numbers} i, CONCAT('ZSECRET ', i), CONCAT('ZSECRET', i, '@x'), REPEAT('ZSECRET note ', 20) FROM n")
+    lab.sql(f"INSERT INTO private.mails {numbers} i, REPEAT('ZSECRET mail ', 20) FROM n")
+    lab.sql(f"INSERT INTO private.others {numbers} i, 'ZSECRET other' FROM n")
+    lab.sql("DELETE FROM private.people WHERE id > 800")
+    histogram = "UPDATE HISTOGRAM ON name WITH 16 BUCKETS" if lab.flavour == "mysql" else "PERSISTENT FOR ALL"
+    lab.sql(f"ANALYZE TABLE private.people {histogram}")
+    log.write_text("SELECT 'ZSECRET in a statement'\n")
+    shutil.chown(log, "mysql", "mysql")
+    lab.sql(f"SET GLOBAL slow_query_log_file = '{log}'")
+    try:
+        assert lab.zsnapdb("backup").code == 0
+        yield
+    finally:
+        lab.sql("SET GLOBAL slow_query_log_file = DEFAULT")
+        log.unlink()
+        lab.sql("DROP DATABASE private")
+
+
+def configured(lab: Lab, *lines: str, options: str = "") -> Path:
+    section = "\n".join(("[instance.main.masking]", *lines)) + "\n\n[repository.s3]\n"
+    return lab.changed(("[repository.s3]\n", section), ('options = ["', f'options = [{options}"'))
+
+
+def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, private: None, tmp_path: Path) -> None:
+    sql, script = tmp_path / "mask.sql", tmp_path / "more"
+    sql.write_text(SQL)
+    script.write_text("#!/bin/sh\nPATH=/opt/mysql/bin:/usr/bin:/bin exec /checkout/hooks/mask-with-client\n")
+    script.chmod(0o700)
+    options = '"innodb_doublewrite=ON", ' if lab.flavour == "mysql" else ""
+    config = configured(lab, "required = true", f'run = ["{sql}", "{script}"]', options=options)
+
+    # The danger: in an ordinary clone that was masked by hand, the old rows are still there to be found.
+    naive = lab.zsnapdb("clone", "create", "main", "--name", "naive", "--json").json
+    try:
+        with connect(naive) as here, here.cursor() as cursor:
+            for statement in SQL.split(";\n")[:-1]:
+                cursor.execute(statement)
+        places = {name.rpartition("/")[2].split(".")[0].rstrip("0123456789") for name in holding(Path(naive["clone"]["mount"]))}
+        assert {"binlog", "slow"} <= places, places
+        # And where masking is required, zsnapdb does not hand out one that was made before it was.
+        refused = lab.zsnapdb("clone", "connect", "naive", "--dsn", config=config)
+        assert (refused.code, "is not masked" in refused.stderr) == (4, True), refused.stderr
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "naive").code == 0
+
+    made = lab.zsnapdb("clone", "create", "main", "--name", "masked", "--json", config=config).json
+    try:
+        mount = Path(made["clone"]["mount"])
+        assert holding(mount) == {}
+        with connect(made) as here:
+            assert ask(here, "SELECT COUNT(*), MIN(name), MAX(note) FROM private.people") == [(800, "masked; 1", "")]
+            assert ask(here, "SELECT COUNT(*) FROM private.mails") == [(0,)]
+            assert ask(here, "SELECT * FROM private.keys_of") == [(1, "")]
+            assert ask(here, "SELECT * FROM private.untouched") == [(1, "kept")]
+            assert ask(here, "SELECT COUNT(*) FROM mysql.user WHERE user = 'zsnapdb_mask'") == [(0,)]
+            assert all(row[-1] == "OK" for table in ("people", "others", "mails", "keys_of") for row in ask(here, f"CHECK TABLE private.{table}"))
+        assert not list((mount / ".zsnapdb").glob("mask*"))
+        report = made["masking"]
+        assert [(s["name"], s["statements"], s["rows"]) for s in report["steps"]] == [(str(sql), 3, 800 + 900 + 900), (str(script), None, None)]
+        assert set(report["rebuilt"]) == {f"private.{table}" for table in ("people", "others", "mails", "keys_of")}
+        for dataset in made["clone"]["datasets"][1:]:
+            assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", dataset) == ["local"]
+        assert holding(Path("/var/lib/mysql")), "the source still has what the clone must not"
+
+        # What was masked can be committed and cloned, and is not masked again: these statements would fail.
+        sql.write_text("UPDATE private.nowhere SET name = 'x';\n")
+        commit = lab.zsnapdb("clone", "commit", "masked", "--json").json["id"]
+        again = lab.zsnapdb("clone", "create", "main", "--from", commit, "--name", "again", "--json", config=config).json
+        assert again["masking"] is None
+        assert holding(Path(again["clone"]["mount"])) == {}
+        assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", again["clone"]["datasets"][1]) == ["local"]
+        assert lab.zsnapdb("clone", "destroy", "again").code == 0
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "masked", "--commits").code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("UPDATE private.people SET name = 'x';\nUPDATE private.nowhere SET name = 'x';\n", "statement 2"),
+        ("UPDATE private.people SET name = 'x';\n/* never closed\n", "1064"),
+    ],
+    ids=["fails", "open comment"],
+)
+def test_a_clone_whose_masking_fails_is_never_there(lab: Lab, private: None, tmp_path: Path, text: str, said: str) -> None:
+    sql, before = tmp_path / "mask.sql", everything()
+    sql.write_text(text)
+    done = lab.zsnapdb("clone", "create", "main", "--name", "half", config=configured(lab, "required = true", f'run = ["{sql}"]'))
+    assert done.code == 12, done.stderr
+    assert said in done.stderr
+    assert everything() == before
+    assert not Path("/var/lib/zsnapdb/clones/half").exists()
+
+
+def test_a_clone_made_without_a_start_is_masked_at_its_first(lab: Lab, private: None, tmp_path: Path) -> None:
+    sql = tmp_path / "mask.sql"
+    sql.write_text("UPDATE private.nowhere SET name = 'x';\n")
+    config = configured(lab, f'run = ["{sql}"]')
+    made = lab.zsnapdb("clone", "create", "main", "--name", "later", "--mask", "--no-start", "--json", config=config).json
+    try:
+        failed = lab.zsnapdb("clone", "start", "later", config=config)
+        assert failed.code == 12, failed.stderr
+        assert lab.zsnapdb("clone", "show", "later", "--json", config=config).json["clone"]["pid"] is None
+        sql.write_text("DELETE FROM private.mails;\n")
+        assert lab.zsnapdb("clone", "start", "later", config=config).code == 0
+        assert not [name for name in holding(Path(made["clone"]["mount"])) if "mails" in name]
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "later").code == 0
+
+
+def test_a_script_that_fails_leaves_no_clone_either(lab: Lab, private: None) -> None:
+    before = everything()
+    done = lab.zsnapdb("clone", "create", "main", "--name", "half", "--mask", config=configured(lab, 'run = [["/bin/sh", "-c", "echo no key; exit 3"]]'))
+    assert done.code == 12, done.stderr
+    assert "no key" in done.stderr
+    assert everything() == before
+
+
+def test_files_that_mask_are_looked_at_before_anything_is_touched(lab: Lab) -> None:
+    for lines, code in ((("run = ['/nowhere/mask.sql']",), 3), (("run = ['/nowhere/mask']",), 12), ((), 4)):
+        done = lab.zsnapdb("clone", "create", "main", "--mask", "--plan", config=configured(lab, *lines))
+        assert done.code == code, done.stderr
+    config = configured(lab, "required = true")
+    assert lab.zsnapdb("config", "check", config=config).code == 3

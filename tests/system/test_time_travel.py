@@ -1,0 +1,121 @@
+"""Questions of the past are answered from throwaway clones that can only be read and are gone afterwards."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from zsnapdb.config import load
+from zsnapdb.errors import ServerError
+from zsnapdb.jobs import moments, time_travel
+from zsnapdb.jobs.common import Instance
+
+from .conftest import CONFIG, Lab, everything
+
+pytestmark = pytest.mark.usefixtures("first")
+
+WORDS = ("", "a", "a\tb", "a b", "ab", "AB2", "ä", "B", "z", "Z1", "zz ", "ß", "日本")
+"""Keys whose order depends on the collation."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """Two backups and a time between them."""
+
+    before: str
+    between: str
+    after: str
+
+
+@pytest.fixture(scope="module")
+def past(lab: Lab) -> Iterator[Past]:
+    collations = ("utf8mb4_general_ci", "utf8mb4_0900_ai_ci" if lab.flavour == "mysql" else "utf8mb4_uca1400_nopad_ai_ci", "utf8mb4_bin")
+    lab.sql("CREATE DATABASE past")
+    columns = ", ".join(f"w{n} VARCHAR(20) COLLATE {collation}" for n, collation in enumerate(collations))
+    lab.sql(f"CREATE TABLE past.words ({columns}, kind ENUM('z', 'a'), price DECIMAL(10, 2), seen DATETIME, raw VARBINARY(20), PRIMARY KEY (w0, w1, w2, kind))")
+    for number, word in enumerate(WORDS):
+        for kind in ("a", "z"):
+            lab.sql(f"INSERT INTO past.words VALUES ('{word}', '{word}', '{word}', '{kind}', {number}.5, '2026-01-02 03:04:05', X'FF00')")
+    before = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
+    time.sleep(max(0.0, 1.1 - time.time() % 1))  # snapshots carry their time to the second
+    between = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    time.sleep(1.1)
+    lab.sql("UPDATE past.words SET price = 99, raw = NULL WHERE w0 = 'ab' AND kind = 'a'")
+    lab.sql("DELETE FROM past.words WHERE w0 = 'z' AND kind = 'z'")
+    lab.sql("INSERT INTO past.words VALUES ('neu', 'neu', 'neu', 'a', 1, NULL, NULL)")
+    after = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
+    yield Past(before, between, after)
+    lab.sql("DROP DATABASE past")
+
+
+def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past) -> None:
+    was = everything()
+    done = lab.zsnapdb(
+        "query", "main", "--at", past.between, "--format", "csv", "SELECT w0, price, raw, seen FROM past.words WHERE kind = 'a' AND w2 IN ('ab', 'neu')"
+    )
+    assert done.code == 0, done.stderr
+    assert list(csv.DictReader(io.StringIO(done.stdout))) == [{"w0": "ab", "price": "4.50", "raw": "0xff00", "seen": "2026-01-02 03:04:05"}]
+    assert f"{past.before}, made" in done.stderr
+    assert f"the newest at or before {past.between}" in done.stderr
+    answer = lab.zsnapdb("query", "main", "--at", past.after, "--json", "SELECT w0, raw FROM past.words WHERE price IN (1, 99) ORDER BY w0").json
+    assert (answer["columns"], answer["rows"], answer["count"]) == (["w0", "raw"], [["ab", None], ["neu", None]], 2)
+    assert (answer["moment"]["backup_id"], answer["moment"]["exact"]) == (past.after, True)
+    assert everything() == was
+
+
+# The clone's server outlives the object that started it, on purpose; here it was started by this very process.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_question_can_change_nothing_and_write_no_file(lab: Lab, past: Past) -> None:
+    settings = load(CONFIG)
+    instance = Instance.of(settings, "main")
+    with time_travel.past(settings, instance, moments.find(settings, instance, past.before)) as session:
+        for statement in (
+            "UPDATE past.words SET price = 0",
+            "CREATE TABLE past.more (id INT)",
+            "CREATE TEMPORARY TABLE past.more (id INT)",
+            "SELECT * FROM past.words INTO OUTFILE '/var/lib/zsnapdb/out'",
+            "SELECT 1; DROP TABLE past.words",
+            "SET GLOBAL read_only = OFF",
+            "GRANT ALL ON *.* TO CURRENT_USER()",
+        ):
+            with pytest.raises(ServerError):
+                session.query(statement)
+        assert session.value("SELECT COUNT(*) FROM past.words") == 2 * len(WORDS)
+
+
+def test_a_failed_question_leaves_nothing_and_says_what_the_server_said(lab: Lab, past: Past) -> None:
+    was = everything()
+    done = lab.zsnapdb("query", "main", "--at", past.before, "SELECT * FROM past.nowhere")
+    assert done.code == 5, done.stderr
+    assert "past.nowhere" in done.stderr
+    assert everything() == was
+
+
+def test_a_table_is_compared_between_two_moments(lab: Lab, past: Past) -> None:
+    was = everything()
+    found = lab.zsnapdb("diff", "main", "--table", "past.words", "--from", past.before, "--to", past.after, "--json").json
+    assert (found["added"], found["removed"], found["changed"]) == (1, 1, 1)
+    by_kind = {change["change"]: change for change in found["changes"]}
+    assert by_kind["added"]["key"] == ["neu", "neu", "neu", "a"]
+    assert by_kind["removed"]["before"][:5] == ["z", "z", "z", "z", "8.50"]
+    assert by_kind["changed"]["before"][4:] == ["4.50", "2026-01-02 03:04:05", "0xff00"]
+    assert by_kind["changed"]["after"][4:] == ["99.00", "2026-01-02 03:04:05", None]
+    assert everything() == was
+
+
+def test_what_cannot_be_compared_is_refused_before_a_clone_is_made(lab: Lab, past: Past) -> None:
+    for begin, end, said in (
+        (past.before, past.between, "are both the snapshot set"),
+        ("2026-01-01", past.after, "does not say its zone"),
+        ("1999-01-01T00:00:00Z", past.after, "no snapshot set on this host is at or before"),
+        ("yesterday", past.after, "neither a time"),
+    ):
+        done = lab.zsnapdb("diff", "main", "--table", "past.words", "--from", begin, "--to", end)
+        assert done.code in (4, 6), done.stderr
+        assert said in done.stderr

@@ -1,0 +1,36 @@
+"""An upgrade is rehearsed on a throwaway clone; here to the very same version, which must change nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .conftest import Lab, everything
+
+pytestmark = pytest.mark.usefixtures("first")
+
+
+def test_a_rehearsal_tells_what_it_did_and_finds_a_result_that_is_not_the_same(lab: Lab) -> None:
+    was = everything()
+    binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
+    config = lab.changed(('repository = "s3"\n', 'repository = "s3"\nupgrade_queries = ["SELECT COUNT(*), SUM(balance) FROM ledger.accounts"]\n'))
+    done = lab.zsnapdb("clone", "upgrade-test", "main", "--binary", binary, "--query", "SELECT UUID()", "--query", "SELECT 1", "--json", config=config)
+    assert done.code == 11, done.stderr
+    result = json.loads(done.stdout)
+    assert result["old_version"] == result["new_version"]
+    assert [query["equal"] for query in result["queries"]] == [True, False, True]
+    assert result["problems"] == ["`SELECT UUID()`: another result than before"]
+    assert "ledger.accounts" in [table["table"] for table in result["tables"]]
+    assert all(table["good"] for table in result["tables"])
+    assert [phase["name"] for phase in result["phases"]][2:5] == ["clean shutdown", "start the new version", "upgrade"]
+    assert everything() == was
+
+
+def test_a_new_server_that_does_not_start_is_told_with_its_words(lab: Lab) -> None:
+    was = everything()
+    for binary, code in (("/bin/false", 5), ("/nowhere/mysqld", 4)):
+        done = lab.zsnapdb("clone", "upgrade-test", "main", "--binary", binary)
+        assert done.code == code, done.stderr
+        assert binary in done.stderr
+    assert everything() == was

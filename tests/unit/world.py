@@ -1,0 +1,392 @@
+"""A host without ZFS and without a server: its snapshots are kept in memory, its streams are recorded ones, its repository is a real folder.
+
+Everything that changes something counts as a step, and the host can be made to die before any of them: from then on nothing has an effect any more,
+as after kill -9.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.streams import begin, end, write
+from tests.unit.test_repository import manifest
+from zsnapdb import config
+from zsnapdb.errors import CommandError, NotThere
+from zsnapdb.jobs import backup as job
+from zsnapdb.jobs import common, interrupted, sending
+from zsnapdb.jobs.common import Instance
+from zsnapdb.model import Snapshot, SnapshotSet, new_backup_id
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.repository import keys
+from zsnapdb.repository import lease as leases
+from zsnapdb.repository.journal import Journal
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.unfinished import unfinished
+from zsnapdb.store.local import LocalStore
+from zsnapdb.stream.chunks import Codec
+from zsnapdb.stream.download import download
+from zsnapdb.stream.upload import UploadSettings
+from zsnapdb.zfs import command, datasets, snapshots
+
+VOLUMES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
+CHUNK = 4096
+START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+
+
+class Died(BaseException):
+    """The process was killed."""
+
+
+@dataclass
+class Snap:
+    """A snapshot, or a bookmark (then without properties and holds)."""
+
+    name: str
+    guid: int
+    createtxg: int
+    properties: dict[str, str] = field(default_factory=dict)
+    holds: set[str] = field(default_factory=set)
+
+
+def stream(to_guid: int, from_guid: int, salt: int = 0) -> bytes:
+    """The recorded stream from one snapshot to another; with another salt it has the same length and another content from its midst on."""
+    size = 3 * CHUNK if from_guid else 5 * CHUNK
+    body = random.Random(f"{to_guid} {from_guid}").randbytes(size)
+    if salt:
+        body = body[: size // 2] + random.Random(f"{to_guid} {from_guid} {salt}").randbytes(size - size // 2)
+    return begin(guid=to_guid, base=from_guid) + write(body, guid=to_guid) + end(guid=to_guid)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What of an observation a backup needs here."""
+
+    volumes: dict[str, str]
+    mountpoints: dict[str, str]
+    findings: tuple[Any, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Store:
+    """The repository's folder; each change is a step, and single calls can be made to fail or to lie."""
+
+    def __init__(self, world: World, inner: LocalStore) -> None:
+        self.world, self.inner = world, inner
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+
+        def call(*args: Any, **named: Any) -> Any:
+            key = str(args[0]) if args else ""
+            if name in ("put", "replace", "delete"):
+                self.world.step(f"{name} {key}")
+            self.world.alive()
+            if self.world.on_call is not None:
+                answer = self.world.on_call(name, key)
+                if answer is not None:
+                    return answer
+            return method(*args, **named)
+
+        return call
+
+
+class World:
+    """One host with one instance of two volumes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("store", "run"):
+            (folder / name).mkdir()
+        identity = keys.Identity.new()
+        keys.write_secret(folder / "identity", identity.file())
+        self.recipients: tuple[str, ...] = (identity.recipient,)
+        self.local = LocalStore(folder / "store")
+        self.snapshots: dict[str, Snap] = {}
+        self.bookmarks: dict[str, Snap] = {}
+        self.guid = 100
+        self.time = START
+        self.steps: list[str] = []
+        self.die_at: int | None = None
+        self.dead = False
+        self.send_dies_at: int | None = None
+        self.end_is_missing = False
+        self.salt = 0
+        self.on_call: Callable[[str, str], Any] | None = None
+        self.journal_fails_at: int | None = None
+        self.told: list[str] = []
+        self.resume_within = "3d"
+        self.removed: set[str] = set()
+        """Backups that the test took out of the repository; their snapshots are `zsnapdb prune`'s."""
+
+    # Steps.
+
+    def alive(self) -> None:
+        if self.dead:
+            raise Died
+
+    def step(self, what: str) -> None:
+        """One thing that has an effect is about to happen."""
+        self.alive()
+        self.steps.append(what)
+        if len(self.steps) == self.die_at:
+            self.dead = True
+            raise Died
+
+    def rise(self) -> None:
+        """The host is up again."""
+        self.dead, self.die_at, self.steps = False, None, []
+
+    # The zfs command.
+
+    def run(self, argv: list[str], *, timeout: float = 60.0) -> str:
+        self.alive()
+        assert argv[0] == "zfs"
+        verb, words = argv[1], argv[2:]
+        if verb in ("set", "hold", "release", "bookmark", "destroy"):
+            self.step(" ".join(argv[1:]))
+        return str(getattr(self, f"_zfs_{verb}")(words))
+
+    def _snap(self, name: str) -> Snap:
+        found = self.snapshots.get(name) or self.bookmarks.get(name)
+        if found is None:
+            raise NotThere(f"{name}: dataset does not exist")
+        return found
+
+    def _zfs_list(self, words: list[str]) -> str:
+        options = {word: words[n + 1] for n, word in enumerate(words) if word in ("-o", "-t", "-d", "-s")}
+        names = [word for n, word in enumerate(words) if not word.startswith("-") and words[n - 1] not in ("-o", "-t", "-d", "-s")]
+        table = self.bookmarks if options.get("-t") == "bookmark" else self.snapshots
+        if options.get("-d") == "1":
+            separator = "#" if table is self.bookmarks else "@"
+            found = [snap for name, snap in table.items() if name.split(separator)[0] == names[0]]
+        else:
+            found = [self._snap(name) for name in names]
+        found.sort(key=lambda snap: snap.createtxg)
+        columns = options["-o"].split(",")
+        return "".join("\t".join(self._column(snap, column) for column in columns) + "\n" for snap in found)
+
+    def _column(self, snap: Snap, column: str) -> str:
+        if column in ("name", "guid", "createtxg"):
+            return str(getattr(snap, column))
+        return str(len(snap.holds)) if column == "userrefs" else snap.properties.get(column, "-")
+
+    def _zfs_get(self, words: list[str]) -> str:
+        name = words[-1]
+        snap = self._snap(name)
+        if "value,source" in words:
+            value = snap.properties.get(words[-2])
+            return f"{value}\tlocal\n" if value is not None else "-\t-\n"
+        return f"guid\t{snap.guid}\t-\n"
+
+    def _zfs_set(self, words: list[str]) -> str:
+        for name in (word for word in words if "=" not in word):
+            self._snap(name).properties.update(dict(word.split("=", 1) for word in words if "=" in word))
+        return ""
+
+    def _zfs_hold(self, words: list[str]) -> str:
+        for name in words[1:]:
+            assert words[0] not in self._snap(name).holds
+            self._snap(name).holds.add(words[0])
+        return ""
+
+    def _zfs_holds(self, words: list[str]) -> str:
+        return "".join(f"{name}\t{tag}\tnow\n" for name in words[1:] for tag in self._snap(name).holds)
+
+    def _zfs_release(self, words: list[str]) -> str:
+        for name in words[1:]:
+            self._snap(name).holds.remove(words[0])
+        return ""
+
+    def _zfs_bookmark(self, words: list[str]) -> str:
+        source, name = words
+        assert name not in self.bookmarks
+        self.bookmarks[name] = Snap(name, self._snap(source).guid, self._snap(source).createtxg)
+        return ""
+
+    def _zfs_destroy(self, words: list[str]) -> str:
+        (name,) = words
+        if self._snap(name).holds:
+            raise CommandError(f"{name}: dataset is held")
+        (self.bookmarks if "#" in name else self.snapshots).pop(name)
+        return ""
+
+    # What stands for the server, the snapshot and the stream.
+
+    def take(self, instance: Instance, observed: Observed, session: object, backup_id: str, tell: object) -> Any:
+        made = {}
+        self.step("snapshot")
+        for role, dataset in VOLUMES.items():
+            self.guid += 1
+            snap = Snap(f"{dataset}@zsnapdb-{backup_id}", self.guid, self.guid // 2)
+            snap.properties = {"zsnapdb:backup": backup_id, "zsnapdb:instance": instance.name, "zsnapdb:state": "taken"}
+            self.snapshots[snap.name] = snap
+            made[role] = Snapshot(dataset, f"zsnapdb-{backup_id}", snap.guid, snap.createtxg)
+        snapshots.hold([snapshot.full_name for snapshot in made.values()])
+        return SimpleNamespace(set=SnapshotSet(backup_id, made))
+
+    def draft(self, instance: Instance, observed: Observed, repository: Repository, taken: Any) -> Any:
+        changes = {"repository_id": repository.id, "created": self.time, "volumes": ()}
+        return manifest(taken.set.backup_id).model_copy(update=changes)
+
+    def new_id(self) -> str:
+        self.time += timedelta(minutes=1)
+        return new_backup_id(self.time, self.guid)
+
+    def send(self, name: str, base: str | None, flags: object = ()) -> _Send:
+        self.alive()
+        return _Send(self, self._snap(name).guid, self._snap(base).guid if base else 0)
+
+    # Runs, and what must be true after them.
+
+    @property
+    def instance(self) -> Instance:
+        text = (
+            f'[instance.main]\nsocket = "/x"\nvolumes = {{ data = "{VOLUMES["data"]}", parent = "{VOLUMES["parent"]}" }}\nrepository = "r"\n'
+            f'[instance.main.chain]\nresume_within = "{self.resume_within}"\n'
+            f'[repository.r]\nurl = "file://{self.folder / "store"}"\n[repository.r.encryption]\nrecipients = {list(self.recipients)!r}\n'
+        ).replace("'", '"')
+        return Instance.of(config.parse(text, "test"), "main")
+
+    def backup(self, **asked: bool) -> job.BackupResult:
+        return job.backup(self.instance, lambda progress: None, self.told.append, **asked)
+
+    @property
+    def repository(self) -> Repository:
+        return Repository.open(self.local, "", Keyring(identity_file=self.folder / "identity"), instances=("main",))
+
+    def ids(self) -> list[str]:
+        return self.repository.backup_ids("main")
+
+    def journals(self) -> list[str]:
+        folder = self.folder / "journal" / "main"
+        return sorted(os.listdir(folder)) if folder.exists() else []
+
+    def content(self, backup_id: str) -> dict[str, bytes]:
+        """The plain streams of a stored backup."""
+        repository = self.repository
+        found = repository.manifest("main", backup_id)
+        streams = {}
+        for volume in found.volumes:
+            out = io.BytesIO()
+            chunks = repository.chunks_of(found, volume.role)
+            ciphers = repository.ciphers(found)
+            download(chunks, volume.chunk_list(), volume.codec, out, concurrency=2, name=str, on_bytes=lambda done: None, ciphers=ciphers)
+            streams[volume.role] = out.getvalue()
+        return streams
+
+    def check_good(self) -> None:
+        """Every backup that is listed can be restored: its chain is whole, and each stream is one that was sent, from its first byte to its last."""
+        catalogue = self.repository.catalogue("main")
+        assert not catalogue.damaged
+        for found in catalogue.manifests:
+            assert restore_chain(catalogue.manifests, found)
+            streams = self.content(found.backup_id)
+            for volume in found.volumes:
+                possible = [stream(volume.guid, volume.from_guid or 0, salt) for salt in range(self.salt + 1)]
+                assert streams[volume.role] in possible
+
+    def check_settled(self) -> None:
+        """Nothing of an interrupted backup is left but orphaned chunks; every stored one can be a base."""
+        self.check_good()
+        ids = self.ids()
+        assert {snap.properties["zsnapdb:state"] for snap in self.snapshots.values()} <= {"stored"}
+        assert {snap.properties["zsnapdb:backup"] for snap in self.snapshots.values()} <= set(ids) | self.removed
+        assert not [snap.name for snap in self.snapshots.values() if snap.holds]
+        assert {name.partition("#zsnapdb-")[2] for name in self.bookmarks} <= set(ids) | self.removed
+        assert {f"{dataset}#zsnapdb-{ids[-1]}" for dataset in VOLUMES.values()} <= set(self.bookmarks)
+        assert self.journals() == []
+        assert unfinished(self.repository, "main", ids) == []
+        assert leases.holder(self.repository, "main/writer") is None
+
+
+class _Send:
+    """A running `zfs send`."""
+
+    def __init__(self, world: World, to_guid: int, from_guid: int) -> None:
+        body = stream(to_guid, from_guid, world.salt)
+        self._died = world.send_dies_at is not None
+        if self._died:
+            body = body[: world.send_dies_at]
+        if world.end_is_missing:
+            body = body[:-312]
+        self.pipe = io.BytesIO(body)
+
+    def __enter__(self) -> _Send:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def finish(self) -> None:
+        if self._died:
+            raise CommandError("`zfs send` was killed")
+
+    def raise_its_own_error(self) -> None:
+        self.finish()
+
+
+@contextlib.contextmanager
+def made(folder: Path) -> Iterator[World]:
+    """A world in which zsnapdb's backup runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        world = World(folder)
+        for module in (command, snapshots, datasets):
+            patch.setattr(module, "run", world.run)
+        patch.setattr(common, "RUN_FOLDER", folder / "run")
+        patch.setattr(common, "CACHE_FOLDER", folder / "cache")
+        patch.setattr(common, "open_store", lambda settings, tell=None: (Store(world, world.local), ""))
+        patch.setattr(interrupted, "JOURNAL_FOLDER", folder / "journal")
+        patch.setattr(interrupted, "now", lambda: world.time)
+        patch.setattr(job, "now", lambda: world.time)
+        patch.setattr(job, "start_forgotten", lambda instance, session: None)
+        patch.setattr(job, "observe", lambda instance, session: Observed(VOLUMES, {role: f"/{role}" for role in VOLUMES}))
+        patch.setattr(job, "take", world.take)
+        patch.setattr(job, "_draft", world.draft)
+        patch.setattr(job, "_kept_properties", lambda dataset: {})
+        patch.setattr(job, "fresh_backup_id", world.new_id)
+        patch.setattr(sending, "SendStream", world.send)
+        patch.setattr(sending, "estimate", lambda name, base, flags: 0)
+        patch.setattr(Instance, "session", lambda instance: contextlib.nullcontext())
+        patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))
+        # A dead run of this test is one of this very process; on a real host it would be known to have ended.
+        patch.setattr(leases, "_is_gone", lambda holder: True)
+        _watch_journal(patch, world)
+        yield world
+
+
+def _watch_journal(patch: pytest.MonkeyPatch, world: World) -> None:
+    append, give_up = Journal._append, Journal._give_up
+
+    def watched_append(journal: Journal, kind: str, value: object) -> None:
+        try:
+            world.step(f"journal {kind}")
+        except Died:
+            if world.steps and world.steps[-1] == f"journal {kind}" and journal._out is not None:
+                # The line was being written.
+                journal._out.write(b'0badc0de {"chunk": ["da')
+                world.steps.append("torn")
+            raise
+        if world.journal_fails_at is not None:
+            world.journal_fails_at -= 1
+            if world.journal_fails_at < 0:
+                raise OSError(28, "No space left on device")
+        append(journal, kind, value)
+
+    def watched_give_up(journal: Journal) -> None:
+        world.step("journal removed")
+        give_up(journal)
+
+    patch.setattr(Journal, "_append", watched_append)
+    patch.setattr(Journal, "_give_up", watched_give_up)

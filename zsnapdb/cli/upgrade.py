@@ -1,0 +1,35 @@
+"""`zsnapdb clone upgrade-test`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+
+
+def upgrade_test(
+    instance: NamedInstance,
+    binary: Annotated[Path, typer.Option("--binary", help="The new server program.", show_default=False)],
+    source: Annotated[str, typer.Option("--from", metavar="BACKUP", help="A backup id whose snapshots are on this host, or latest.")] = "latest",
+    query: Annotated[list[str] | None, typer.Option("--query", help="A query whose result must stay the same; may be given again.", show_default=False)] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Rehearse an upgrade on a throwaway clone: recover, shut down, start the new version, upgrade, check. Ends with 11 if it would not go well."""
+    from zsnapdb.config import load
+    from zsnapdb.errors import ConsistencyError
+    from zsnapdb.jobs import upgrade_test as job
+    from zsnapdb.jobs.common import Instance
+    from zsnapdb.report import upgrade as report
+
+    settings = load(config)
+    found = Instance.of(settings, instance)
+    queries = (*found.settings.upgrade_queries, *(query or ()))
+    result = job.rehearse(settings, found, source, binary, queries, lambda line: print(line, file=sys.stderr))
+    print(report.rehearsal_json(result) if json else report.rehearsal(result))
+    if result.problems:
+        raise typer.Exit(ConsistencyError.exit_code)

@@ -1,0 +1,58 @@
+"""What an upgrade rehearsal compares, and what it makes of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_BAD = ("error", "corrupt", "warning")
+_GOOD_TEXTS = ("ok", "table is already up to date")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a query came to: how many rows, and the SHA-256 of them in the order they came."""
+
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A query and its results before and after the upgrade; `after` None: it failed, `problem` says how."""
+
+    query: str
+    before: Result
+    after: Result | None
+    problem: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        return self.before == self.after
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A table and what CHECK TABLE of the new server said of it, its last word or its complaints."""
+
+    table: str
+    said: str
+    is_good: bool
+
+
+def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:
+    """Return what the rows (type, text) of CHECK TABLE mean: good only if its status is OK and no row is an error or a warning."""
+    complaints = [f"{kind}: {text}" for kind, text in rows if kind.lower() in _BAD]
+    last = rows[-1][1] if rows else "(no answer)"
+    good = not complaints and last.lower() in _GOOD_TEXTS
+    return Checked(table, "; ".join(complaints) or last, good)
+
+
+def complaints(log: str) -> tuple[str, ...]:
+    """Return the lines of a server's log that are warnings or errors, without those that say the same again."""
+    found: dict[str, str] = {}
+    for line in log.splitlines():
+        for mark in ("[Warning]", "[ERROR]"):
+            if mark in line:
+                found.setdefault(line[line.index(mark) :], line[line.index(mark) :])
+    return tuple(found)
