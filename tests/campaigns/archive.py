@@ -26,6 +26,7 @@ ON_HOST = True
 PYTHON = "/opt/venv/bin/python"
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 INTERVAL = 10.0
+TOOLS = {"mysql": "/opt/mysql/bin/mysqlbinlog", "mariadb": "/usr/bin/mariadb-binlog"}
 
 INSIDE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger, json, time, random, threading; S = '/run/mysqld/mysqld.sock'\n"
 
@@ -78,8 +79,7 @@ for file in found.files:
         wrong.append(file.gap)
 index = out / 'index'
 index.write_text(''.join(f'{f.name}\\n' for f in found.files))
-tool = '/opt/mysql/bin/mysqlbinlog' if os.path.exists('/opt/mysql/bin/mysqlbinlog') else '/usr/bin/mariadb-binlog'
-rows = ledger.journal_in_binlog(out, index, tool, found.files[-1].name, found.files[-1].end) if found.files else []
+rows = ledger.journal_in_binlog(out, index, '{TOOL}', found.files[-1].name, found.files[-1].end) if found.files else []
 with ledger.connect(S) as c, c.cursor() as cursor:
     cursor.execute('SELECT worker, number FROM journal')
     server = {(int(w), int(n)) for w, n in cursor.fetchall()}
@@ -143,7 +143,9 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     seconds = time.monotonic() - begun
     guest.power_cut()
     guest.start()
-    done = guest.run([PYTHON, "-c", INSIDE + LOOK.replace("{FLUSH}", str(flush))], env={"PYTHONPATH": "/checkout"}, timeout=300)
+    done = guest.run(
+        [PYTHON, "-c", INSIDE + LOOK.replace("{FLUSH}", str(flush)).replace("{TOOL}", TOOLS[guest.flavour])], env={"PYTHONPATH": "/checkout"}, timeout=300
+    )
     if done.code != 0:
         return Round(number, sync, flush, seconds, len(told.rows), 0, 0.0, 0, (done.stderr[-2000:], told.other[-500:]))
     seen = json.loads(done.stdout)

@@ -105,6 +105,7 @@ class Campaign:
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
+        self.killed = 0
         ledger.set_up(SOCKET)
         (SHIM / "bin").mkdir(parents=True)
         shutil.copy("/checkout/tests/lab/inside/zfs-shim", SHIM / "bin" / "zfs")
@@ -135,7 +136,9 @@ class Campaign:
         arm(step.number, step.side)
         done = run("zsnapdb", *OPERATIONS[step.operation], shimmed=True)
         disarm()
-        wrong = [] if done.returncode == -9 else [f"the command ended with {done.returncode}: {done.stderr[-300:]}"]
+        # A step counted from another operation's length may lie behind the end: then nothing was cut short.
+        wrong = [] if done.returncode in (-9, 0) else [f"the command ended with {done.returncode}: {done.stderr[-300:]}"]
+        self.killed += done.returncode == -9
         left = {name for name in names_of_datasets() if name not in self.before}
         clones = document("clone", "list")["clones"]
         phases = [c["phase"] for c in clones]
@@ -184,14 +187,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     campaign = Campaign()
-    lengths = campaign.lengths() if options.rounds == 0 else {"create": 4, "live": 4, "reset": 15, "commit": 1, "detach": 14, "destroy": 6}
+    lengths = campaign.lengths() if options.rounds == 0 else {"create": 4, "reset": 15, "destroy": 6}
     print(f"changing commands: {lengths}", flush=True)
     every = [Step(name, number, side) for name, count in lengths.items() for number in range(1, count + 1) for side in ("before", "after")]
     chosen = random.Random(options.seed).sample(every, options.rounds) if options.rounds else every
     for step in chosen:
         campaign.round(step)
-    print(f"{len(chosen)} kills, {len(campaign.wrong)} wrong")
-    return 1 if campaign.wrong else 0
+    print(f"{len(chosen)} rounds, {campaign.killed} killed, {len(campaign.wrong)} wrong")
+    return 1 if campaign.wrong or not campaign.killed else 0
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ LINT = (
 KINDS = ("unit", "system", "campaigns", "faults")
 SAMPLES = {
     "archive": ("--rounds", "1", "--seed", "7"),
+    "clones": ("--rounds", "3", "--seed", "7"),
     "lockfree": ("--rounds", "5", "--seed", "7"),
     "flush0": ("--rounds", "3", "--seed", "7"),
     "points": ("--points", "2", "--seconds", "6", "--seed", "7"),

@@ -46,8 +46,12 @@ def archived(lab: Lab, first: dict[str, Any], load_running: ledger.Load, config:
         load_running.wait_for(10)
         time.sleep(chance.uniform(0.0, 1.0))
         archiver.send_signal(signal.SIGKILL)
-        archiver.wait()
+        archiver.communicate()
+    before, deadline = set(lab.objects()), time.monotonic() + 60
     archiver = start(config)
+    while set(lab.objects()) == before:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
     load_running.wait_for(60)
     load_running.stop()
     archiver.send_signal(signal.SIGTERM)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zsnapdb.errors import DamagedError
@@ -140,6 +140,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Stored], dict[str, set[int]], ChainPol
     return kept, known, policy, draw(st.floats(-10, 40))
 
 
+@settings(deadline=None)
 @given(worlds())
 def test_whatever_happened_a_base_can_be_sent_from_and_restored(world: tuple[list[Stored], dict[str, set[int]], ChainPolicy, float]) -> None:
     kept, known, policy, hours = world
@@ -158,6 +159,7 @@ def test_whatever_happened_a_base_can_be_sent_from_and_restored(world: tuple[lis
     assert policy.longest is None or len(chain) < policy.longest
 
 
+@settings(deadline=None)
 @given(worlds())
 def test_a_full_one_is_made_only_where_no_increment_may_be(world: tuple[list[Stored], dict[str, set[int]], ChainPolicy, float]) -> None:
     kept, known, _, hours = world
@@ -173,6 +175,7 @@ def test_a_full_one_is_made_only_where_no_increment_may_be(world: tuple[list[Sto
     assert plan.base == (usable[-1] if usable else None)
 
 
+@settings(deadline=None)
 @given(worlds(), st.integers(0, 10**6))
 def test_what_somebody_else_stores_beside_it_changes_nothing(world: tuple[list[Stored], dict[str, set[int]], ChainPolicy, float], guid: int) -> None:
     kept, known, policy, hours = world

@@ -1,0 +1,55 @@
+"""The way to the repository and back: compressed sends, what an S3 server proves and refuses."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.config import load
+from zsnapdb.errors import ChangedError, ExistsError, RepositoryError
+from zsnapdb.jobs.common import Instance
+from zsnapdb.store.open import open_store
+
+from .conftest import CONFIG, Lab
+
+pytestmark = pytest.mark.usefixtures("first")
+
+STREAM = '[repository.s3.stream]\nsend = "compressed"\nchunk_size = "2MiB"\n'
+
+
+@pytest.fixture(scope="module")
+def compressed(lab: Lab) -> Path:
+    """A configuration of compressed sends in small chunks, at a limited rate."""
+    path = lab.changed(('addressing = "path"', 'addressing = "path"\nbandwidth = "12MiB"\npatience = "2m"'))
+    path.write_text(path.read_text() + STREAM)
+    return path
+
+
+def test_a_chain_keeps_its_flags_and_plain_sends_do_not_follow_compressed_ones(lab: Lab, compressed: Path) -> None:
+    base = lab.zsnapdb("backup", "--json", config=compressed).json["backup"]
+    following = lab.zsnapdb("backup", "--json", config=compressed).json["backup"]
+    assert [v["from_guid"] for v in following["volumes"]] == [v["guid"] for v in base["volumes"]]
+    plan = lab.zsnapdb("backup", "--plan").stdout
+    assert "was sent with flags -L -c, which must not change within a chain" in plan
+
+
+def test_the_s3_server_proves_what_it_receives_and_keeps_conditions(lab: Lab) -> None:
+    settings = Instance.of(load(CONFIG), "main").repository.model_copy(update={"patience": 0.0})
+    store, prefix = open_store(settings)
+    key, body = f"{prefix}transport/k", b"body" * 50_000
+    with pytest.raises(RepositoryError):
+        store.put(key, body, sha256=hashlib.sha256(b"other").hexdigest())
+    assert list(store.list(key)) == []
+    store.put(key, memoryview(body), only_if_absent=True, sha256=hashlib.sha256(body).hexdigest())
+    with pytest.raises(ExistsError):
+        store.put(key, b"", only_if_absent=True)
+    tag = store.read_version(key).tag
+    store.replace(key, b"second", tag=tag)
+    with pytest.raises(ChangedError):
+        store.replace(key, b"third", tag=tag)
+    assert store.get(key) == b"second"
+    store.delete(key)
+    with pytest.raises(ChangedError):
+        store.replace(key, b"fourth", tag=tag)
