@@ -223,7 +223,6 @@ def run(what: str, config: Path, cache: Path) -> None:
     from zsnapdb.planning.chain import choose_base
     from zsnapdb.report import prune as prune_report
     from zsnapdb.report import text
-    from zsnapdb.zfs.streams import SEND_FLAGS
 
     common.CACHE_FOLDER = cache
     instance = Instance.of(load(config), "main")
@@ -235,7 +234,7 @@ def run(what: str, config: Path, cache: Path) -> None:
         print(text.inventory(Inventory(tuple(Entry(backup, False) for backup in found.backups), ())))
         return
     newest = found.backups[-1]
-    plan = choose_base(found.backups, {volume.role: {volume.guid} for volume in newest.volumes}, SEND_FLAGS)
+    plan = choose_base(found.backups, {volume.role: {volume.guid} for volume in newest.volumes}, newest.volumes[0].send_flags, now=datetime.now(UTC))
     assert plan.base is newest
     print(plan.reasons)
 

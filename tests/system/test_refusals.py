@@ -88,8 +88,8 @@ def test_a_mount_place_that_is_not_empty(lab: Lab) -> None:
 
 
 def test_a_backup_that_is_not_there(lab: Lab) -> None:
-    refused(lab.zsnapdb("restore", "main", "--to", "20200101T000000Z-0000", "--target", "tank/x"), 6, "has no backup 20200101T000000Z-0000")
-    refused(lab.zsnapdb("clone", "create", "main", "--from", "20200101T000000Z-0000"), 4, "no local snapshot set 20200101T000000Z-0000")
+    refused(lab.zsnapdb("restore", "main", "--to", "20200101T000000Z-0000", "--target", "tank/x"), 6, "no backup 20200101T000000Z-0000")
+    refused(lab.zsnapdb("clone", "create", "main", "--from", "20200101T000000Z-0000"), 6, "no snapshot set 20200101T000000Z-0000")
 
 
 def test_a_server_program_that_is_missing(lab: Lab) -> None:

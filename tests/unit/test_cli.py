@@ -89,3 +89,15 @@ def test_every_command_of_the_readme_is_one_the_tool_knows(line: str) -> None:
     assert done.returncode == 0
     for option in (word for word in words if word.startswith("--")):
         assert option in done.stdout
+
+
+def test_what_an_interrupt_brings_along_is_told() -> None:
+    program = (
+        "import sys; import zsnapdb.cli.app as app\n"
+        "@app.app.command('stop')\n"
+        "def stop() -> None:\n"
+        "    error = KeyboardInterrupt(); error.add_note('how it goes on'); raise error\n"
+        "sys.argv = ['zsnapdb', 'stop']; app.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "zsnapdb: interrupted\nzsnapdb: how it goes on\n")

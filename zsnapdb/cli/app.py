@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from typing import NoReturn
 
 import typer
 
@@ -85,6 +86,12 @@ def _print_notes(error: BaseException) -> None:
         print(f"zsnapdb: {note}", file=sys.stderr)
 
 
+def _interrupted(error: KeyboardInterrupt) -> NoReturn:
+    print("zsnapdb: interrupted", file=sys.stderr)
+    _print_notes(error)
+    sys.exit(130)
+
+
 def main() -> None:
     """Run the command line and end with its exit code; errors that were foreseen come without a traceback."""
     # A stop by the service manager unwinds like Ctrl-C: locks are released, half-made things removed.
@@ -100,6 +107,10 @@ def main() -> None:
         _print_notes(error)
         sys.exit(error.exit_code)
     except KeyboardInterrupt as error:
-        print("zsnapdb: interrupted", file=sys.stderr)
-        _print_notes(error)
-        sys.exit(130)
+        _interrupted(error)
+    except SystemExit as ended:
+        # typer makes an exit of its own out of an interrupt; what was noted on that would be lost.
+        cause = ended.__context__.__cause__ if ended.__context__ is not None else None
+        if isinstance(cause, KeyboardInterrupt):
+            _interrupted(cause)
+        raise

@@ -151,6 +151,9 @@ def locate(settings: Settings, instance: Instance, wanted: str) -> Source | Remo
     if wanted == LATEST and known:
         wanted = known[-1]
     if wanted not in known:
+        point = kept.find_point(settings, instance.name, wanted)
+        if point is not None:
+            return point
         raise NotThere(f"instance {instance.name} has no snapshot set {wanted}, neither on this host nor in the repository", hint="see `zsnapdb list`")
     target = repository.manifest(instance.name, wanted)
     top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))

@@ -146,6 +146,13 @@ def find_received(home: str, set_id: str) -> Source | None:
     return _source_of(kept, kept.source, is_prepared=kept.source is Kind.POINT)
 
 
+def find_point(settings: Settings, instance: str, set_id: str) -> Source | None:
+    """Return the state at a point that was made here for a clone and is kept; or None. No repository knows its id."""
+    found = (k for k in listing(settings) if (k.kind, k.source, k.set_id, k.instance, k.phase) == (RECEIVED, Kind.POINT, set_id, instance, Phase.READY))
+    point = next(found, None)
+    return _source_of(point, Kind.POINT, is_prepared=True) if point is not None else None
+
+
 def prepared(home: str, source: Source) -> Source:
     """Return the prepared form of the source if there is one, else the source itself."""
     kept = find(home, PREPARED, source.set.backup_id)

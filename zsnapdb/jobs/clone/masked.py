@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from zsnapdb.config import MaskingSettings, Settings
 from zsnapdb.errors import PreflightError
+from zsnapdb.gtid import GtidSet
 from zsnapdb.jobs import masking
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.contract import Tenant
@@ -15,6 +16,7 @@ from zsnapdb.jobs.masking import MaskingReport
 from zsnapdb.model import Position
 from zsnapdb.planning.lease import stamp
 from zsnapdb.planning.masking import is_masked
+from zsnapdb.planning.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets
 
 
@@ -37,9 +39,22 @@ def ensure(settings: MaskingSettings, tenant: Tenant, position: Position, *, ins
     if is_masked(required=settings.required, configured=bool(settings.run), asked=asked, already=inherited):
         report = masking.mask(tenant.copy, settings, position, tenant.origin.unlogged_gtids, instance=instance, clone=top.rpartition("/")[2])
     if report is not None or inherited:
+        facts = {MASKED_PROPERTY: stamp(now())}
+        if report is not None:
+            facts[ORIGIN_PROPERTY] = without_binlogs(tenant.origin, position).encode()
         for dataset in volumes:
-            datasets.set_properties(dataset, {MASKED_PROPERTY: stamp(now())})
+            datasets.set_properties(dataset, facts)
     return report
+
+
+def without_binlogs(origin: Origin, position: Position) -> Origin:
+    """Return the origin of a copy whose binlogs were removed: from then on its GTIDs up to the position are in none of them.
+
+    MySQL keeps them in mysql.gtid_executed (refman 8.4, "mysql.gtid_executed Table").
+    """
+    if not isinstance(position.gtids, GtidSet):
+        return origin
+    return origin.model_copy(update={"unlogged": str(position.gtids.union(origin.unlogged_gtids or GtidSet.parse("")))})
 
 
 def _origin_is_masked(dataset: str) -> bool:
