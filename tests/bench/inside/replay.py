@@ -121,7 +121,7 @@ def main() -> None:
     for name in names:
         with (PARENT / name).open("rb") as file:
             count += sum(1 for found in transactions(file, name) if name != names[0] or found.start >= backup["position"]["binlog_offset"])
-    kept = Path("/root/binlogs")
+    kept = Path("/srv/binlogs")
     kept.mkdir()
     for name in names:
         subprocess.run(["cp", str(PARENT / name), str(kept / name)], check=True)
