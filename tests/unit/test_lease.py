@@ -130,7 +130,7 @@ def test_of_many_that_see_a_silent_owner_one_takes_over(repository: Repository) 
 
     def contend(number: int) -> None:
         try:
-            with lease(repository, "main/writer", doing=f"{number}", tell=lambda text: None, seconds=0.6):
+            with lease(repository, "main/writer", doing=f"{number}", tell=lambda text: None, seconds=6.0):
                 got.append(number)
                 done.wait(20)
         except LeaseError:
