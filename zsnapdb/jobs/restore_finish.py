@@ -155,6 +155,9 @@ def _promote(work: Work, step: Promote) -> HandedOver:
     server.remove_identity(copy.datadir)
     shutil.rmtree(root / PRIVATE_FOLDER, ignore_errors=True)
     for part in step.parts:
+        if not datasets.properties(part.place, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
+            # An earlier run came this far: whatever snapshots it has now are the site's.
+            continue
         # Without a snapshot of the old history the next backup is a full one, of the new history alone.
         datasets.destroy_snapshots_of(part.place)
         datasets.inherit(part.place, [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
