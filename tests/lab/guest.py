@@ -52,6 +52,7 @@ class Lab:
         cache = cache or Cache.default()
         paths = build(cache)
         images = {name: paths[f"image-{name}"] for name in ("mysql", "mariadb")}
+        _compile(paths["guest"])
         return cls(kernel=paths["kernel"] / "linux", base=paths["base"], root=paths["guest"], images=images, cache=cache)
 
 
@@ -326,6 +327,12 @@ class Guest:
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _compile(root: Path) -> None:
+    """Compile the package where Python looks for it, so that not every command in a guest does it again (0.6 s each); left out where the checkout is read-only."""
+    argv = ["/opt/venv/bin/python", "-m", "compileall", "-q", "zsnapdb"]
+    subprocess.run(in_root(root, argv, [Bind(CHECKOUT, str(CHECKOUT))], cwd=str(CHECKOUT), own_processes=True), capture_output=True)
 
 
 def _die_with_parent() -> None:

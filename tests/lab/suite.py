@@ -1,18 +1,24 @@
-"""Runs everything that is checked: lint, types, unit tests, system tests in guests of both flavours, samples of campaigns, fault tests."""
+"""Runs everything that is checked: lint, types, unit tests, system tests in guests of both flavours, samples of campaigns, fault tests.
+
+The parts are independent jobs; a few run side by side, the longest first. Only the lab's own fault tests run alone: they count what is on the machine.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
+import queue
 import re
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from . import campaign
 from .guest import CHECKOUT, Guest, Lab
-from .host import Bind, in_root
+from .host import Bind, LabError, in_root
 
 PYTEST = ("/opt/venv/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", "-q")
 LINT = (
@@ -29,7 +35,11 @@ SAMPLES = {
     "points": ("--points", "2", "--seconds", "6", "--seed", "7"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`."""
-LAB_FAULTS = "tests/faults/test_lab.py"
+SHARDS = 2
+"""Guests of each flavour that share the system tests."""
+SECONDS: dict[str, float] = {}
+"""About how long a file takes, where that is far from the usual: what begins first, and in which guest. Nothing else depends on it."""
+LAB_FAULTS = "test_lab.py"
 _NO_TESTS = 5
 """Exit status of pytest when nothing was selected."""
 _SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
@@ -51,6 +61,29 @@ class Stage:
                 self.counts[word.rstrip("s") if word == "errors" else word] = int(number)
 
 
+@dataclass
+class Job:
+    """Something to run: what it is called, about how long it takes in seconds, and a function that returns exit status and output."""
+
+    name: str
+    weight: float
+    work: Callable[[], tuple[int, str]]
+
+    def run(self) -> Stage:
+        """Run it, show its output in one piece, and return what came of it."""
+        stage = Stage(self.name)
+        began = time.monotonic()
+        print(f"... {self.name}", flush=True)
+        try:
+            stage.code, output = self.work()
+        except Exception as error:
+            stage.code, output = 1, str(error)
+        stage.seconds = time.monotonic() - began
+        stage.count(output)
+        print(f"--- {self.name} ({stage.seconds:.0f} s)\n{output}", flush=True)
+        return stage
+
+
 def _inside(lab: Lab, argv: Sequence[str]) -> list[str]:
     """Return an argv that runs in the guest root as a chroot, with checkout and cache at their own paths."""
     binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(lab.cache.top, str(lab.cache.top))]
@@ -58,91 +91,86 @@ def _inside(lab: Lab, argv: Sequence[str]) -> list[str]:
     return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env=env, own_processes=True)
 
 
-def _local(lab: Lab, stage: Stage, argv: Sequence[str], *, at_once: bool = True) -> None:
-    """Run a command of a stage in the chroot, showing its output: as it comes, or `at_once` false: when it is done, not mixed with another's."""
-    began = time.monotonic()
-    process = subprocess.Popen(_inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0)
-    output = bytearray()
-    try:
-        assert process.stdout is not None
-        while data := process.stdout.read(4096):
-            if at_once:
-                sys.stdout.buffer.write(data)
-                sys.stdout.flush()
-            output += data
-        code = process.wait()
-    except BaseException:
-        # In a thread of its own nobody else would hear of it.
-        stage.code = 1
-        process.kill()
-        process.wait()
-        raise
-    stage.seconds += time.monotonic() - began
-    stage.code = stage.code or code
-    stage.count(output.decode(errors="replace"))
-    if not at_once:
-        print(f"--- {stage.name} ({stage.seconds:.0f} s)\n{output.decode(errors='replace')}", flush=True)
+def _local(lab: Lab, commands: Sequence[Sequence[str]]) -> tuple[int, str]:
+    """Run commands in the chroot one after the other; the status is the first that is not 0."""
+    code, output = 0, ""
+    for argv in commands:
+        done = subprocess.run(_inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        code = code or done.returncode
+        output += (f"$ {' '.join(argv)}\n" if len(commands) > 1 else "") + done.stdout.decode(errors="replace")
+    return code, output
 
 
-def _faults(lab: Lab, arguments: Sequence[str]) -> list[Stage]:
-    """Run the fault tests: those of the lab itself alone, as they count what is on the machine; then both flavours side by side."""
-    own = arguments_for("faults", arguments)
-    if any(word.startswith("-k") or "::" in word for word in own):
-        stage = Stage("faults")
-        _local(lab, stage, [*PYTEST, *own])
-        return [stage]
-    files = [word for word in own if word.startswith("tests/faults")]
-    lane = Stage("faults, lab")
-    if any(word.rstrip("/") == "tests/faults" or word == LAB_FAULTS for word in files):
-        print(f"--- {lane.name}", flush=True)
-        _local(lab, lane, [*PYTEST, LAB_FAULTS, *(word for word in own if word not in files)])
-    rest = [word for word in own if word != LAB_FAULTS]
-    if not any(word.startswith("tests/faults") for word in rest):
-        return [lane]
-    pair = [(Stage("faults, mysql"), "not mariadb"), (Stage("faults, mariadb"), "mariadb")]
-    threads = [
-        threading.Thread(target=_local, args=(lab, stage, [*PYTEST, *rest, f"--ignore={LAB_FAULTS}", "-k", chosen]), kwargs={"at_once": False})
-        for stage, chosen in pair
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    stages = [stage for stage, _ in pair]
-    if any(stage.code == 0 for stage in stages):
-        # A file whose tests are all of one flavour leaves the other lane without any.
-        stages = [stage for stage in stages if stage.code != _NO_TESTS]
-    return [lane, *stages] if lane.counts else stages
-
-
-def _in_guest(lab: Lab, stage: Stage, flavour: str, arguments: Sequence[str]) -> None:
-    """Run the system tests in a guest of the flavour; its output is shown when it is done, not mixed with another's."""
-    began = time.monotonic()
+def _in_guest(lab: Lab, flavour: str, arguments: Sequence[str]) -> tuple[int, str]:
+    """Run system tests in a guest of the flavour."""
     output = bytearray()
     try:
         with Guest.boot(lab, flavour) as guest:
-            argv = [*PYTEST, *arguments]
             env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1"}
-            stage.code = guest.run(argv, cwd="/checkout", env=env, timeout=2400, sink=lambda _, data: output.extend(data)).code
-    except Exception as error:
-        stage.code = 1
-        output += f"\n{error}\n".encode()
-    stage.seconds = time.monotonic() - began
-    text = output.decode(errors="replace")
-    stage.count(text)
-    print(f"--- system, {flavour} ({stage.seconds:.0f} s)\n{text}", flush=True)
+            code = guest.run([*PYTEST, *arguments], cwd="/checkout", env=env, timeout=2400, sink=lambda _, data: output.extend(data)).code
+    except LabError as error:
+        return 1, output.decode(errors="replace") + f"\n{error}\n"
+    return code, output.decode(errors="replace")
 
 
-def _campaigns(lab: Lab, arguments: Sequence[str]) -> list[Stage]:
-    """Run a sample of each campaign (or of those the arguments name), in guests of both flavours side by side."""
+def _system(lab: Lab, arguments: Sequence[str]) -> list[Job]:
+    """Return the jobs of the system tests: those asked for in one guest of each flavour, or all of them in several."""
+    own = arguments_for("system", arguments)
+    if own[0] != "tests/system":
+        shards = [own]
+    else:
+        shards = [[*files, *own[1:]] for files in shared_out(sorted(path.name for path in (CHECKOUT / "tests/system").glob("test_*.py")), SHARDS)]
+    jobs = []
+    for number, shard in enumerate(shards, 1):
+        label = f" {number}" if len(shards) > 1 else ""
+        jobs += [Job(f"system{label}, {flavour}", 600, functools.partial(_in_guest, lab, flavour, shard)) for flavour in ("mysql", "mariadb")]
+    return jobs
+
+
+def shared_out(files: Sequence[str], parts: int) -> list[list[str]]:
+    """Return the files of tests/system in `parts` lists that take about equally long."""
+    lists: list[list[str]] = [[] for _ in range(parts)]
+    seconds = [0.0] * parts
+    for name in sorted(files, key=lambda name: (-SECONDS.get(name, 30.0), name)):
+        least = seconds.index(min(seconds))
+        lists[least].append(f"tests/system/{name}")
+        seconds[least] += SECONDS.get(name, 30.0)
+    return [sorted(names) for names in lists if names]
+
+
+def _faults(lab: Lab, arguments: Sequence[str]) -> list[Job]:
+    """Return the jobs of the fault tests: what is asked for as one, or each file and flavour."""
+    own = arguments_for("faults", arguments)
+    if own[0] != "tests/faults":
+        return [Job("faults", 300, functools.partial(_pytest, lab, own))]
+    files = sorted(path.name for path in (CHECKOUT / "tests/faults").glob("test_*.py"))
+    return [
+        Job(f"faults {name[5:-3]}, {flavour}", SECONDS.get(name, 60.0), functools.partial(_pytest, lab, [f"tests/faults/{name}", "-k", chosen, *own[1:]]))
+        for name in files
+        if name != LAB_FAULTS
+        for flavour, chosen in (("mysql", "not mariadb"), ("mariadb", "mariadb"))
+    ]
+
+
+def _pytest(lab: Lab, arguments: Sequence[str]) -> tuple[int, str]:
+    code, output = _local(lab, [[*PYTEST, *arguments]])
+    # A file whose tests are all of one flavour leaves the other's job without any.
+    return (0 if code == _NO_TESTS and "-k" in arguments else code), output
+
+
+def _campaigns(lab: Lab, arguments: Sequence[str]) -> list[Job]:
+    """Return the jobs for a sample of each campaign, or of those the arguments name."""
     named = [name for name in campaign.known() if any(f"tests/campaigns/{name}" in word for word in arguments)]
-    stages = []
-    for name in named or campaign.known():
-        print(f"--- campaign {name}", flush=True)
-        for found in campaign.run(lab, name, ("mysql", "mariadb"), SAMPLES[name], timeout=1200):
-            word = "passed" if found.code == 0 else "failed"
-            stages.append(Stage(f"{name}, {found.flavour}", found.seconds, found.code, {word: 1}))
-    return stages
+    return [
+        Job(f"{name}, {flavour}", SECONDS.get(f"{name}.py", 120.0), functools.partial(_sample, lab, name, flavour))
+        for name in named or campaign.known()
+        for flavour in ("mysql", "mariadb")
+    ]
+
+
+def _sample(lab: Lab, name: str, flavour: str) -> tuple[int, str]:
+    (found,) = campaign.run(lab, name, (flavour,), SAMPLES[name], timeout=1200)
+    return found.code, "1 passed" if found.code == 0 else "1 failed"
 
 
 def wanted(arguments: Sequence[str]) -> list[str]:
@@ -158,42 +186,67 @@ def arguments_for(kind: str, arguments: Sequence[str]) -> list[str]:
     return own if any(f"tests/{kind}" in word for word in own) else [f"tests/{kind}", *own]
 
 
+def lanes(processors: int, memory: int) -> int:
+    """Return how many jobs run at once on a machine of so many processors and bytes of memory.
+
+    One more than processors, as a guest often waits; no more than fit, a guest with what is around it taking up to 5 GiB.
+    """
+    return max(2, min(processors + 1, memory // (5 << 30), 12))
+
+
+def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
+    """Run jobs, the longest first, as many at once as the machine can; return what came of them, in the order they were given."""
+    waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
+    for job in sorted(jobs, key=lambda job: -job.weight):
+        waiting.put(job)
+    stages: dict[str, Stage] = {}
+
+    def lane() -> None:
+        while not waiting.empty():
+            try:
+                job = waiting.get_nowait()
+            except queue.Empty:
+                return
+            stages[job.name] = job.run()
+
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    threads = [threading.Thread(target=lane, daemon=True) for _ in range(min(len(jobs), lanes(os.cpu_count() or 1, memory)))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return [stages[job.name] for job in jobs]
+
+
 def run(lab: Lab, arguments: Sequence[str]) -> int:
     """Run what is wanted, print a table and a closing line, and return 0 only if nothing failed."""
-    stages: list[Stage] = []
     kinds = wanted(arguments)
+    began = time.monotonic()
+    stages: list[Stage] = []
     if "lint" in kinds:
-        stage = Stage("lint and types")
-        for argv in LINT:
-            print(f"--- {' '.join(argv)}", flush=True)
-            _local(lab, stage, argv)
-        stages.append(stage)
+        stages.append(Job("lint and types", 0, functools.partial(_local, lab, LINT)).run())
+    jobs = []
     if "unit" in kinds:
-        stage = Stage("unit")
-        print("--- unit", flush=True)
-        _local(lab, stage, [*PYTEST, *arguments_for("unit", arguments)])
-        stages.append(stage)
+        jobs.append(Job("unit", 10_000, functools.partial(_pytest, lab, arguments_for("unit", arguments))))
     if "system" in kinds:
-        pair = [Stage("system, mysql"), Stage("system, mariadb")]
-        own = arguments_for("system", arguments)
-        threads = [threading.Thread(target=_in_guest, args=(lab, s, s.name.split()[-1], own)) for s in pair]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        stages += pair
+        jobs += _system(lab, arguments)
     if "campaigns" in kinds:
-        stages += _campaigns(lab, arguments)
+        jobs += _campaigns(lab, arguments)
     if "faults" in kinds:
-        stages += _faults(lab, arguments)
-    return _conclude(stages)
+        jobs += _faults(lab, arguments)
+    stages += _side_by_side(jobs)
+    own = arguments_for("faults", arguments)
+    if "faults" in kinds and own[0] == "tests/faults":
+        stages.append(Job("faults lab", 0, functools.partial(_pytest, lab, [f"tests/faults/{LAB_FAULTS}", *own[1:]])).run())
+    return _conclude(stages, time.monotonic() - began)
 
 
-def _conclude(stages: list[Stage]) -> int:
-    print(f"\n{'stage':<20} {'seconds':>8}  result")
+def _conclude(stages: list[Stage], seconds: float) -> int:
+    print(f"\n{'stage':<32} {'seconds':>8}  result")
     for stage in stages:
         words = ", ".join(f"{number} {word}" for word, number in stage.counts.items())
-        print(f"{stage.name:<20} {stage.seconds:8.0f}  {'ok' if stage.code == 0 else 'FAILED'} {words}")
+        print(f"{stage.name:<32} {stage.seconds:8.0f}  {'ok' if stage.code == 0 else 'FAILED'} {words}")
+    print(f"{'altogether':<32} {seconds:8.0f}")
     passed = sum(s.counts.get("passed", 0) for s in stages)
     failed = sum(s.counts.get("failed", 0) + s.counts.get("error", 0) for s in stages)
     silent = sum(1 for s in stages if s.code != 0 and not (s.counts.get("failed") or s.counts.get("error")))

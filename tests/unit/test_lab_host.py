@@ -72,3 +72,17 @@ def test_the_suites_arguments_reach_the_stages_they_name() -> None:
     assert suite.wanted(["tests/system/test_clones.py", "-k", "plan"]) == ["system"]
     assert suite.arguments_for("unit", ["-x"]) == ["tests/unit", "-x"]
     assert suite.arguments_for("system", ["tests/system/test_clones.py", "tests/unit", "-x"]) == ["tests/system/test_clones.py", "-x"]
+
+
+def test_every_file_is_in_exactly_one_share_and_the_longest_are_apart() -> None:
+    files = [f"test_{letter}.py" for letter in "abcdefg"]
+    shares = suite.shared_out(files, 3)
+    assert sorted(name for share in shares for name in share) == [f"tests/system/{name}" for name in files]
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    longest = sorted(suite.SECONDS, key=lambda name: -suite.SECONDS[name])[:2]
+    assert all(len(share) == 1 for share in suite.shared_out(longest, 2))
+
+
+@pytest.mark.parametrize(("processors", "gib", "expected"), [(1, 4, 2), (2, 24, 3), (2, 12, 2), (8, 64, 9), (64, 1024, 12)])
+def test_as_many_jobs_run_at_once_as_the_machine_has_processors_and_memory_for(processors: int, gib: int, expected: int) -> None:
+    assert suite.lanes(processors, gib << 30) == expected
