@@ -78,10 +78,10 @@ def check_replicas_count(guest: Guest, before: list[str]) -> None:
     replica = guest.spawn([tool, "--read-from-remote-server", "--stop-never", "--socket=/run/mysqld/mysqld.sock", "--user=root", before[-1]])
     sending = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%' AND state LIKE '%has sent all binlog%'"
     probe = SQL + f"import time; n = 0\nwhile not n:\n c.execute({sending!r}); n = c.fetchone()[0]; time.sleep(0.1)"
-    guest.run([PYTHON, "-c", probe], timeout=30).check()
+    guest.run([PYTHON, "-c", probe], timeout=600).check()
     assert zsnapdb(guest, "binlog", "purge", "--plan")["names"] == before[:-1]
     replica.signal(9)
-    replica.wait(30)
+    replica.wait(600)
     guest.run(["sed", "-i", "s/replicas = 1/replicas = 0/", CONFIG]).check()
 
 

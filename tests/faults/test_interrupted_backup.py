@@ -35,10 +35,10 @@ def snapshots(guest: Guest) -> set[str]:
 
 def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
     """No lock blocks a write or DDL; what is listed is what was good; the next run finishes or removes what was left, and makes a backup."""
-    guest.run([PYTHON, "-c", WRITE], timeout=20).check()
+    guest.run([PYTHON, "-c", WRITE], timeout=60).check()
     listed = backups(guest)
     assert set(known) <= set(listed)
-    done = json.loads(guest.run(["zsnapdb", "backup", "--json"], timeout=180).check().stdout)
+    done = json.loads(guest.run(["zsnapdb", "backup", "--json"], timeout=600).check().stdout)
     after = backups(guest)
     assert set(after) == {*listed, *done["continued"], done["backup"]["backup_id"]}
     assert snapshots(guest) == set(after)
@@ -58,7 +58,7 @@ def test_killed_at_random_moments(guest: Guest) -> None:
         command = guest.spawn(["zsnapdb", "backup"])
         command.done.wait(tenths / 10)
         command.signal(signal.SIGKILL)
-        command.wait(30)
+        command.wait(600)
         known = check_clean_and_working(guest, known)
 
 
@@ -90,7 +90,7 @@ def journal(guest: Guest) -> str:
 
 def wait_for_chunks(guest: Guest, count: int) -> None:
     stored = "$(cat /var/lib/zsnapdb/journal/main/* 2>/dev/null | grep -c chunk)"
-    guest.run(["sh", "-c", f'until [ "{stored}" -ge {count} ]; do sleep 0.05; done'], timeout=60).check()
+    guest.run(["sh", "-c", f'until [ "{stored}" -ge {count} ]; do sleep 0.05; done'], timeout=600).check()
 
 
 STORED_WHEN = (
@@ -113,7 +113,7 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     command = used.spawn(["zsnapdb", "backup"])
     wait_for_chunks(used, 8)
     command.signal(signal.SIGKILL)
-    command.wait(30)
+    command.wait(600)
     begun = journal(used)
     before = chunks(used, begun)
     assert len(before) >= 8
@@ -127,7 +127,7 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     # The last one may have been stored without being noted any more.
     assert sum(now[key] == before[key] for key in before) >= len(before) - 2
     assert len(now) > len(before)
-    restored = json.loads(used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=180).check().stdout)
+    restored = json.loads(used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=600).check().stdout)
     used.run(["cmp", "/var/lib/mysql/data/filling", f"{restored['mount']}/data/filling"]).check()
     used.run(["zfs", "destroy", "-r", "tank/continued"]).check()
 
@@ -138,11 +138,11 @@ def test_terminated_politely_it_says_how_it_goes_on_and_can_be_given_up(used: Gu
     command = used.spawn(["zsnapdb", "backup"])
     wait_for_chunks(used, 8)
     command.signal(signal.SIGTERM)
-    done = command.wait(60)
+    done = command.wait(600)
     assert done.code == 130
     begun = journal(used)
     assert f"backup {begun} is unfinished; its snapshots are held" in done.stderr
-    used.run(["zsnapdb", "backup", "--fresh"], timeout=180).check()
+    used.run(["zsnapdb", "backup", "--fresh"], timeout=600).check()
     assert begun not in backups(used)
     check_clean_and_working(used, known)
 
@@ -152,7 +152,7 @@ def test_without_room_for_the_journal_a_backup_is_made_all_the_same(used: Guest)
     fill(used)
     known = check_clean_and_working(used, [])
     used.run(["sh", "-c", "rm -rf /var/lib/zsnapdb/journal/*; dd if=/dev/zero of=/var/lib/zsnapdb/journal/full bs=4k"])
-    done = used.run(["zsnapdb", "backup", "--json"], timeout=180).check()
+    done = used.run(["zsnapdb", "backup", "--json"], timeout=600).check()
     assert "the journal in /var/lib/zsnapdb/journal/main cannot be written" in done.stderr
     used.run(["umount", "/var/lib/zsnapdb/journal"]).check()
     check_clean_and_working(used, known)

@@ -40,7 +40,7 @@ def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does
         shim = f"/tmp/{name}"
         guest.run(["sh", "-c", f"mkdir -p {shim}/bin && cp /checkout/tests/lab/inside/zfs-shim {shim}/bin/zfs && echo {step} stall > {shim}/at"]).check()
         guest.spawn(["sh", "-c", f"SHIM={shim} PATH={shim}/bin:$PATH exec zsnapdb clone {' '.join(words)}"])
-        guest.run(["sh", "-c", f"until [ -e {shim}/reached ]; do sleep 0.1; done"], timeout=120).check()
+        guest.run(["sh", "-c", f"until [ -e {shim}/reached ]; do sleep 0.1; done"], timeout=600).check()
     assert named_by_doctor(guest) == [], "somebody is at work on them: no leaks yet"
     guest.power_cut()
     guest.start()

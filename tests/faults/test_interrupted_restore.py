@@ -37,8 +37,8 @@ def prepare(guest: Guest) -> str:
     guest.run(["zsnapdb", "backup"]).check()
     guest.run([PYTHON, "-c", HEAD + "c = ledger.connect('/run/mysqld/mysqld.sock').cursor(); c.execute('CREATE TABLE between_backups (id INT)')"]).check()
     guest.run(["zsnapdb", "backup"]).check()
-    guest.run([PYTHON, "-c", WRITE], timeout=180).check()
-    guest.run(["zsnapdb", "binlog", "archive", "main", "--once"], timeout=120).check()
+    guest.run([PYTHON, "-c", WRITE], timeout=600).check()
+    guest.run(["zsnapdb", "binlog", "archive", "main", "--once"], timeout=600).check()
     return guest.run([PYTHON, "-c", STATE, "/run/mysqld/mysqld.sock"]).check().stdout
 
 
@@ -49,7 +49,7 @@ def steps(guest: Guest) -> list[str]:
 
 def wait_for_step(running: Running, names: list[str]) -> str:
     """Wait until the command says that it begins one of the steps; return which."""
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 300
     while True:
         for name in reversed(names):
             if f"zsnapdb: {name}: " in running.output(2):
@@ -85,7 +85,7 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
         else:
             running.signal(signal.SIGKILL)
             # The last step may have been done before.
-            finished = running.output(1) if running.wait(60).code == 0 else ""
+            finished = running.output(1) if running.wait(600).code == 0 else ""
         # A step that was quick may have been done when the kill came; the next one that is begun is the next to be killed in.
         left = left[left.index(name) + 1 :]
         command = RESUME

@@ -49,7 +49,7 @@ def follow(guest: Guest, text: str) -> list[str]:
     """Type every command of the runbook, as printed; each must succeed and print what the runbook says."""
     typed = []
     for command, expected in re.findall(r"```sh\n(.*?)\n```\n(?:\nprints\n\n```text\n(.*?)\n```\n)?", text, re.DOTALL):
-        done = guest.run(["sh", "-c", command], timeout=180)
+        done = guest.run(["sh", "-c", command], timeout=600)
         assert done.code == 0, f"{command}\n{done.stdout}{done.stderr}"
         if expected:
             assert done.stdout.strip() == expected, command
@@ -60,8 +60,8 @@ def follow(guest: Guest, text: str) -> list[str]:
 def test_the_printed_runbook_brings_the_server_back_on_a_bare_host(guest: Guest) -> None:
     guest.run(["sh", "-c", INNOCHECKSUM]).check()
     encrypt_and_name_contacts(guest)
-    guest.run([PYTHON, "-c", SET_UP], timeout=180).check()
-    guest.run(["zsnapdb", "backup"], timeout=180).check()
+    guest.run([PYTHON, "-c", SET_UP], timeout=600).check()
+    guest.run(["zsnapdb", "backup"], timeout=600).check()
     socket = "/run/mysqld/mysqld.sock"
     state, gtids = ask(guest, STATE, socket), ask(guest, GTIDS, socket)
     make_bare(guest)

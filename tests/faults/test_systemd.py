@@ -21,7 +21,7 @@ def guest(lab: Lab) -> Iterator[Guest]:
 
 
 def said(guest: Guest, *argv: str) -> str:
-    return guest.run(list(argv), timeout=180).check().stdout.strip()
+    return guest.run(list(argv), timeout=600).check().stdout.strip()
 
 
 def configured(guest: Guest, name: str, *lines: str) -> str:
@@ -69,7 +69,7 @@ def test_a_clone_outlives_the_service_that_made_it(guest: Guest) -> None:
 
 def test_a_server_that_needs_more_memory_than_its_limit_does_not_start_and_leaves_nothing(guest: Guest) -> None:
     config = configured(guest, "small", 'memory = "128MiB"')
-    done = guest.run(["zsnapdb", "clone", "create", "main", "--name", "small", "--config", config], timeout=180)
+    done = guest.run(["zsnapdb", "clone", "create", "main", "--name", "small", "--config", config], timeout=600)
     assert done.code == 5, done.stdout + done.stderr
     assert "ended" in done.stderr
     assert processes(guest) == {}

@@ -53,7 +53,7 @@ class Done:
         return document
 
 
-def run(*argv: str, timeout: float = 180.0, env: Mapping[str, str] | None = None) -> Done:
+def run(*argv: str, timeout: float = 600.0, env: Mapping[str, str] | None = None) -> Done:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
     return Done(done.returncode, done.stdout, done.stderr)
 
@@ -83,7 +83,7 @@ class Lab:
     folder: Path
     numbers: list[int] = field(default_factory=list)
 
-    def zsnapdb(self, *words: str, config: Path = CONFIG, timeout: float = 180.0) -> Done:
+    def zsnapdb(self, *words: str, config: Path = CONFIG, timeout: float = 600.0) -> Done:
         return run("zsnapdb", *words, timeout=timeout, env={"ZSNAPDB_CONFIG": str(config)})
 
     def changed(self, *replacements: tuple[str, str]) -> Path:
@@ -164,4 +164,4 @@ def started(lab: Lab, restored: Mapping[str, Any]) -> Iterator[pymysql.Connectio
             yield connection
     finally:
         server.terminate()
-        server.wait(60)
+        server.wait(300)

@@ -47,7 +47,7 @@ def archived(lab: Lab, first: dict[str, Any], load_running: ledger.Load, config:
         time.sleep(chance.uniform(0.0, 1.0))
         archiver.send_signal(signal.SIGKILL)
         archiver.communicate()
-    before, deadline = set(lab.objects()), time.monotonic() + 60
+    before, deadline = set(lab.objects()), time.monotonic() + 300
     archiver = start(config)
     while set(lab.objects()) == before:
         assert time.monotonic() < deadline
@@ -55,7 +55,7 @@ def archived(lab: Lab, first: dict[str, Any], load_running: ledger.Load, config:
     load_running.wait_for(60)
     load_running.stop()
     archiver.send_signal(signal.SIGTERM)
-    out, err = archiver.communicate(timeout=60)
+    out, err = archiver.communicate(timeout=300)
     assert archiver.returncode == 0, err
     assert "GAP" not in err, err
     assert out.startswith("binlogs of main are archived to "), out

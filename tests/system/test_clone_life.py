@@ -186,7 +186,7 @@ def test_a_reaper_and_a_user_at_the_same_moment_never_leave_half_a_clone(lab: La
     codes: dict[str, int] = {}
 
     def go(key: str, *words: str) -> None:
-        codes[key] = subprocess.run(["zsnapdb", *words], capture_output=True, timeout=120, check=False).returncode
+        codes[key] = subprocess.run(["zsnapdb", *words], capture_output=True, timeout=300, check=False).returncode
 
     threads = [threading.Thread(target=go, args=("user", "clone", verb[0], name, *verb[1:])), threading.Thread(target=go, args=("reaper", "reap"))]
     for thread in threads:
