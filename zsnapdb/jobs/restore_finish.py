@@ -193,5 +193,6 @@ def _swap(work: Work, step: Promote) -> None:
         elif not datasets.exists(new):
             raise PreflightError(f"{old} is not there to become {new}", hint="something else was renamed in between; look at `zfs list`")
     top = work.plan.layout.top
-    if datasets.exists(top) and top not in [part.dataset for part in step.parts]:
+    container = datasets.exists(top) and top not in [part.dataset for part in step.parts]
+    if container and datasets.properties(top, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
         datasets.destroy(top)
