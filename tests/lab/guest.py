@@ -330,7 +330,7 @@ class Guest:
 
 
 def _compile(root: Path) -> None:
-    """Compile the package where Python looks for it, so that not every command in a guest does it again (0.6 s each); left out where the checkout is read-only."""
+    """Compile the package where Python looks for it: else each command in a guest does it again, for 0.6 s. Not done where the checkout is read-only."""
     argv = ["/opt/venv/bin/python", "-m", "compileall", "-q", "zsnapdb"]
     subprocess.run(in_root(root, argv, [Bind(CHECKOUT, str(CHECKOUT))], cwd=str(CHECKOUT), own_processes=True), capture_output=True)
 

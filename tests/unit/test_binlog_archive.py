@@ -216,3 +216,45 @@ def test_pieces_cover_without_overlap_from_the_first_byte_on(pieces: list[tuple[
         assert start == at < end
         at = end
     assert not any(start == at < end for start, end in pieces)
+
+
+class _Killed(Exception):
+    pass
+
+
+class _Dying(LocalStore):
+    """A folder that dies before its nth removal."""
+
+    left = 0
+
+    def delete(self, key: str) -> None:
+        if type(self).left == 0:
+            raise _Killed
+        type(self).left -= 1
+        super().delete(key)
+
+
+@pytest.mark.parametrize("kind", ["sealed", "growing", "sealed with pieces left"])
+def test_a_removal_ended_anywhere_leaves_the_whole_file_or_none_of_it(archive: BinlogArchive, tmp_path: Path, kind: str) -> None:
+    body = bytes(range(200)) * 5
+    if kind != "sealed":
+        add(archive, 0, body[:500], number=6)
+        add(archive, 500, body[500:], number=7)
+    if kind != "growing":
+        archive.commit(sealed(archive, body))
+    (before,) = archive.load().files
+    dying = replace(archive, repository=replace(archive.repository, store=_Dying(tmp_path / "store")))
+    for removals in range(20):
+        _Dying.left = removals
+        try:
+            dying.remove(before)
+            break
+        except _Killed:
+            for file in archive.load().files:
+                assert b"".join(bytes(part) for part in archive.plain(file))[: len(body)] == body
+    else:
+        raise AssertionError("it never came to its end")
+    assert removals > 1
+    archive.remove(before)
+    assert archive.load().files == ()
+    assert [item.key for item in archive.repository.store.list("main/binlogs/") if NAME in item.key] == []

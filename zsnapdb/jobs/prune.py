@@ -1,4 +1,4 @@
-"""Prune: what the keep rules let go leaves the repository and this host, and leftovers of interrupted runs are swept.
+"""Prune: what the keep rules let go leaves the repository and this host, archived binlogs that no backup needs too, and leftovers are swept.
 
 Invariants, each kept by the order of the steps:
 - Nothing goes without the instance's lease: no backup runs meanwhile.
@@ -17,7 +17,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere, PreflightError
+from zsnapdb.jobs import prune_binlogs
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED, Instance, Tell, now, snapshot_name, writing
+from zsnapdb.jobs.prune_binlogs import OldBinlog
 from zsnapdb.model import SNAPSHOT_PREFIX, is_backup_id
 from zsnapdb.planning import local_sets, retention, sweep
 from zsnapdb.planning.chain import Lineage, choose_base
@@ -26,6 +28,7 @@ from zsnapdb.planning.retention import Known, Retention
 from zsnapdb.planning.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.sweep import Leftover, Swept
 from zsnapdb.repository import checks, layout, marks
+from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
@@ -60,6 +63,7 @@ class PrunePlan:
     local: tuple[LocalDecision, ...]
     afterlife: Afterlife
     base: str
+    binlogs: tuple[OldBinlog, ...] = ()
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -67,9 +71,10 @@ class PrunePlan:
 
     @property
     def freed(self) -> int:
-        """Bytes that leave the repository: chunks of backups and leftovers."""
+        """Bytes that leave the repository: chunks of backups, leftovers and archived binlogs."""
         sizes = self.sizes
-        return sum(sizes[name] for name in self.retention.removal_order) + sum(s.leftover.size for s in self.leftovers if s.remove)
+        backups = sum(sizes[name] for name in self.retention.removal_order)
+        return backups + sum(s.leftover.size for s in self.leftovers if s.remove) + sum(b.size for b in self.binlogs if b.decision.remove)
 
     @property
     def freed_locally(self) -> int:
@@ -87,6 +92,7 @@ class PruneResult:
     objects: int
     size: int
     destroyed: tuple[str, ...]
+    binlogs: tuple[str, ...]
     notes: tuple[str, ...]
 
 
@@ -139,9 +145,10 @@ def _plan(instance: Instance, repository: Repository, local: Local | None, unres
         known = replace(known, locked=_locked(repository, instance.name, decided.removal_order))
         decided = retention.decide(backups.backups, rules, moment, known, unrestorable)
     leftovers = sweep.decide(_leftovers(repository, instance.name, backups, begun), moment, rules.sweep_after)
+    binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
     there = local_sets.Repository(repository.id, set(decided.kept), _guids(backups.backups, decided.removal_order), base.backup_id if base else "")
     local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, rules.local)
-    return PrunePlan(instance.name, backups, decided, leftovers, local_decisions, afterlife, there.base)
+    return PrunePlan(instance.name, backups, decided, leftovers, local_decisions, afterlife, there.base, binlogs)
 
 
 def _guids(backups: Sequence[Summary], wanted: Sequence[str]) -> dict[str, frozenset[int]]:
@@ -225,6 +232,7 @@ class _Run:
         self._removed: list[str] = []
         self._swept: list[str] = []
         self._destroyed: list[str] = []
+        self._binlogs: list[str] = []
         self._notes: list[str] = []
         self._objects = self._size = 0
 
@@ -244,7 +252,10 @@ class _Run:
                 self._sweep(swept.leftover)
         for name, decisions in local.items():
             self._destroy_of_no_backup(name, decisions)
-        done = (tuple(self._removed), tuple(self._swept), self._objects, self._size, tuple(self._destroyed), tuple(self._notes))
+        for old in self._plan.binlogs:
+            if old.decision.remove:
+                self._remove_binlog(old)
+        done = (tuple(self._removed), tuple(self._swept), self._objects, self._size, tuple(self._destroyed), tuple(self._binlogs), tuple(self._notes))
         return PruneResult(self._plan, *done)
 
     def _check_what_stays(self) -> None:
@@ -307,6 +318,14 @@ class _Run:
         self._delete_chunks(name)
         self._swept.append(name)
         self._tell(f"swept leftovers of {name}")
+
+    def _remove_binlog(self, old: OldBinlog) -> None:
+        """Remove one archived binlog. They go oldest first, so that what is left has no hole in it."""
+        self._still_alone()
+        self._objects += BinlogArchive(self._repository, self._name).remove(old.file)
+        self._size += old.size
+        self._binlogs.append(old.file.name)
+        self._tell(f"removed archived binlog {old.file.name}")
 
     def _has_manifest(self, name: str) -> bool:
         """Whether there is one, read or not: asked for itself, as a listing may lag."""

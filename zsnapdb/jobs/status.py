@@ -12,6 +12,7 @@ from zsnapdb.planning.window import Point, Window, window
 from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile, server_name
+from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.drills import Evidence
 from zsnapdb.repository.manifest import Manifest
 
@@ -61,7 +62,7 @@ def archived(instance: Instance) -> Archive:
     return BinlogArchive(instance.open_repository(), instance.name).load()
 
 
-def point_of(manifest: Manifest) -> Point:
+def point_of(manifest: Manifest | Summary) -> Point:
     """Return where a backup stands in the history of its server."""
     position = manifest.position.position(manifest.server.flavour)
     taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS

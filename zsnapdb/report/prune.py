@@ -25,6 +25,9 @@ def plan(found: PrunePlan) -> str:
     if found.local:
         here = [("destroy" if d.remove else "keep", d.name, size(d.size), d.reason) for d in found.local]
         lines += ["", table(("", "ON THIS HOST", "OWN BYTES", "WHY"), here)]
+    if found.binlogs:
+        old = [("remove" if b.decision.remove else "keep", b.file.name, b.file.incarnation, size(b.size), b.decision.reason) for b in found.binlogs]
+        lines += ["", table(("", "ARCHIVED BINLOG", "INCARNATION", "STORED", "WHY"), old)]
     lines += [
         "",
         f"removes {len(found.retention.removal_order)} of {len(rows)} backups; {size(found.freed)} of objects, {size(found.freed_locally)} of this pool",
@@ -60,6 +63,10 @@ def _plan(found: PrunePlan) -> dict[str, Any]:
             for s in found.leftovers
         ],
         "local": [{"name": d.name, "backup_id": d.backup_id, "remove": d.remove, "reason": d.reason, "bytes": d.size} for d in found.local],
+        "binlogs": [
+            {"name": b.file.name, "incarnation": b.file.incarnation, "remove": b.decision.remove, "reason": b.decision.reason, "bytes": b.size}
+            for b in found.binlogs
+        ],
         "bytes": found.freed,
         "local_bytes": found.freed_locally,
         "base": found.base or None,
@@ -79,7 +86,8 @@ def result(found: PruneResult) -> str:
     lines += [f"  removed   {name}" for name in found.removed]
     lines += [f"  swept     {name}" for name in found.swept]
     lines += [f"  destroyed {name}" for name in found.destroyed]
-    lines.append(f"  freed     {size(found.size)} in {found.objects} chunks")
+    lines += [f"  binlog    {name}" for name in found.binlogs]
+    lines.append(f"  freed     {size(found.size)} in {found.objects} objects")
     lines += [f"  note      {text}" for text in found.notes]
     note = _afterlife(found.plan)
     return "\n".join([*lines, f"  note      {note}"] if note and found.objects else lines)
@@ -93,6 +101,7 @@ def result_json(found: PruneResult) -> str:
         removed=list(found.removed),
         swept=list(found.swept),
         destroyed=list(found.destroyed),
+        binlogs=list(found.binlogs),
         objects=found.objects,
         bytes=found.size,
         notes=list(found.notes),

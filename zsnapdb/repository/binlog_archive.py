@@ -149,6 +149,21 @@ class BinlogArchive:
                     removed += 1
         return removed
 
+    def remove(self, file: ArchivedFile) -> int:
+        """Remove a file from the archive; return how many objects that were. Ended at any moment, what is left is the whole file, or garbage below its name.
+
+        Pieces of a sealed file, where a killed run left some, go before its description, or they would stand for the file again; of a
+        growing one that with the first byte goes first.
+        """
+        store = self.repository.store
+        top = self.repository.prefix + layout.binlogs(self.instance, file.incarnation)
+        described = [*sorted(item.key for item in store.list(f"{top}growing/{file.name}/")), *([f"{top}files/{file.name}.json"] if file.is_sealed else [])]
+        for key in described:
+            store.delete(key)
+        bodies = [item.key for folder in ("chunks", "segments") for item in store.list(f"{top}{folder}/{file.name}/")]
+        store.delete_many(bodies)
+        return len(described) + len(bodies)
+
     def chunk_key(self, incarnation: str, name: str, attempt: str, index: int) -> str:
         """Return the key of a sealed file's chunk, in the store."""
         return f"{self.repository.prefix}{layout.binlogs(self.instance, incarnation)}chunks/{name}/{attempt}/{index:08d}"
