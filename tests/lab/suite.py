@@ -37,7 +37,20 @@ SAMPLES = {
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`."""
 SHARDS = 2
 """Guests of each flavour that share the system tests."""
-SECONDS: dict[str, float] = {}
+SECONDS: dict[str, float] = {
+    "test_clone_life.py": 210,
+    "test_clones.py": 95,
+    "test_drill.py": 85,
+    "test_encryption.py": 85,
+    "test_handover.py": 70,
+    "test_points.py": 250,
+    "test_retention.py": 120,
+    "test_interrupted_backup.py": 300,
+    "test_interrupted_clone.py": 200,
+    "test_interrupted_restore.py": 330,
+    "test_runbook.py": 150,
+    "test_faults_under_lock.py": 200,
+}
 """About how long a file takes, where that is far from the usual: what begins first, and in which guest. Nothing else depends on it."""
 LAB_FAULTS = "test_lab.py"
 _NO_TESTS = 5
