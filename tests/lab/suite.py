@@ -20,7 +20,7 @@ from . import campaign
 from .guest import CHECKOUT, Guest, Lab
 from .host import Bind, LabError, in_root
 
-PYTEST = ("/opt/venv/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", "-q")
+PYTEST = ("/opt/venv/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "--durations=10", "--durations-min=5")
 LINT = (
     ("ruff", "check", "--no-cache", "."),
     ("ruff", "format", "--no-cache", "--check", "."),
