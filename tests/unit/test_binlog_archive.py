@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
+from zsnapdb.jobs import verify_binlogs
 from zsnapdb.model import Flavour
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart, chunk_of, covering
+from zsnapdb.repository.checks import Depth
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.keys import Identity, SigningKey, wrap
 from zsnapdb.repository.manifest import KeyPart, chunk_row
@@ -258,3 +260,21 @@ def test_a_removal_ended_anywhere_leaves_the_whole_file_or_none_of_it(archive: B
     archive.remove(before)
     assert archive.load().files == ()
     assert [item.key for item in archive.repository.store.list("main/binlogs/") if NAME in item.key] == []
+
+
+@pytest.mark.parametrize("depth", list(Depth))
+def test_a_sealed_file_is_verified_chunk_by_chunk(archive: BinlogArchive, depth: Depth) -> None:
+    archive.commit(sealed(archive, bytes(range(200)) * 5))
+    (file,) = archive.load().files
+
+    def damage() -> tuple[str, ...] | None:
+        ((_, found, _),) = verify_binlogs.look(archive, [file], depth, 2, lambda _: None)
+        return found
+
+    assert damage() == ()
+    key = archive.chunk_key(ID, NAME, file.attempt, 2)
+    body = archive.repository.store.get(key)
+    archive.repository.store.put(key, body[:-1])
+    assert damage() == (f"{key} has {len(body) - 1} bytes, {len(body)} were written",)
+    archive.repository.store.put(key, body[:-1] + bytes([body[-1] ^ 1]))
+    assert bool(damage()) == (depth is Depth.READ)

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.unit.stored_backups import FaultyStore, Killed, Site, stream
+from tests.unit.test_binlog_archive import ID, INCARNATION, NAME, add
 from zsnapdb.errors import RepositoryError
-from zsnapdb.jobs import common
+from zsnapdb.jobs import common, verify_binlogs
 from zsnapdb.jobs import verify as job
 from zsnapdb.jobs.verify import VerifyResult
 from zsnapdb.planning.verification import due
 from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.checks import Checks, Depth, Finding
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import open_store
@@ -252,3 +254,40 @@ def test_findings_of_runs_that_overlapped_are_put_together() -> None:
     assert Checks({"a": {Depth.LISTED: bad}}).damaged() == {"a": ("x",)}
     assert Checks({"a": {Depth.LISTED: bad}}).whole_since("a", Depth.LISTED) is None
     assert Checks({"a": {Depth.READ: good}}).whole_since("a", Depth.LISTED) == NOW
+
+
+def archived_piece(site: Site) -> str:
+    """A growing binlog of two pieces; the key of the second one's body."""
+    site.fill([None])
+    archive = BinlogArchive(site.instance().open_repository(), "main")
+    archive.begin(INCARNATION)
+    add(archive, 0, bytes(200), number=6)
+    return archive.segment_key(ID, add(archive, 200, bytes(300), number=7))
+
+
+@both
+def test_archived_binlogs_are_verified_too(site: Site, depth: Depth) -> None:
+    key = archived_piece(site)
+    assert verify(site, depth).is_whole
+    LocalStore(site.folder).delete(key)
+    found = verify(site, depth)
+    assert (found.is_whole, found.damage) == (False, {})
+    assert found.binlogs == {f"{ID}/{NAME}": (f"{key} is missing",)}
+
+
+def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Site) -> None:
+    key, store = archived_piece(site), LocalStore(site.folder)
+    body = store.get(key)
+    store.put(key, body[:8] + bytes([body[8] ^ 1]) + body[9:])
+    assert verify(site).is_whole
+    found = verify(site, Depth.READ)
+    assert [key in text for (text,) in found.binlogs.values()] == [True]
+
+
+def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    archived_piece(site)
+    planned = job.plan(site.instance(), Depth.LISTED)
+    archive = BinlogArchive(site.instance().open_repository(), "main")
+    archive.remove(planned.binlogs[0])
+    looks = list(verify_binlogs.look(archive, planned.binlogs, Depth.LISTED, 2, lambda _: None))
+    assert [(damage, size) for _, damage, size in looks] == [(None, 0)]

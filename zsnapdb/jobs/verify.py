@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.jobs import verify_binlogs
 from zsnapdb.jobs.common import Instance, Report, now
 from zsnapdb.model import Progress
 from zsnapdb.planning.verification import Consequences, consequences, due
 from zsnapdb.repository import checks, layout
+from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.checks import Checks, Finding
 from zsnapdb.repository.checks import Depth as Depth
@@ -32,29 +35,36 @@ _SAVE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class VerifyPlan:
-    """What a verify would look at, the most pressing first, of how many backups; and the bytes it would read (0: it only lists)."""
+    """What a verify would look at, the most pressing first, of how many backups and archived binlogs; and the bytes it would read (0: it only lists)."""
 
     instance: str
     depth: Depth
     backups: Summaries
     chosen: tuple[str, ...]
     known: Checks
+    archive: Archive
+    binlogs: tuple[ArchivedFile, ...]
+
+    @property
+    def backups_size(self) -> int:
+        wanted = set(self.chosen) if self.depth is Depth.READ else set()
+        return sum(backup.stored_size for backup in self.backups.backups if backup.backup_id in wanted)
 
     @property
     def size(self) -> int:
-        wanted = set(self.chosen) if self.depth is Depth.READ else set()
-        return sum(backup.stored_size for backup in self.backups.backups if backup.backup_id in wanted)
+        return self.backups_size + (sum(file.stored_size for file in self.binlogs) if self.depth is Depth.READ else 0)
 
 
 @dataclass(frozen=True)
 class VerifyResult:
     """What a verify found: by backup what is wrong (from this run or an earlier one), what that means, and how much was looked at.
 
-    `unrecorded` says why the findings could not be written down ("": they were).
+    `binlogs` says the same of archived binlogs, by incarnation and name. `unrecorded` says why the findings could not be written down ("": they were).
     """
 
     plan: VerifyPlan
     damage: Mapping[str, tuple[str, ...]]
+    binlogs: Mapping[str, tuple[str, ...]]
     meaning: Consequences
     size: int
     seconds: float
@@ -62,7 +72,7 @@ class VerifyResult:
 
     @property
     def is_whole(self) -> bool:
-        return not self.damage and not self.meaning.holes
+        return not self.damage and not self.meaning.holes and not self.binlogs
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
@@ -72,29 +82,51 @@ def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, l
 
 def _plan(instance: Instance, repository: Repository, depth: Depth, older_than: float | None, limit: int | None) -> VerifyPlan:
     backups = instance.summaries(repository)
-    known = checks.read(repository, instance.name).only({backup.backup_id for backup in backups.backups})
+    archive = BinlogArchive(repository, instance.name).load()
+    files = {verify_binlogs.name_of(file): file for file in archive.files}
+    known = checks.read(repository, instance.name).only({backup.backup_id for backup in backups.backups} | {n for n, f in files.items() if f.is_sealed})
     damaged = known.damaged()
-    since = {b.backup_id: None if b.backup_id in damaged else known.whole_since(b.backup_id, depth) for b in backups.backups}
-    return VerifyPlan(instance.name, depth, backups, due(since, now(), older_than, limit), known)
+
+    def chosen(names: Iterable[str]) -> tuple[str, ...]:
+        return due({name: None if name in damaged else known.whole_since(name, depth) for name in names}, now(), older_than, limit)
+
+    binlogs = tuple(files[name] for name in chosen(files))
+    return VerifyPlan(instance.name, depth, backups, chosen(backup.backup_id for backup in backups.backups), known, archive, binlogs)
 
 
 def verify(instance: Instance, depth: Depth, report: Report, *, older_than: float | None = None, limit: int | None = None) -> VerifyResult:
-    """Verify backups and remember what was found. RepositoryError if the store cannot be asked; ConfigError if a key is missing to read deep."""
+    """Verify backups and archived binlogs, and remember what was found.
+
+    RepositoryError if the store cannot be asked; ConfigError if a key is missing to read deep.
+    """
     repository = instance.open_repository()
     planned = _plan(instance, repository, depth, older_than, limit)
     notebook = _Notebook(repository, instance.name, planned.known)
     began, total = time.monotonic(), 0
+    growing: dict[str, tuple[str, ...]] = {}
     try:
         for name, damage, size in _look(instance, repository, planned, report):
             total += size
             notebook.note(name, depth, damage)
+        archive, concurrency = BinlogArchive(repository, instance.name), instance.repository.stream.concurrency
+        for file, damage, size in verify_binlogs.look(archive, planned.binlogs, depth, concurrency, report):
+            total += size
+            if file.is_sealed:
+                notebook.note(verify_binlogs.name_of(file), depth, damage)
+            elif damage:
+                growing[verify_binlogs.name_of(file)] = damage
     except BaseException:
         notebook.save()
         raise
     notebook.finish()
-    bad = {**notebook.found.damaged(), **{name: (error.message,) for name, error in planned.backups.unreadable.items()}}
+    found = notebook.found.damaged()
+    bad = {name: damage for name, damage in found.items() if "/" not in name}
+    bad |= {name: (error.message,) for name, error in planned.backups.unreadable.items()}
+    binlogs = {**{name: damage for name, damage in found.items() if "/" in name}, **growing, **verify_binlogs.unreadable(planned.archive)}
     there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
-    return VerifyResult(planned, dict(sorted(bad.items())), consequences(there, bad), total, time.monotonic() - began, notebook.unrecorded)
+    meaning = consequences(there, bad)
+    seconds = time.monotonic() - began
+    return VerifyResult(planned, dict(sorted(bad.items())), dict(sorted(binlogs.items())), meaning, total, seconds, notebook.unrecorded)
 
 
 class _Notebook:
@@ -154,7 +186,7 @@ def _look(instance: Instance, repository: Repository, planned: VerifyPlan, repor
             for name, damage in zip(planned.chosen, looks, strict=True):
                 yield name, damage, 0
         return
-    reader = _Reader(repository, instance.repository.stream.concurrency, planned.size, report)
+    reader = _Reader(repository, instance.repository.stream.concurrency, planned.backups_size, report)
     for name in planned.chosen:
         before = reader.done
         damage = _listed(repository, instance.name, name, reader)

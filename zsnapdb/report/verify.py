@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zsnapdb.jobs.verify import VerifyPlan, VerifyResult
+from zsnapdb.jobs.verify_binlogs import name_of
 from zsnapdb.report.json import document
 from zsnapdb.report.units import size
 from zsnapdb.repository.checks import Depth
@@ -17,7 +18,10 @@ def plan(found: VerifyPlan) -> str:
     lines = [f"verify {len(found.chosen)} of {len(found.backups.backups)} backups of {found.instance} {_HOW[found.depth]}"]
     if found.depth is Depth.READ:
         lines[0] += f", {size(found.size)} to fetch"
-    return "\n".join([*lines, *(f"  {name}  {_since(found, name)}" for name in found.chosen)])
+    lines += [f"  {name}  {_since(found, name)}" for name in found.chosen]
+    if found.archive.files:
+        lines.append(f"and {len(found.binlogs)} of {len(found.archive.files)} archived binlogs")
+    return "\n".join(lines)
 
 
 def _since(found: VerifyPlan, name: str) -> str:
@@ -29,7 +33,14 @@ def _since(found: VerifyPlan, name: str) -> str:
 
 def plan_json(found: VerifyPlan) -> str:
     """What a verification would look at."""
-    return document("verify-plan", instance=found.instance, depth=found.depth.value, backups=list(found.chosen), bytes=found.size)
+    return document(
+        "verify-plan",
+        instance=found.instance,
+        depth=found.depth.value,
+        backups=list(found.chosen),
+        binlogs=[name_of(file) for file in found.binlogs],
+        bytes=found.size,
+    )
 
 
 def result(found: VerifyResult) -> str:
@@ -48,6 +59,10 @@ def result(found: VerifyResult) -> str:
     lines += [f"  hole      {name}: {text}" for name, text in found.meaning.holes.items()]
     good = found.meaning.restorable
     lines.append(f"  whole     {len(good)} of {there} backups can be restored" + (f", the newest is {good[-1]}" if good else ""))
+    if found.plan.archive.files or found.binlogs:
+        lines.append(f"  binlogs   {len(found.plan.binlogs)} of {len(found.plan.archive.files)} archived ones verified, {len(found.binlogs)} damaged")
+    for name, damage in found.binlogs.items():
+        lines += [f"  damaged   {name}", *(f"            {text}" for text in damage[:_SHOWN])]
     if found.unrecorded:
         lines.append(f"  note      the findings could not be written down: {found.unrecorded}")
     return "\n".join(lines)
@@ -66,6 +81,10 @@ def result_json(found: VerifyResult) -> str:
         ],
         holes=dict(found.meaning.holes),
         restorable=list(found.meaning.restorable),
+        binlogs={
+            "verified": [name_of(file) for file in found.plan.binlogs],
+            "damaged": [{"file": name, "damage": list(damage)} for name, damage in found.binlogs.items()],
+        },
         bytes=found.size,
         seconds=found.seconds,
         unrecorded=found.unrecorded or None,
