@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.unit.stored_backups import FaultyStore, Killed, Site
+from tests.unit.test_binlog_archive import ID, INCARNATION, NAME, add, sealed
 from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryError
 from zsnapdb.jobs import common, verify
 from zsnapdb.jobs import copy as job
 from zsnapdb.jobs.copy import CopyResult
-from zsnapdb.repository import layout
+from zsnapdb.repository import layout, pins
+from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.checks import Depth
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import open_store
@@ -194,3 +196,60 @@ def test_a_store_that_refuses_ends_it_with_its_error(site: Site, monkeypatch: py
     with pytest.raises(RepositoryError, match="denied"):
         copy(site)
     assert not list(there(site).list("main/manifests/"))
+
+
+BINLOG = bytes(range(200)) * 5
+
+
+def archive(site: Site, where: str | None = None) -> BinlogArchive:
+    return BinlogArchive(site.instance(where).open_repository(), "main")
+
+
+def growing(site: Site) -> BinlogArchive:
+    site.fill([None])
+    found = archive(site)
+    found.begin(INCARNATION)
+    add(found, 0, BINLOG[:400], number=6)
+    return found
+
+
+def bodies(found: BinlogArchive) -> list[bytes]:
+    return [b"".join(bytes(part) for part in found.plain(file)) for file in found.load().files]
+
+
+def test_a_growing_binlog_is_copied_as_far_as_it_goes_and_then_whole(site: Site) -> None:
+    here = growing(site)
+    assert copy(site).binlogs.copied == [NAME]
+    assert content(site, "-there") == content(site)
+    assert copy(site).binlogs.copied == []
+    add(here, 400, BINLOG[400:], number=7)
+    assert copy(site).binlogs.copied == [NAME]
+    assert bodies(archive(site, "there")) == [BINLOG]
+    here.commit(sealed(here, BINLOG))
+    (file,) = here.load().files
+    here.remove_leftovers(file)
+    assert copy(site).binlogs.copied == [NAME]
+    assert archive(site, "there").load() == here.load()
+    assert content(site, "-there") == content(site)
+
+
+def test_a_damaged_binlog_is_told_and_the_backups_are_copied(site: Site) -> None:
+    here = growing(site)
+    (file,) = here.load().files
+    key = here.segment_key(ID, file.segments[0])
+    here.repository.store.put(key, b"x" * file.segments[0].chunk[2])
+    result = copy(site)
+    assert (len(result.copied), result.is_whole, result.binlogs.copied) == (1, False, [])
+    assert "do not have the SHA-256" in result.binlogs.failed[NAME]
+    assert archive(site, "there").load().files == ()
+
+
+def test_a_pin_goes_over_with_its_backup_and_is_its_own_from_then_on(site: Site) -> None:
+    names = site.fill([None, None])
+    pins.pin(site.instance().open_repository(), "main", names[0], "audit")
+    copy(site)
+    second = site.instance("there").open_repository()
+    assert {name: pin.reason for name, pin in pins.pins(second, "main").items()} == {names[0]: "audit"}
+    pins.unpin(second, "main", names[0])
+    copy(site)
+    assert pins.pins(second, "main") == {}

@@ -1,7 +1,8 @@
-"""Copy: backups of an instance go to a second repository as they are: the same chunks, the same manifests, signatures included.
+"""Copy: backups and archived binlogs of an instance go to a second repository as they are: the same chunks, the same manifests, signatures included.
 
 The second repository has the id of the first one, so that chunks, which are bound to it, can be read there. Each chunk is proved by its stored hash
 on its way; one that is there already from an earlier run is read back and proved as well. The manifest goes last. Nothing is decrypted.
+A pin goes over with its backup; from then on each repository has its own.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from dataclasses import dataclass
 from threading import Lock
 
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.jobs import copy_binlogs
 from zsnapdb.jobs.common import Instance, Report, Tell, now
+from zsnapdb.jobs.copy_binlogs import CopiedBinlogs
 from zsnapdb.model import Progress
 from zsnapdb.planning import retention
 from zsnapdb.planning.chain import Lineage
-from zsnapdb.repository import layout
+from zsnapdb.repository import layout, pins
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries
 from zsnapdb.repository.lease import lease
 from zsnapdb.repository.manifest import Manifest
@@ -42,9 +47,15 @@ class CopyPlan:
     there: int
     left_out: Mapping[str, str]
     unreadable: Mapping[str, DamagedError]
+    binlogs: tuple[ArchivedFile, ...]
+    """Archived binlogs of which something is missing there."""
 
     @property
     def size(self) -> int:
+        return self.backups_size + sum(file.stored_size for file in self.binlogs)
+
+    @property
+    def backups_size(self) -> int:
         return sum(backup.stored_size for backup in self.missing)
 
 
@@ -55,12 +66,13 @@ class CopyResult:
     plan: CopyPlan
     copied: tuple[str, ...]
     failed: Mapping[str, str]
+    binlogs: CopiedBinlogs
     size: int
     seconds: float
 
     @property
     def is_whole(self) -> bool:
-        return not self.failed and not self.plan.unreadable
+        return not self.failed and not self.plan.unreadable and not self.binlogs.failed
 
 
 def plan(source: Instance, target: Instance) -> CopyPlan:
@@ -105,7 +117,10 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
                 left_out.setdefault(decision.backup_id, f"the second repository's rules would not keep it: {'; '.join(decision.reasons)}")
     missing = [backup for backup in known.backups if backup.backup_id not in copied and backup.backup_id not in left_out]
     missing.sort(key=lambda backup: (depth[backup.backup_id], backup.backup_id))
-    return CopyPlan(source.name, known.backups, tuple(missing), len(copied), left_out, known.unreadable)
+    will_be = copied | {backup.backup_id for backup in missing}
+    other = BinlogArchive(there, target.name) if there is not None else None
+    binlogs = copy_binlogs.missing(BinlogArchive(here, source.name), other, will_be, known.backups)
+    return CopyPlan(source.name, known.backups, tuple(missing), len(copied), left_out, known.unreadable, binlogs)
 
 
 def copy(source: Instance, target: Instance, report: Report, tell: Tell) -> CopyResult:
@@ -138,8 +153,11 @@ def copy(source: Instance, target: Instance, report: Report, tell: Tell) -> Copy
                 failed[backup.backup_id] = error.message
                 tell(f"backup {backup.backup_id} could not be copied: {error.message}")
                 continue
+            pins.copy(here, there, target.name, backup.backup_id)
             copied.append(backup.backup_id)
-        return CopyResult(planned, tuple(copied), failed, run.size, time.monotonic() - began)
+        concurrency = target.repository.stream.concurrency
+        binlogs = copy_binlogs.copy(BinlogArchive(here, source.name), BinlogArchive(there, target.name), planned.binlogs, concurrency, held.confirm)
+        return CopyResult(planned, tuple(copied), failed, binlogs, run.size + binlogs.size, time.monotonic() - began)
 
 
 class _Run:
@@ -149,7 +167,7 @@ class _Run:
         self.size = 0
         self.lineage = Lineage(planned.backups)
         self._here, self._there, self._name = here, there, instance.name
-        self._concurrency, self._total, self._report = instance.repository.stream.concurrency, planned.size, report
+        self._concurrency, self._total, self._report = instance.repository.stream.concurrency, planned.backups_size, report
         self._done = 0
         self._counting = Lock()
 

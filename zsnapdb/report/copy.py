@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zsnapdb.jobs.copy import CopyPlan, CopyResult
+from zsnapdb.jobs.verify_binlogs import name_of
 from zsnapdb.report.json import document
 from zsnapdb.report.units import size
 
@@ -12,7 +13,8 @@ def plan(found: CopyPlan) -> str:
     lines = [f"copy {len(found.missing)} backups of {found.instance}, at most {size(found.size)}; {found.there} are there"]
     lines += [f"  copy      {backup.backup_id}  {size(backup.stored_size)}" for backup in found.missing]
     lines += [f"  leave     {name}: {why}" for name, why in found.left_out.items()]
-    return "\n".join([*lines, *(f"  damaged   {name}: {error.message}" for name, error in found.unreadable.items())])
+    lines += [f"  damaged   {name}: {error.message}" for name, error in found.unreadable.items()]
+    return "\n".join([*lines, *(f"  binlog    {file.name}  {size(file.stored_size)}" for file in found.binlogs)])
 
 
 def plan_json(found: CopyPlan) -> str:
@@ -24,6 +26,7 @@ def plan_json(found: CopyPlan) -> str:
         there=found.there,
         left_out=dict(found.left_out),
         unreadable=list(found.unreadable),
+        binlogs=[name_of(file) for file in found.binlogs],
         bytes=found.size,
     )
 
@@ -33,7 +36,8 @@ def result(found: CopyResult) -> str:
     lines = [f"{len(found.copied)} backups of {found.plan.instance} copied, {size(found.size)} in {found.seconds:.1f} s; {found.plan.there} were there"]
     lines += [f"  copied    {name}" for name in found.copied]
     lines += [f"  left out  {name}: {why}" for name, why in found.plan.left_out.items()]
-    return "\n".join([*lines, *(f"  failed    {name}: {why}" for name, why in found.failed.items())])
+    lines += [f"  failed    {name}: {why}" for name, why in [*found.failed.items(), *found.binlogs.failed.items()]]
+    return "\n".join([*lines, *(f"  binlog    {name}" for name in found.binlogs.copied)])
 
 
 def result_json(found: CopyResult) -> str:
@@ -46,6 +50,7 @@ def result_json(found: CopyResult) -> str:
         left_out=dict(found.plan.left_out),
         failed=dict(found.failed),
         unreadable=list(found.plan.unreadable),
+        binlogs={"copied": found.binlogs.copied, "failed": found.binlogs.failed},
         bytes=found.size,
         seconds=found.seconds,
     )

@@ -102,12 +102,12 @@ class BinlogArchive:
 
     def begin(self, incarnation: Incarnation) -> None:
         """Make the incarnation exist. ExistsError if there is one of its id."""
-        self._put(f"{layout.binlog_incarnations(self.instance)}{incarnation.id}.json", incarnation.encode())
+        self._put(self.incarnation_key(incarnation.id), incarnation.encode())
 
     def add_segment(self, incarnation: str, segment: Segment, body: Body) -> None:
         """Store a piece of a growing file, durably: its body, then its description. ExistsError if another writer has described this piece."""
         self.repository.store.put(self.segment_key(incarnation, segment), body, only_if_absent=True)
-        self._put(f"{layout.binlogs(self.instance, incarnation)}growing/{segment.name}/{piece_name(segment.start, segment.end)}.json", segment.encode())
+        self._put(self.piece_key(incarnation, segment), segment.encode())
 
     def put_chunk(self, incarnation: str, name: str, attempt: str, index: int, body: Body) -> None:
         """Store a chunk of a file that is being sealed."""
@@ -119,7 +119,7 @@ class BinlogArchive:
 
     def commit(self, file: ArchivedFile) -> None:
         """Make the sealed file exist: described never over another, and read back the same. ConsistencyError if something else is there."""
-        key = f"{layout.binlogs(self.instance, file.incarnation)}files/{file.name}.json"
+        key = self.file_key(file)
         with contextlib.suppress(ExistsError):
             self._put(key, file.encode())
         if ArchivedFile.decode(self.repository.keyring.verified(self.repository.store.get(self.repository.prefix + key), key), key) != file:
@@ -157,12 +157,25 @@ class BinlogArchive:
         """
         store = self.repository.store
         top = self.repository.prefix + layout.binlogs(self.instance, file.incarnation)
-        described = [*sorted(item.key for item in store.list(f"{top}growing/{file.name}/")), *([f"{top}files/{file.name}.json"] if file.is_sealed else [])]
+        described = sorted(item.key for item in store.list(f"{top}growing/{file.name}/"))
+        described += [self.repository.prefix + self.file_key(file)] if file.is_sealed else []
         for key in described:
             store.delete(key)
         bodies = [item.key for folder in ("chunks", "segments") for item in store.list(f"{top}{folder}/{file.name}/")]
         store.delete_many(bodies)
         return len(described) + len(bodies)
+
+    def incarnation_key(self, incarnation: str) -> str:
+        """Return the key of an incarnation's description, without the repository's prefix."""
+        return f"{layout.binlog_incarnations(self.instance)}{incarnation}.json"
+
+    def file_key(self, file: ArchivedFile) -> str:
+        """Return the key of a sealed file's description, without the repository's prefix."""
+        return f"{layout.binlogs(self.instance, file.incarnation)}files/{file.name}.json"
+
+    def piece_key(self, incarnation: str, segment: Segment) -> str:
+        """Return the key of a piece's description, without the repository's prefix."""
+        return f"{layout.binlogs(self.instance, incarnation)}growing/{segment.name}/{piece_name(segment.start, segment.end)}.json"
 
     def chunk_key(self, incarnation: str, name: str, attempt: str, index: int) -> str:
         """Return the key of a sealed file's chunk, in the store."""

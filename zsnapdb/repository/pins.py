@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from zsnapdb.errors import NotThere
+from zsnapdb.errors import ExistsError, NotThere
 from zsnapdb.model import is_backup_id
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
@@ -46,6 +46,16 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
     made = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
     repository.store.put(repository.prefix + layout.pin(instance, backup_id), json.dumps(asdict(made)).encode())
     return made
+
+
+def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:
+    """Give a backup in another repository the pin it has here, unless it has one there; return whether it was given one."""
+    key = layout.pin(instance, backup_id)
+    try:
+        there.store.put(there.prefix + key, here.store.get(here.prefix + key), only_if_absent=True)
+    except (NotThere, ExistsError):
+        return False
+    return True
 
 
 def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
