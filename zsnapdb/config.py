@@ -317,12 +317,17 @@ class CloneSettings(_Section):
 
 
 class RestoreSettings(_Section):
-    """Where restored datasets are mounted and journals kept; how binlogs are replayed: bytes between two snapshots, workers (none: a processor each)."""
+    """Where restored datasets are mounted and journals kept; how binlogs are replayed.
+
+    `batch_size`: bytes between two snapshots. `workers`: of the parallel applier (none: a processor each). `replay`: by the server's applier or by a
+    client; auto is the applier, but for MySQL before 8.0.23, whose statements for it are others.
+    """
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")
     journal: Path = Path("/var/lib/zsnapdb/restores")
     batch_size: Annotated[Size, Field(ge=1 << 20)] = 1 << 30
     workers: Annotated[int, Field(ge=1, le=256)] | None = None
+    replay: Literal["auto", "applier", "client"] = "auto"
 
 
 class SiteSettings(_Section):

@@ -17,7 +17,7 @@ import pytest
 
 from zsnapdb.mysql.transactions import Transaction, transactions
 
-from .conftest import SOCKET, Lab, everything, zfs
+from .conftest import CONFIG, SOCKET, Lab, everything, zfs
 
 pytestmark = pytest.mark.usefixtures("history")
 PARENT = Path("/var/lib/mysql")
@@ -100,8 +100,8 @@ def middle(history: History) -> int:
 def restored(lab: Lab) -> Iterator[Any]:
     made: list[dict[str, Any]] = []
 
-    def restore(to: str, name: str, *words: str) -> dict[str, Any]:
-        made.append(lab.zsnapdb("restore", "main", "--to", to, "--target", f"tank/{name}", "--handover", "run", "--json", *words).json)
+    def restore(to: str, name: str, *words: str, config: Path = CONFIG) -> dict[str, Any]:
+        made.append(lab.zsnapdb("restore", "main", "--to", to, "--target", f"tank/{name}", "--handover", "run", "--json", *words, config=config).json)
         return made[-1]
 
     yield restore
@@ -157,6 +157,14 @@ def test_a_time_takes_in_what_was_committed_by_then(lab: Lab, history: History, 
     last = max(i for i, (_, found) in enumerate(history.written) if found.committed <= stamp)
     found = restored(history.time(at), "p-time")
     check(lab, history, found, last)
+
+
+def test_a_client_replays_to_the_same_state_as_the_applier(lab: Lab, history: History, restored: Any) -> None:
+    config = lab.changed(("[repository.s3]", '[restore]\nreplay = "client"\n\n[repository.s3]'))
+    plan = lab.zsnapdb("restore", "main", "--to", "latest", "--target", "tank/p-client", "--plan", "--json", config=config).json
+    assert ["through the client" in step["what"] for step in plan["steps"] if step["kind"] == "replay"] == [True]
+    found = restored("latest", "p-client", config=config)
+    check(lab, history, found, len(history.written) - 1)
 
 
 def test_what_cannot_be_reached_is_refused(lab: Lab, history: History) -> None:

@@ -13,11 +13,12 @@ from pydantic import SecretStr
 
 from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError
 from zsnapdb.jobs.checks import Isolated
+from zsnapdb.jobs.client_file import client_file
 from zsnapdb.jobs.common import undone_on_error
 from zsnapdb.model import Flavour
-from zsnapdb.mysql import programs, server
+from zsnapdb.mysql import programs
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.rescue import Choice, ServerKind, TableKind, Transport, Wanted, choose_transport, is_plain, option_value, quoted
+from zsnapdb.planning.rescue import Choice, ServerKind, TableKind, Transport, Wanted, choose_transport, is_plain, quoted
 
 _AWAY = "zsnapdb_rescue"
 """Schema of the throwaway server a table is moved to, so that it can have its new name."""
@@ -40,14 +41,6 @@ class Delivered:
     choice: Choice
     rows: tuple[tuple[str, int], ...]
     left_out: tuple[str, ...]
-
-
-def client_file(path: Path, address: Address, password: SecretStr, user: str) -> Path:
-    """Write an option file for a client, readable by `user` (and root) alone, and return its path."""
-    lines = ["[client]", f"user={option_value(address.user)}", f"password={option_value(password.get_secret_value())}"]
-    lines += [f"socket={option_value(str(address.socket))}"] if address.socket else [f"host={option_value(address.host)}", f"port={address.port}"]
-    server.write_private(path, "\n".join([*lines, ""]), user)
-    return path
 
 
 def _own_client(isolated: Isolated) -> Path:

@@ -16,21 +16,35 @@ from zsnapdb.jobs.copies import Copy, lay_out, refuse_absolute
 from zsnapdb.jobs.observe import KEPT_PROPERTIES
 from zsnapdb.jobs.restore_handover import Handover, handover_step
 from zsnapdb.model import Flavour
-from zsnapdb.mysql import server
+from zsnapdb.mysql import programs, server
 from zsnapdb.mysql.transactions import transactions
 from zsnapdb.planning import points
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.identity import Access, PathMap
 from zsnapdb.planning.points import AtTime, Base, Boundary, Choice, Log, Scanned, Target
-from zsnapdb.planning.restore import Check, Layout, MakeTop, Mount, MountPart, Point, Preflight, Receive, Recover, Replay, RestorePlan, Step, Transaction
+from zsnapdb.planning.restore import (
+    Check,
+    Layout,
+    MakeTop,
+    Mount,
+    MountPart,
+    Point,
+    Preflight,
+    Receive,
+    Recover,
+    Replay,
+    Replayer,
+    RestorePlan,
+    Step,
+    Transaction,
+)
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
-_OLDEST_REPLAY = (8, 0, 23)
 """First release with CHANGE REPLICATION SOURCE (refman 8.0, "What Is New in MySQL 8.0")."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -92,16 +106,34 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     # Paths that cannot be translated are found now, not after the download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
-    replays = chosen.replays(settings.restore.batch_size)
-    if replays and planned.flavour is Flavour.MYSQL and release_of(planned.server_version) < _OLDEST_REPLAY:
-        raise PreflightError(
-            f"binlogs are replayed on MySQL 8.0.23 and newer, the backup is of {planned.server_version}", hint="restore the backup alone: `--to` its id"
-        )
+    replays = _by(_replayer(settings, planned), chosen.replays(settings.restore.batch_size), instance, planned)
     last = handover_step(settings, planned, request.handover, random_server_id())
     # A server that is started in the end is checked then.
     checks = (Check(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     binlogs = sum(step.size for step in replays)
     return replace(planned, steps=(*_receiving(chain, layout, binlogs), *_recovering(manifest, layout), *replays, *checks, last))
+
+
+def _replayer(settings: Settings, planned: RestorePlan) -> Replayer:
+    if settings.restore.replay != "auto":
+        return settings.restore.replay
+    # CHANGE REPLICATION SOURCE came with MySQL 8.0.23 (refman 8.0, "CHANGE REPLICATION SOURCE TO Statement").
+    is_old = planned.flavour is Flavour.MYSQL and release_of(planned.server_version) < (8, 0, 23)
+    return "client" if is_old else "applier"
+
+
+def _by(replayer: Replayer, replays: Sequence[Replay], instance: Instance, planned: RestorePlan) -> tuple[Replay, ...]:
+    """Return the steps, done by that one. PreflightError if it takes programs that this host does not have."""
+    if replays and replayer == "client":
+        client_programs(instance, planned.flavour)
+    return tuple(replace(step, by=replayer) for step in replays)
+
+
+def client_programs(instance: Instance, flavour: Flavour) -> tuple[Path, Path]:
+    """Return the programs for a replay by a client: the binlog tool and the client. PreflightError names what is not on this host."""
+    binary = server.find_binary(instance.settings.server.binary, flavour)
+    tool, client = (programs.find(names[flavour], instance.settings.server, flavour, binary) for names in (programs.BINLOG, programs.CLIENT))
+    return tool, client
 
 
 def copy_of(instance: Instance, planned: RestorePlan) -> Copy:

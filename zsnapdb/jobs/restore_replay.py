@@ -1,4 +1,7 @@
-"""The replay steps of a restore: archived binlogs become relay logs of the restored server, which applies them, unreachable."""
+"""The replay steps of a restore: archived binlogs become relay logs of the restored server, which applies them; or a client does it in one session.
+
+The server is unreachable for anybody else meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,21 @@ from posixpath import join
 from pydantic import SecretStr
 
 from zsnapdb.errors import DamagedError
+from zsnapdb.gtid import Gtids
+from zsnapdb.jobs.client_file import client_file
 from zsnapdb.jobs.common import undone_on_error
-from zsnapdb.jobs.restore_plan import archive_of, random_server_id
+from zsnapdb.jobs.restore_plan import archive_of, client_programs, random_server_id
 from zsnapdb.jobs.restore_steps import Work, keep, take_back
 from zsnapdb.model import Progress, parse_gtids
+from zsnapdb.mysql import programs, server
 from zsnapdb.mysql import replay as replaying
-from zsnapdb.mysql import server
 from zsnapdb.mysql.replay import RelayLogs, Source
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.identity import Access, binlog_paths
 from zsnapdb.planning.restore import Recover, Replay
+
+_LONGEST_REPLAY = 30 * 86_400.0
+"""Seconds after which a client that replays is given up; it hangs then, as nobody else can be in its way."""
 
 
 def replay(work: Work, step: Replay) -> None:
@@ -32,14 +40,33 @@ def replay(work: Work, step: Replay) -> None:
     logs.remove()
     _fetch(work, step, logs)
     gtids = parse_gtids(work.plan.flavour, step.gtids) if step.gtids is not None else None
+    if step.by == "client":
+        _by_client(work, step, logs, gtids)
+    else:
+        _by_applier(work, step, logs, gtids)
+    logs.remove()
+    keep(work, step.name)
+
+
+def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
+    logs.take(len(step.logs), work.instance.settings.server.user)
     sizes = tuple(logs.file(number).stat().st_size for number in range(1, len(step.logs) + 1))
     source = Source(sizes, step.logs[0].start, step.logs[0].file, gtids)
     options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
     base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
     with served(work, port=None, server_id=random_server_id(), last=(*base, *options)) as session:
         replaying.replay(session, work.plan.flavour, logs, source, lambda done: work.report(Progress(f"replay {step.name}", done, sum(sizes))))
-    logs.remove()
-    keep(work, step.name)
+
+
+def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
+    """Let the server's own tool print the binlogs into one session of a client."""
+    tool, client = client_programs(work.instance, work.plan.flavour)
+    files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
+    login = work.copy.folder / "replay.cnf"
+    with served(work, port=None, server_id=random_server_id(), last=replaying.CLIENT_OPTIONS, login=login) as session:
+        source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, work.copy.folder)
+        programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
+        replaying.check_executed(session, work.plan.flavour, gtids)
 
 
 def _has_relay_log(work: Work) -> bool:
@@ -70,7 +97,6 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
                 out.truncate(part.stop)
         done += part.size
         work.report(Progress(f"fetch {part.file}", done, total))
-    logs.take(len(step.logs), work.instance.settings.server.user)
 
 
 @contextlib.contextmanager
@@ -81,12 +107,13 @@ def served(
     server_id: int,
     last: Sequence[str] = (),
     stays: bool = False,
+    login: Path | None = None,
     finally_do: Callable[[Session], None] = lambda _session: None,
 ) -> Iterator[Session]:
     """The restored server, started for the block with an account of ours that is gone after it; its changes go to no binlog.
 
     Accounts are in force (a server without them would load no plugins). `stays`: it goes on running behind the block. `finally_do`: with the
-    account gone, in its last session.
+    account gone, in its last session. `login`: where a client's option file for the account is during the block.
     """
     copy = work.copy
     password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
@@ -96,9 +123,13 @@ def served(
     process = copy.process()
     with undone_on_error(process.kill):
         with copy.start(identity, replaying.ACCOUNT, password, last) as session:
+            if login is not None:
+                client_file(login, session.address, password, copy.settings.user)
             yield session
             replaying.drop_account(session)
             finally_do(session)
         init_file.unlink()
+        if login is not None:
+            login.unlink()
         if not stays:
             process.stop(timeout=max(600.0, work.instance.settings.server.start_timeout))

@@ -22,6 +22,7 @@ _DAMAGE = ("invalid", "mismatch", "doesn't match page size")
 
 INNOCHECKSUM = {Flavour.MYSQL: ("innochecksum",), Flavour.MARIADB: ("innochecksum",)}
 DUMP = {Flavour.MYSQL: ("mysqldump",), Flavour.MARIADB: ("mariadb-dump", "mysqldump")}
+BINLOG = {Flavour.MYSQL: ("mysqlbinlog",), Flavour.MARIADB: ("mariadb-binlog", "mysqlbinlog")}
 CLIENT = {Flavour.MYSQL: ("mysql",), Flavour.MARIADB: ("mariadb", "mysql")}
 
 

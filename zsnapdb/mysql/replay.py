@@ -56,6 +56,28 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     )
 
 
+CLIENT_OPTIONS = (
+    "sync_binlog=0",
+    "innodb_flush_log_at_trx_commit=0",
+    "event_scheduler=OFF",
+    "max_allowed_packet=1073741824",
+    "local_infile=ON",
+    "read_only=OFF",
+    "loose_super_read_only=OFF",
+)
+"""The lines of the option file under which a client replays binlogs. Only the applier may write to a server that is super_read_only."""
+
+
+def client_pipe(tool: Path, client: Path, login: Path, files: Sequence[Path], start: int, scratch: Path) -> tuple[list[str], list[str]]:
+    """Return the two commands whose pipe replays the files, the first from the offset `start` on, in one session. GTIDs stay what they were.
+
+    `login` is the client's option file, `scratch` a folder for files of LOAD DATA.
+    """
+    words = ["--no-defaults", f"--start-position={start}", f"--local-load={scratch}"]
+    sink = [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
+    return [str(tool), *words, *map(str, files)], sink
+
+
 def account_sql(password: str) -> str:
     """Return the statements, for an init file, that make the account the replay is driven by. They go to no binlog and get no GTID."""
     return "\n".join(

@@ -183,6 +183,10 @@ class LogPart:
     stop: int | None
 
 
+Replayer = Literal["applier", "client"]
+"""Who replays binlogs: the server's own applier, from relay logs, in parallel; or a client, in one session, from what the server's binlog tool prints."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """Replay some archived binlogs, then snapshot. Before it the datasets are rolled back to where the step before left them."""
@@ -190,6 +194,7 @@ class Replay:
     number: int
     logs: tuple[LogPart, ...]
     gtids: str | None
+    by: Replayer = "applier"
     kind: Literal["replay"] = "replay"
 
     @property
@@ -204,7 +209,8 @@ class Replay:
     def describe(self) -> str:
         first, last = self.logs[0], self.logs[-1]
         upto = f"{last.file}:{last.stop}" if last.stop is not None else f"the end of {last.file}"
-        return f"replay {len(self.logs)} archived binlogs, from {first.file}:{first.start} to {upto}, then snapshot"
+        through = " through the client" if self.by == "client" else ""
+        return f"replay {len(self.logs)} archived binlogs{through}, from {first.file}:{first.start} to {upto}, then snapshot"
 
 
 @dataclass(frozen=True)
