@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import ConsistencyError, DamagedError, NotThere
+from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError
 from zsnapdb.model import Flavour
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
+from zsnapdb.repository.marker import FORMAT, Marker, prove_conditional_writes
 from zsnapdb.repository.repository import Repository
+from zsnapdb.store.base import Body
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec
 
@@ -137,3 +139,27 @@ def test_a_marker_that_is_not_ours_stops_everything(tmp_path: Path, marker: byte
     with pytest.raises(DamagedError):
         Repository.open_or_create(store, "", "id")
     assert store.get(layout.MARKER) == marker
+
+
+class _Careless(LocalStore):
+    """A store that takes conditional writes and does not look at the condition, as some S3 servers do."""
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        super().put(key, body, sha256=sha256)
+
+
+def test_no_repository_is_made_in_a_store_that_cannot_keep_two_writers_apart(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="If-None-Match"):
+        Repository.open_or_create(_Careless(tmp_path), "", "id-1")
+    assert list(LocalStore(tmp_path).list("")) == []
+
+
+def test_the_proof_leaves_the_marker_as_it_was(tmp_path: Path) -> None:
+    marker = Marker(FORMAT, "id-1", ("age1x",))
+    LocalStore(tmp_path).put(layout.MARKER, marker.encode())
+    prove_conditional_writes(LocalStore(tmp_path), "")
+    with pytest.raises(PreflightError, match="If-None-Match"):
+        prove_conditional_writes(_Careless(tmp_path), "")
+    assert Marker.read(LocalStore(tmp_path), "") == marker
+    with pytest.raises(ExistsError):
+        marker.write(LocalStore(tmp_path), "")

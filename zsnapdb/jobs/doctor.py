@@ -1,7 +1,8 @@
-"""Checks an instance against the world: datasets, server, files, lock, hooks, server program, repository. Touches nothing."""
+"""Checks an instance against the world: datasets, server, files, lock, hooks, server program, repository. Changes nothing."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from zsnapdb.jobs.observe import Observed, examine
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
 from zsnapdb.planning.fitness import Finding, Severity, ok, unfit, warning
+from zsnapdb.repository.marker import prove_conditional_writes
 from zsnapdb.store.open import open_store
 
 
@@ -67,6 +69,9 @@ def _repository(instance: Instance) -> Finding:
     try:
         repository = instance.open_repository()
         repository.check_writable()
+        with contextlib.suppress(NotThere):
+            # Without a marker (it was lost; that is told below) there is nothing to try it on.
+            prove_conditional_writes(repository.store, repository.prefix)
         count = len(repository.backup_ids(instance.name))
     except NotThere as error:
         try:

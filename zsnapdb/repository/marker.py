@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass, replace
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, ExistsError, PreflightError, RepositoryError
 from zsnapdb.repository import layout
 from zsnapdb.store.base import Store
 
@@ -43,9 +44,31 @@ class Marker:
         return json.dumps({"format": self.format, "id": self.id, "recipients": list(self.recipients)}, indent=1).encode()
 
     def write(self, store: Store, prefix: str) -> None:
-        """Write it where there is none; ExistsError if there is one."""
+        """Write it where there is none; ExistsError if there is one. PreflightError, with nothing left, if the store cannot keep two writers apart."""
         store.put(prefix + layout.MARKER, self.encode(), only_if_absent=True)
+        try:
+            prove_conditional_writes(store, prefix)
+        except PreflightError:
+            with contextlib.suppress(RepositoryError):
+                store.delete(prefix + layout.MARKER)
+            raise
 
     def with_recipients(self, recipients: tuple[str, ...]) -> Marker:
         """Return the marker with other recipients."""
         return replace(self, recipients=recipients)
+
+
+def prove_conditional_writes(store: Store, prefix: str) -> None:
+    """Raise PreflightError if the store writes over an object although it was asked not to: nothing would keep two writers apart there.
+
+    Some S3 servers take `If-None-Match: *` and do not look at it. It is tried on the marker, with the bytes that it has. NotThere without a marker.
+    """
+    key = prefix + layout.MARKER
+    try:
+        store.put(key, store.get(key), only_if_absent=True)
+    except ExistsError:
+        return
+    raise PreflightError(
+        f"the store wrote over {key} although it was asked to write only where nothing is (If-None-Match)",
+        hint="it cannot keep two writers apart, so backups there are not safe; use an S3 server with conditional writes, or a folder",
+    )
