@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
 
 import ledger
 import pymysql
+from zygote import Zygote
 
 from zsnapdb.config import load
 from zsnapdb.jobs.common import Instance
@@ -81,10 +82,11 @@ class Lab:
 
     flavour: str
     folder: Path
+    zygote: Zygote
     numbers: list[int] = field(default_factory=list)
 
     def zsnapdb(self, *words: str, config: Path = CONFIG, timeout: float = 600.0) -> Done:
-        return run("zsnapdb", *words, timeout=timeout, env={"ZSNAPDB_CONFIG": str(config)})
+        return Done(*self.zygote.run(words, {**os.environ, "ZSNAPDB_CONFIG": str(config)}, timeout))
 
     def changed(self, *replacements: tuple[str, str]) -> Path:
         """A copy of the configuration with texts replaced; each must be there."""
@@ -121,10 +123,12 @@ class Lab:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Lab:
-    found = Lab(os.environ["LAB_FLAVOUR"], tmp_path_factory.mktemp("lab"))
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    folder = tmp_path_factory.mktemp("lab")
+    zygote = Zygote(folder / "zygote")
     ledger.set_up(SOCKET)
-    return found
+    yield Lab(os.environ["LAB_FLAVOUR"], folder, zygote)
+    zygote.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,157 @@
+"""Runs zsnapdb's commands in children forked from a process that has imported all of it. In a guest, importing is most of a short command's time.
+
+A child is a process like any other: descriptors, environment and arguments of its own, and it ends as Python does. That the command starts from
+nothing as well is seen wherever a test, the demo or a campaign starts it as `zsnapdb`.
+
+`zygote.py SOCKET` serves: a client connects and sends {"argv", "env", "cwd"} as JSON with two descriptors, for stdout and stderr. It is answered with
+the child's process id, then with its exit status (or minus the signal that ended it), a line each. `Zygote` is the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_REQUEST = 1 << 20
+
+
+class Zygote:
+    """A serving process, for as long as the one that started it lives or until it is closed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._process = subprocess.Popen([sys.executable, __file__, str(path)], stdin=subprocess.DEVNULL)
+        while not path.exists():
+            if self._process.poll() is not None:
+                raise RuntimeError(f"the zygote ended with status {self._process.returncode}")
+            time.sleep(0.02)
+
+    def run(self, words: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
+        """Run `zsnapdb WORDS` and return exit status, stdout and stderr. subprocess.TimeoutExpired, the command killed, after `timeout` seconds."""
+        with socket.socket(socket.AF_UNIX) as line, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            line.connect(str(self._path))
+            request = json.dumps({"argv": ["zsnapdb", *words], "env": dict(env), "cwd": os.getcwd()}).encode()
+            socket.send_fds(line, [request], [out.fileno(), err.fileno()])
+            line.shutdown(socket.SHUT_WR)
+            answers = line.makefile()
+            number = int(answers.readline())
+            line.settimeout(timeout)
+            try:
+                code = int(answers.readline())
+            except TimeoutError as error:
+                os.kill(number, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(["zsnapdb", *words], timeout) from error
+            texts = []
+            for file in (out, err):
+                file.seek(0)
+                texts.append(file.read().decode(errors="replace"))
+            return code, texts[0], texts[1]
+
+    def close(self) -> None:
+        """End it; commands under way go on."""
+        self._process.kill()
+        self._process.wait()
+        self._path.unlink(missing_ok=True)
+
+
+def _import_all() -> None:
+    import boto3.session
+    import botocore.loaders
+
+    import zsnapdb
+
+    for module in pkgutil.walk_packages(zsnapdb.__path__, "zsnapdb."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    # The library reads and parses the description of S3 for each client anew; here it is read once.
+    loader = botocore.loaders.create_loader()
+    botocore.loaders.create_loader = lambda search_path_string=None: loader
+    boto3.session.Session().client("s3", region_name="us-east-1", aws_access_key_id="x", aws_secret_access_key="x")
+    # What was made until here is never looked at by the collector again: a child that did would copy every page of it.
+    gc.collect()
+    gc.freeze()
+
+
+def _serve(path: str) -> None:
+    """Serve until the process that started this one ends. Returns in each command's own process, and there only, with all that is its own in place."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path + ".begun")
+    listener.listen(64)
+    os.rename(path + ".begun", path)
+    parent = os.getppid()
+    running = selectors.DefaultSelector()
+    running.register(listener, selectors.EVENT_READ)
+    while os.getppid() == parent:
+        for key, _ in running.select(1.0):
+            if key.fileobj is listener:
+                line = listener.accept()[0]
+                request, descriptors = _request(line)
+                number = os.fork()
+                if number == 0:
+                    for each in list(running.get_map().values()):
+                        if each.data is not None:
+                            os.close(each.fd)
+                            each.data[1].close()
+                    running.close()
+                    listener.close()
+                    line.close()
+                    _become(request, descriptors)
+                    return
+                for descriptor in descriptors:
+                    os.close(descriptor)
+                _answer(line, number)
+                running.register(os.pidfd_open(number), selectors.EVENT_READ, (number, line))
+            else:
+                number, line = key.data
+                running.unregister(key.fileobj)
+                os.close(key.fd)
+                _answer(line, os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]))
+                line.close()
+    os._exit(0)
+
+
+def _request(line: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    body, descriptors, _, _ = socket.recv_fds(line, _REQUEST, 2)
+    while data := line.recv(_REQUEST):
+        body += data
+    return json.loads(body), descriptors
+
+
+def _answer(line: socket.socket, number: int) -> None:
+    with contextlib.suppress(OSError):
+        line.sendall(f"{number}\n".encode())
+
+
+def _become(request: dict[str, Any], descriptors: list[int]) -> None:
+    """Take on what the command is to have."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (descriptors[0], 1), (descriptors[1], 2)):
+        os.dup2(source, target)
+    for descriptor in (nothing, *descriptors):
+        os.close(descriptor)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    sys.argv[:] = request["argv"]
+
+
+if __name__ == "__main__":
+    _import_all()
+    _serve(sys.argv[1])
+    from zsnapdb.cli.app import main
+
+    main()
