@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -71,9 +71,11 @@ def connected(lab: Lab, restored: Mapping[str, Any]) -> pymysql.Connection:
 def end(lab: Lab, restored: Mapping[str, Any]) -> None:
     """End the restored server and remove its datasets."""
     if restored["pid"]:
-        os.kill(restored["pid"], signal.SIGKILL)
-        while Path(f"/proc/{restored['pid']}/stat").exists() and " Z " not in Path(f"/proc/{restored['pid']}/stat").read_text():
-            time.sleep(0.05)
+        # The kernel says when it is gone; its datasets are free from then on.
+        process = os.pidfd_open(restored["pid"])
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        select.select([process], [], [])
+        os.close(process)
     for dataset in (f"{restored['top']}/data", restored["top"]):
         for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
             zfs("destroy", name)
