@@ -89,7 +89,7 @@ def journal(guest: Guest) -> str:
 
 
 def wait_for_chunks(guest: Guest, count: int) -> None:
-    stored = "$(cat /var/lib/zsnapdb/journal/main/* 2>/dev/null | grep -c chunk)"
+    stored = "$(cat /var/lib/zsnapdb/journal/main/* 2>/dev/null | grep -c '{\"chunk\":')"
     guest.run(["sh", "-c", f'until [ "{stored}" -ge {count} ]; do sleep 0.05; done'], timeout=600).check()
 
 
