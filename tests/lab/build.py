@@ -132,7 +132,36 @@ def _copy_tree(b: Builder, source: Path, target: Path) -> None:
 def _toolroot(b: Builder, out: Path) -> None:
     _copy_tree(b, b.paths["base"], out)
     b.chroot(out, "apt-get -q update; apt-get -q -y install " + " ".join(recipe.BUILD_PACKAGES) + "; apt-get clean")
-    b.chroot(out, "cd /usr/src; tar xf linux-source-*.tar.xz; rm linux-source-*.tar.xz; mv linux-source-* linux")
+    sources = out / "usr/src/apt"
+    sources.mkdir()
+    for suite, package in recipe.KERNEL_SOURCES:
+        options = _apt(sources, "/usr/src/apt", suite)
+        # A mirror need not have every suite, and a suite not always the same kernel.
+        script = (
+            f"cd /usr/src; apt-get {options} update && apt-get {options} download {package} || exit 0; "
+            f"dpkg-deb --fsys-tarfile {package}_*.deb | tar x -O ./usr/src/{package}.tar.xz | tar xJ; mv {package} linux; rm {package}_*.deb"
+        )
+        b.chroot(out, script)
+        if (out / "usr/src/linux").exists():
+            break
+    else:
+        raise host.LabError("the mirror has none of " + ", ".join(f"{package} of {suite}" for suite, package in recipe.KERNEL_SOURCES))
+    shutil.rmtree(sources)
+
+
+def _apt(folder: Path, inside: str, suite: str) -> str:
+    """Make a folder in which apt knows one other suite, and return the options that make it use that. `inside` is its path in the chroot.
+
+    A mirror may be a frozen copy of the suite: its date then lies back, its signature still counts.
+    """
+    for name in ("lists/partial", "archives/partial", "parts"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "status").write_text("")
+    (folder / "sources.list").write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {suite} main\n")
+    return (
+        f"-q -y -o Acquire::Check-Valid-Until=false -o Dir::Etc::SourceList={inside}/sources.list -o Dir::Etc::SourceParts={inside}/parts "
+        f"-o Dir::State::Lists={inside}/lists -o Dir::Cache::Archives={inside}/archives -o Dir::State::Status={inside}/status"
+    )
 
 
 def _kernel(b: Builder, out: Path) -> None:
@@ -162,16 +191,7 @@ def _zfs(b: Builder, out: Path) -> None:
 
 
 def _mysql(b: Builder, out: Path) -> None:
-    apt = out / "apt"
-    for folder in ("lists/partial", "archives/partial", "parts"):
-        (apt / folder).mkdir(parents=True)
-    (apt / "status").write_text("")
-    (apt / "sources.list").write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {recipe.MYSQL_SUITE} main\n")
-    # A mirror may be a frozen copy of the development suite: its date then lies back, its signature still counts.
-    options = (
-        "-q -y -o Acquire::Check-Valid-Until=false -o Dir::Etc::SourceList=/out/apt/sources.list -o Dir::Etc::SourceParts=/out/apt/parts "
-        "-o Dir::State::Lists=/out/apt/lists -o Dir::Cache::Archives=/out/apt/archives -o Dir::State::Status=/out/apt/status"
-    )
+    options = _apt(out / "apt", "/out/apt", recipe.MYSQL_SUITE)
     script = (
         f"apt-get {options} update; apt-get {options} --download-only install {' '.join(recipe.MYSQL_PACKAGES)}; "
         "for deb in /out/apt/archives/*.deb; do dpkg-deb --fsys-tarfile $deb | tar x -C /out; done; rm -rf /out/apt"
@@ -262,7 +282,7 @@ def products() -> list[Product]:
     """Return all products, each after what it needs."""
     return [
         Product("base", (recipe.SUITE, "2"), (), _debootstrap),
-        Product("toolroot", tuple(recipe.BUILD_PACKAGES), ("base",), _toolroot),
+        Product("toolroot", (*recipe.BUILD_PACKAGES, *(word for source in recipe.KERNEL_SOURCES for word in source)), ("base",), _toolroot),
         Product("kernel", (*recipe.KERNEL_OPTIONS, "without", *recipe.KERNEL_WITHOUT, *recipe.KERNEL_EDITS, recipe.KERNEL_STACK_ORDER), ("toolroot",), _kernel),
         Product("zfs", ("1",), ("kernel",), _zfs),
         Product("mysql", (recipe.MYSQL_SUITE, *recipe.MYSQL_PACKAGES), ("toolroot",), _mysql),

@@ -194,7 +194,7 @@ class Guest:
         ours, theirs = socket.socketpair()
         descriptor = theirs.fileno()
         words = [
-            f"mem={self.memory_mib}M",
+            f"mem={self.memory_mib}M seccomp=auto",
             f"root=/dev/root rootfstype=hostfs rootflags={self.lab.root} ro init=/usr/sbin/lab-init quiet",
             f"ubdb={self.pool}",
             f"uml_dir={self.folder / 'uml'} umid=guest panic=-1 con=null ssl=null",
