@@ -45,6 +45,14 @@ def test_a_clone_is_a_unit_with_its_limits_and_gone_from_systemd_with_its_end(gu
     pid = json.loads(said(guest, "zsnapdb", "clone", "create", "main", "--name", "limited", "--json", "--config", config))["clone"]["pid"]
     unit = said(guest, "cat", f"/proc/{pid}/cgroup").rpartition("/")[2]
     assert unit.startswith("zsnapdb-limited-")
+    folder = "/sys/fs/cgroup" + said(guest, "cat", f"/proc/{pid}/cgroup").rpartition(":")[2]
+    if guest.run(["test", "-e", f"{folder}/memory.max"]).code == 0:
+        # The kernel has the controllers (the older of the lab's two has not): it keeps to the limits.
+        assert said(guest, "cat", f"{folder}/memory.max") == str(1 << 30)
+        assert 0 < int(said(guest, "cat", f"{folder}/memory.current")) < 1 << 30
+        assert said(guest, "cat", f"{folder}/cpu.max") == "50000 100000"
+        held_back = dict(line.split() for line in said(guest, "cat", f"{folder}/cpu.stat").splitlines())
+        assert int(held_back["nr_throttled"]) > 0, "it never had to wait for its half of a processor"
     shown = said(guest, "systemctl", "show", "--property=MainPID,MemoryMax,CPUQuotaPerSecUSec", unit).split()
     assert set(shown) == {f"MainPID={pid}", "MemoryMax=1073741824", "CPUQuotaPerSecUSec=500ms"}
     (line,) = (line for line in said(guest, "cat", f"/proc/{pid}/limits").splitlines() if line.startswith("Max data size"))
