@@ -17,6 +17,8 @@ from tests.lab.host import LabError
 
 AWSCLI = "awscli==1.45.*"
 RCLONE = "github.com/rclone/rclone@v1.69.3"
+ZFS_UPLOADER = "zfs_uploader==0.9.0"
+ZFSBACKUP = "github.com/someone1/zfsbackup-go@latest"
 
 
 @dataclass(frozen=True)
@@ -71,3 +73,20 @@ def tools(cache: Cache) -> Tools:
     if not found:
         raise LabError("the lab was built without Go, so there is no versitygw to measure with")
     return Tools(own / "bin" / "python", own / "aws" / "bin" / "aws", other / "rclone", found[-1])
+
+
+def peers(cache: Cache, zfsbackup: Path | None) -> Path:
+    """Return a folder with zfs_uploader, as `python` for a PYTHONPATH, and zfsbackup-go where it is given or can be built."""
+
+    def make(folder: Path) -> None:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", str(folder / "python"), ZFS_UPLOADER]
+        _run(cache, pip)
+        if zfsbackup is not None:
+            shutil.copy(zfsbackup, folder / "zfsbackup-go")
+            return
+        try:
+            _run(cache, ["go", "install", ZFSBACKUP], {"GOBIN": str(folder), "CGO_ENABLED": "0"})
+        except LabError as error:
+            print(f"zfsbackup-go is not to be had here: {error}", file=sys.stderr)
+
+    return _made(cache, "benchpeers", digest(ZFS_UPLOADER, ZFSBACKUP, str(zfsbackup)), make)
