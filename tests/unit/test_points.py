@@ -11,24 +11,8 @@ from hypothesis import strategies as st
 from zsnapdb.errors import NotThere, PreflightError, ZsnapdbError
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import Flavour
-from zsnapdb.planning.points import (
-    AtBackup,
-    AtGtids,
-    AtTime,
-    Base,
-    BeforeGtid,
-    Latest,
-    Log,
-    Scanned,
-    boundary_in,
-    choose,
-    is_past,
-    parse_target,
-    parse_time,
-    path_from,
-    replays,
-    start_in,
-)
+from zsnapdb.planning.points import Base, Log, Scanned, boundary_in, choose, is_past, path_from, replays, start_in
+from zsnapdb.planning.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "aaaaaaaa-71ca-11e1-9e33-c80aa9429562"
@@ -105,6 +89,7 @@ def test_the_forms_of_a_point(text: str, wanted: object) -> None:
         ("2026-10-25 02:30 Europe/Berlin", "clocks were changed then"),
         ("2026-03-29 02:30 Europe/Berlin", "clocks were changed then"),
         ("yesterday", "is no point in time"),
+        ("2026-11-20", "is a day"),
         ("", "is no point in time"),
         (f"before-{UUID}:1-7", "is no point in time"),
     ],
@@ -112,6 +97,10 @@ def test_the_forms_of_a_point(text: str, wanted: object) -> None:
 def test_what_could_mean_two_things_or_none_is_refused(text: str, words: str) -> None:
     with pytest.raises(PreflightError, match=words):
         parse_target(text)
+
+
+def test_a_gtid_that_looks_like_a_day_can_be_named_with_a_zero() -> None:
+    assert parse_target("02026-11-20") == AtGtids("02026-11-20")
 
 
 @given(st.datetimes(min_value=datetime(1990, 1, 1), max_value=datetime(2090, 1, 1)), st.integers(-12, 14))

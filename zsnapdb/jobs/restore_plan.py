@@ -22,7 +22,7 @@ from zsnapdb.planning import points
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.identity import Access, PathMap
-from zsnapdb.planning.points import AtTime, Base, Boundary, Choice, Log, Scanned, Target
+from zsnapdb.planning.points import Base, Boundary, Choice, Log, Scanned
 from zsnapdb.planning.restore import (
     Check,
     Layout,
@@ -39,6 +39,7 @@ from zsnapdb.planning.restore import (
     Step,
     Transaction,
 )
+from zsnapdb.planning.targets import AtBackup, AtTime, Target, parse_target
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.manifest import Manifest
@@ -71,9 +72,9 @@ def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: Request) -> RestorePlan:
     """Return the plan. Refuses, before anything is touched: an unreachable point, an existing target, a broken chain, no server program."""
-    target = points.parse_target(request.to)
+    target = parse_target(request.to)
     manifests = repository.catalogue(instance.name).manifests
-    if isinstance(target, points.AtBackup) and target.backup_id is not None:
+    if isinstance(target, AtBackup) and target.backup_id is not None:
         # Asked for by its id, a damaged manifest is told as such, not as one that is not there.
         repository.manifest(instance.name, target.backup_id)
     chosen = _choose(instance, repository, manifests, target)
@@ -281,7 +282,7 @@ def _moment(microseconds: int | None) -> datetime | None:
 def _choose(instance: Instance, repository: Repository, manifests: Sequence[Manifest], target: Target) -> _Chosen:
     """Return the choice, with the transactions of the logs that decide it read."""
     bases = tuple(base_of(manifest) for manifest in manifests)
-    if isinstance(target, points.AtBackup):
+    if isinstance(target, AtBackup):
         choice = points.choose(target, bases, (), now())
         return _Chosen(choice, points.point_of(choice, None))
     archive = archive_of(instance, repository)
