@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 import tomllib
@@ -57,6 +59,14 @@ class Done:
 def run(*argv: str, timeout: float = 600.0, env: Mapping[str, str] | None = None) -> Done:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def end_process(pid: int) -> None:
+    """Kill a process that need not be ours, and return when it is gone: from then on nothing keeps its files and mounts busy."""
+    process = os.pidfd_open(pid)
+    signal.pidfd_send_signal(process, signal.SIGKILL)
+    select.select([process], [], [])
+    os.close(process)
 
 
 def zfs(*words: str) -> list[str]:

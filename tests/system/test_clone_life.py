@@ -15,7 +15,7 @@ import ledger
 import pymysql
 import pytest
 
-from .conftest import Lab, everything, run, zfs
+from .conftest import Lab, end_process, everything, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -88,7 +88,7 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
     child = show(lab, "child")
     shutil.rmtree(MOUNTS / "child" / ".zsnapdb")
     assert show(lab, "child")["pid"] == child["pid"]
-    run("kill", "-9", str(child["pid"]))
+    end_process(child["pid"])
     for dataset in reversed(list(child["volumes"].values())):
         zfs("unmount", dataset)
     assert lab.zsnapdb("clone", "start", "child").code == 0

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
-import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +14,7 @@ import pytest
 
 from zsnapdb.mysql.transactions import Transaction, transactions
 
-from .conftest import CONFIG, SOCKET, Lab, everything, zfs
+from .conftest import CONFIG, SOCKET, Lab, end_process, everything, zfs
 
 pytestmark = pytest.mark.usefixtures("history")
 PARENT = Path("/var/lib/mysql")
@@ -71,11 +68,7 @@ def connected(lab: Lab, restored: Mapping[str, Any]) -> pymysql.Connection:
 def end(lab: Lab, restored: Mapping[str, Any]) -> None:
     """End the restored server and remove its datasets."""
     if restored["pid"]:
-        # The kernel says when it is gone; its datasets are free from then on.
-        process = os.pidfd_open(restored["pid"])
-        signal.pidfd_send_signal(process, signal.SIGKILL)
-        select.select([process], [], [])
-        os.close(process)
+        end_process(restored["pid"])
     for dataset in (f"{restored['top']}/data", restored["top"]):
         for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
             zfs("destroy", name)
