@@ -50,9 +50,27 @@ def with_terms(lab: Lab, terms: str) -> Path:
     return lab.changed(("[repository.s3]", f"[clones]\n{terms}\n\n[repository.s3]"))
 
 
+def plans_of_changes_change_nothing(lab: Lab) -> None:
+    """Each change of the running clone `life` says what it would do; afterwards the clone, and all datasets, are as they were."""
+    seen = show(lab, "life"), everything()
+    for words, expected in (
+        (("start",), ""),
+        (("stop",), f"shut process {seen[0]['pid']} down cleanly"),
+        (("extend", "--ttl", "2h"), f"instead of {seen[0]['expires']}"),
+        (("extend", "--ttl", "1s"), ""),
+        (("protect", "--for", "1h"), "it is protected until"),
+        (("commit",), "FLUSH TABLES WITH READ LOCK"),
+    ):
+        steps = lab.zsnapdb("clone", words[0], "life", *words[1:], "--plan", "--json").json["steps"]
+        assert (bool(steps), expected in "".join(steps)) == (bool(expected), True), words
+    assert lab.zsnapdb("clone", "prepare", "main", "--plan", "--json").json["steps"]
+    assert (show(lab, "life"), everything()) == seen
+
+
 def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file_of_ours(lab: Lab) -> None:
     before = everything()
     made = lab.zsnapdb("clone", "create", "main", "--name", "life", "--owner", "ada", "--profile", "tiny", "--ttl", "1h", "--json").json
+    plans_of_changes_change_nothing(lab)
     with connected(lab, "life") as here:
         assert ask(here, "SELECT @@innodb_buffer_pool_size") == [(32 << 20,)]
         ask(here, "CREATE TABLE ledger.mine (id INT)")

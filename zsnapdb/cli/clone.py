@@ -95,15 +95,21 @@ def prepare(
     instance: NamedInstance,
     source: Annotated[str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or commit, or @SNAPSHOT.")] = "latest",
     config: ConfigFile = None,
+    plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
     """Recover a snapshot set once and shut it down cleanly: clones of it then start without recovery."""
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job
+    from zsnapdb.jobs.clone import intentions
     from zsnapdb.jobs.common import Instance
     from zsnapdb.report import clone as report
 
+    if plan:
+        planned = intentions.prepare(load(config), Instance.of(load(config), instance), source)
+        print(report.intention_json(planned, "prepare") if json else report.intention(planned))
+        return
     settings = load(config)
     progress = ProgressLine()
     made = job.prepare(settings, Instance.of(settings, instance), source, progress, progress.tell)
@@ -157,23 +163,31 @@ def connect(
 
 
 @app.command("start")
-def start(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+def start(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Start a clone's server, after a stop or a reboot, and check it again."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import life
+    from zsnapdb.jobs.clone import intentions, life
     from zsnapdb.report import clone as report
 
+    if plan:
+        planned = intentions.start(load(config), name)
+        print(report.intention_json(planned, "start") if json else report.intention(planned))
+        return
     found = life.start(load(config), name)
     print(report.changed_json(found, "started") if json else report.changed(found, "is started"))
 
 
 @app.command("stop")
-def stop(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
+def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Shut a clone's server down cleanly; its data stays."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import life
+    from zsnapdb.jobs.clone import intentions, life
     from zsnapdb.report import clone as report
 
+    if plan:
+        planned = intentions.stop(load(config), name)
+        print(report.intention_json(planned, "stop") if json else report.intention(planned))
+        return
     found = life.stop(load(config), name)
     print(report.changed_json(found, "stopped") if json else report.changed(found, "is stopped"))
 
@@ -208,13 +222,18 @@ def extend(
     name: CloneName,
     ttl: Annotated[str | None, typer.Option("--ttl", metavar="DURATION", help="From now, such as 2h.", show_default="clones.ttl")] = None,
     config: ConfigFile = None,
+    plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
     """Let a clone stay longer; its lease is never made shorter."""
     from zsnapdb.config import duration, load
-    from zsnapdb.jobs.clone import life
+    from zsnapdb.jobs.clone import intentions, life
     from zsnapdb.report import clone as report
 
+    if plan:
+        planned = intentions.extend(load(config), name, duration(ttl) if ttl is not None else None)
+        print(report.intention_json(planned, "extend") if json else report.intention(planned))
+        return
     found = life.extend(load(config), name, duration(ttl) if ttl is not None else None)
     print(report.changed_json(found, "extended") if json else report.changed(found, "is extended"))
 
@@ -224,13 +243,18 @@ def protect(
     name: CloneName,
     time: Annotated[str, typer.Option("--for", metavar="DURATION", help="From now, such as 2d; 0s takes the protection away.", show_default=False)],
     config: ConfigFile = None,
+    plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
     """Keep the reaper off a clone for a while."""
     from zsnapdb.config import duration, load
-    from zsnapdb.jobs.clone import life
+    from zsnapdb.jobs.clone import intentions, life
     from zsnapdb.report import clone as report
 
+    if plan:
+        planned = intentions.protect(load(config), name, duration(time))
+        print(report.intention_json(planned, "protect") if json else report.intention(planned))
+        return
     found = life.protect(load(config), name, duration(time))
     print(report.changed_json(found, "protected") if json else report.changed(found, "is protected" if found.lease.protected_until else "is not protected"))
 
@@ -240,13 +264,18 @@ def commit(
     name: CloneName,
     message: Annotated[str, typer.Option("--message", "-m", help="What is in it.")] = "",
     config: ConfigFile = None,
+    plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
     """Snapshot a clone as it is; the snapshot can be cloned like a backup's."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import life
+    from zsnapdb.jobs.clone import intentions, life
     from zsnapdb.report import clone as report
 
+    if plan:
+        planned = intentions.commit(load(config), name, message)
+        print(report.intention_json(planned, "commit") if json else report.intention(planned))
+        return
     made = life.commit(load(config), name, message)
     print(report.committed_json(made) if json else report.committed(made))
 

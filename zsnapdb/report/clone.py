@@ -10,6 +10,7 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.create import ClonePlan, Created
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.jobs.clone.destroy import DestroyPlan
+from zsnapdb.jobs.clone.intentions import Intention
 from zsnapdb.jobs.clone.life import Committed
 from zsnapdb.jobs.clone.marks import Phase
 from zsnapdb.jobs.clone.revise import DetachPlan, ResetPlan
@@ -95,6 +96,11 @@ def changed(info: CloneInfo, what: str) -> str:
     """A clone after something was done with it."""
     guarded = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
     return f"clone {info.name} {what}: {_state(info)}, port {info.port}, data of {info.backup_id}, lease until {stamp(info.lease.expires)}{guarded}"
+
+
+def intention(found: Intention) -> str:
+    """What a change would do."""
+    return "\n".join(found.steps) or "nothing to do"
 
 
 def destroy_plan(found: DestroyPlan | None, name: str) -> str:
@@ -243,6 +249,11 @@ def detail_json(info: CloneInfo, commits: Sequence[Commit]) -> str:
 def changed_json(info: CloneInfo, what: str) -> str:
     """A clone after something was done with it."""
     return document("clone-changed", done=what, clone=_clone(info))
+
+
+def intention_json(found: Intention, what: str) -> str:
+    """What a change would do."""
+    return document("clone-change-plan", what=what, clone=_clone(found.clone) if found.clone is not None else None, steps=list(found.steps))
 
 
 def login_json(login: Login) -> str:

@@ -141,14 +141,20 @@ class Committed:
     message: str
 
 
+def message_text(message: str) -> str:
+    """Return a commit's message as it is kept. PreflightError if it is too long for a property."""
+    text = " ".join(message.split())
+    if len(text.encode()) > _MESSAGE_BYTES:
+        raise PreflightError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="make it shorter")
+    return text
+
+
 def commit(settings: Settings, name: str, message: str) -> Committed:
     """Snapshot the clone as it is, all volumes in one moment, running or not; the snapshot can be cloned like a backup's.
 
     Writers of the clone wait for that moment (FLUSH TABLES WITH READ LOCK): so it is right whatever engines they use.
     """
-    text = " ".join(message.split())
-    if len(text.encode()) > _MESSAGE_BYTES:
-        raise PreflightError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="make it shorter")
+    text = message_text(message)
     with locks.on_clone(name):
         info = ready(settings, name)
         if info.phase is not Phase.READY:
