@@ -51,7 +51,7 @@ def fill(wanted: int) -> None:
         cursor.execute("SET SESSION sql_log_bin = 0")
         cursor.execute("CREATE DATABASE IF NOT EXISTS bench")
         cursor.execute("USE bench")
-        cursor.execute("CREATE TABLE IF NOT EXISTS bench.filler (id INT PRIMARY KEY AUTO_INCREMENT, n INT DEFAULT 0, pad VARCHAR(1000) CHARACTER SET latin1)")
+        cursor.execute("CREATE TABLE IF NOT EXISTS bench.filler (id INT PRIMARY KEY AUTO_INCREMENT, n INT DEFAULT 0, pad VARBINARY(1000))")
         cursor.execute("SELECT COUNT(*) FROM bench.filler")
         count = int(cursor.fetchone()[0])
         if not count:
