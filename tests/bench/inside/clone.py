@@ -55,12 +55,12 @@ def fill(wanted: int) -> None:
         cursor.execute("SELECT COUNT(*) FROM bench.filler")
         count = int(cursor.fetchone()[0])
         if not count:
-            values = ",".join(["(CONCAT(MD5(RAND()), REPEAT(MD5(RAND()), 30)))"] * 500)
+            values = ",".join(["(CONCAT(LEFT(SHA2(RAND(), 256), 32), REPEAT(LEFT(SHA2(RAND(), 256), 32), 30)))"] * 500)
             cursor.execute(f"INSERT INTO bench.filler (pad) VALUES {values}")
             count = 500
         while count * ROW < wanted:
             step = min(count, 20_000, wanted // ROW - count + 1)
-            cursor.execute(f"INSERT INTO bench.filler (pad) SELECT CONCAT(MD5(RAND()), SUBSTRING(pad, 33)) FROM bench.filler LIMIT {step}")
+            cursor.execute(f"INSERT INTO bench.filler (pad) SELECT CONCAT(LEFT(SHA2(RAND(), 256), 32), SUBSTRING(pad, 33)) FROM bench.filler LIMIT {step}")
             count += step
     said(SERVER, "stop")
     said(SERVER, "start")
