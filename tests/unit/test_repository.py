@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError
+from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError, UnreachableError
 from zsnapdb.model import Flavour
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
@@ -16,6 +16,7 @@ from zsnapdb.repository.marker import FORMAT, Marker, prove_conditional_writes
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
 from zsnapdb.store.local import LocalStore
+from zsnapdb.store.patient import PatientStore
 from zsnapdb.stream.chunks import Codec
 
 
@@ -152,6 +153,28 @@ def test_no_repository_is_made_in_a_store_that_cannot_keep_two_writers_apart(tmp
     with pytest.raises(PreflightError, match="If-None-Match"):
         Repository.open_or_create(_Careless(tmp_path), "", "id-1")
     assert list(LocalStore(tmp_path).list("")) == []
+
+
+class _Lossy(LocalStore):
+    """A store whose first answer to each writer is lost: to the second request the object is there."""
+
+    answered = False
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        self.answered = not self.answered
+        if self.answered:
+            if not only_if_absent or not list(self.list(key)):
+                super().put(key, body, sha256=sha256)
+            raise UnreachableError("the answer was lost")
+        super().put(key, body, only_if_absent=only_if_absent, sha256=sha256)
+
+
+def test_a_lost_answer_is_not_taken_for_a_store_that_ignores_conditions(tmp_path: Path) -> None:
+    store = PatientStore(_Lossy(tmp_path), 30.0)
+    marker = Marker(FORMAT, "id-1", ())
+    marker.write(store, "")
+    prove_conditional_writes(store, "")
+    assert Marker.read(store, "") == marker
 
 
 def test_the_proof_leaves_the_marker_as_it_was(tmp_path: Path) -> None:

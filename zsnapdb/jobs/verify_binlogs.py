@@ -16,6 +16,8 @@ from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.checks import Depth
 
+_FOLDERS = ("chunks/", "segments/")
+
 
 def name_of(file: ArchivedFile) -> str:
     """Return what a file is called in findings."""
@@ -42,13 +44,17 @@ def look(
                 return (error.message,)
         return damage
 
-    with ThreadPoolExecutor(concurrency, thread_name_prefix="verify") as pool:
+    pool = ThreadPoolExecutor(concurrency, thread_name_prefix="verify")
+    try:
         for file, damage in zip(files, pool.map(check, files), strict=True):
             done += file.stored_size
             if depth is Depth.READ:
                 report(Progress("verify binlogs", done, total))
             gone = bool(damage) and file not in archive.load().files
             yield file, None if gone else damage, file.stored_size if depth is Depth.READ else 0
+    finally:
+        # Who interrupts does not wait for all the rest to be read.
+        pool.shutdown(cancel_futures=True)
 
 
 def _sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[str, int]:
@@ -56,9 +62,6 @@ def _sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[str, i
     store, prefix = archive.repository.store, archive.repository.prefix
     tops = [prefix + layout.binlogs(archive.instance, incarnation) + folder for incarnation in sorted({f.incarnation for f in files}) for folder in _FOLDERS]
     return {item.key: item.size for top in tops for item in store.list(top)}
-
-
-_FOLDERS = ("chunks/", "segments/")
 
 
 def _listed(archive: BinlogArchive, file: ArchivedFile, sizes: dict[str, int]) -> tuple[str, ...]:

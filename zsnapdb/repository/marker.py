@@ -61,11 +61,12 @@ class Marker:
 def prove_conditional_writes(store: Store, prefix: str) -> None:
     """Raise PreflightError if the store writes over an object although it was asked not to: nothing would keep two writers apart there.
 
-    Some S3 servers take `If-None-Match: *` and do not look at it. It is tried on the marker, with the bytes that it has. NotThere without a marker.
+    Some S3 servers take `If-None-Match: *` and do not look at it. It is tried on the marker, with what it says and a line end more: were it the very
+    same bytes, a repeated request whose first answer was lost would take the marker for its own work. NotThere without a marker.
     """
     key = prefix + layout.MARKER
     try:
-        store.put(key, store.get(key), only_if_absent=True)
+        store.put(key, store.get(key) + b"\n", only_if_absent=True)
     except ExistsError:
         return
     raise PreflightError(
