@@ -179,21 +179,24 @@ def test_a_hook_before_the_lock_that_fails_leaves_everything_as_it_was(guest: Gu
     settle(guest, known)
 
 
+# A part of the pool on a file system that can be frozen: then no transaction group ends, and no snapshot, until it is thawed.
+ADD_FREEZABLE = (
+    "truncate -s 400M /tmp/device && mkfs.ext4 -q /tmp/device && mkdir -p /freezable && mount -o loop /tmp/device /freezable && "
+    "truncate -s 256M /freezable/vdev && zpool add -f tank /freezable/vdev && zpool sync"
+)
+REMOVE_FREEZABLE = "zpool remove tank /freezable/vdev && zpool wait -t remove tank && zpool sync && umount /freezable && rm /tmp/device"
+
+
 @pytest.mark.usefixtures("plain")
 def test_a_pool_too_slow_for_the_deadline_costs_the_snapshot_and_not_the_lock(guest: Guest) -> None:
-    """Data that takes long to compress keeps the transaction group, and the snapshot with it, for longer than the deadline."""
+    guest.run(["sh", "-c", ADD_FREEZABLE]).check()
     known, before = backups(guest), snapshots(guest)
-    guest.run(["sh", "-c", f"printf '\\n[instance.main.lock]\\ndeadline = \"400ms\"\\n' >> {CONFIG}"]).check()
-    guest.run(["zfs", "create", "-o", "compression=gzip-9", "-o", "mountpoint=/slow", "tank/slow"]).check()
-    fill = guest.spawn(["sh", "-c", "while :; do dd if=/dev/urandom of=/slow/file bs=1M count=300 conv=notrunc; done"])
-    try:
-        guest.run(["sh", "-c", "until [ $(stat -c %s /slow/file || echo 0) -gt 100000000 ]; do sleep 0.05; done"], timeout=600).check()
-        done = guest.run(["zsnapdb", "backup"], timeout=600)
-        assert done.code == 10, done.stderr
-        assert "was not made within lock.deadline = 0.4 s; the lock was let go" in done.stderr
-        assert (backups(guest), snapshots(guest)) == (known, before)
-    finally:
-        fill.signal(signal.SIGKILL)
-        fill.done.wait(30)
-        guest.run(["zfs", "destroy", "tank/slow"]).check()
+    thaw = "setsid sh -c 'sleep 4; fsfreeze -u /freezable' </dev/null >/dev/null 2>&1 &"
+    hook(guest, "locked", f"fsfreeze -f /freezable && touch /tmp/reached\n{thaw}", lock='deadline = "1s"')
+    done = guest.run(["zsnapdb", "backup"], timeout=600)
+    assert done.code == 10, done.stderr
+    assert "was not made within lock.deadline = 1 s; the lock was let go" in done.stderr
+    wait_for(guest, "/tmp/reached")
+    assert (backups(guest), snapshots(guest)) == (known, before)
+    guest.run(["sh", "-c", REMOVE_FREEZABLE]).check()
     settle(guest, known)

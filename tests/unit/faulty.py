@@ -96,6 +96,14 @@ class FaultyStore(Layer):
         self._answer(fault, "get", key)
         return body
 
+    def read_into(self, key: str, target: memoryview) -> int:
+        fault = self._next("read_into", key)
+        body = self._spoil(fault, self.inner.get(key))
+        taken = min(len(body), len(target))
+        target[:taken] = memoryview(body)[:taken]
+        self._answer(fault, "read_into", key)
+        return len(body)
+
     def read_version(self, key: str) -> Version:
         fault = self._next("read_version", key)
         version = self.inner.read_version(key)

@@ -168,6 +168,10 @@ class FaultyStore:
         self._alive()
         return self.inner.get(key)
 
+    def read_into(self, key: str, target: memoryview) -> int:
+        self._alive()
+        return self.inner.read_into(key, target)
+
     def read_version(self, key: str) -> Version:
         self._alive()
         return self.inner.read_version(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import random
 from pathlib import Path
@@ -19,6 +20,7 @@ from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.patient import PatientStore
 from zsnapdb.stream.chunks import Codec
+from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
 from zsnapdb.stream.upload import UploadSettings, upload
 
@@ -97,13 +99,26 @@ def test_a_listing_that_lags_behind_does_not_make_a_good_backup_a_bad_one(tmp_pa
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.ALTERED])
+@pytest.mark.parametrize("cipher", [None, ChunkCipher(bytes(range(32)), "1")])
+@pytest.mark.parametrize("codec", list(Codec))
+def test_what_was_damaged_on_its_way_is_read_again(tmp_path: Path, fault: Fault, cipher: ChunkCipher | None, codec: Codec) -> None:
+    whole = Repository.open_or_create(LocalStore(tmp_path), "", "r").chunks("main", IDS[0], "data")
+    done = upload(io.BytesIO(data_of(0)), whole, UploadSettings(4096, codec, 1 if codec is Codec.ZSTD else 0, 2), lambda _: None, cipher=cipher)
+    faulty = FaultyStore(whole.store, {"read_into": [Fault.FINE, fault, Fault.FINE, fault]})
+    out = io.BytesIO()
+    ciphers = {cipher.key_id: cipher} if cipher else {}
+    download(dataclasses.replace(whole, store=faulty), done.chunks, codec, out, concurrency=2, name=str, on_bytes=lambda _: None, ciphers=ciphers)
+    assert out.getvalue() == data_of(0)
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.ALTERED])
 def test_what_is_read_damaged_never_reaches_the_reader(tmp_path: Path, fault: Fault) -> None:
     real = LocalStore(tmp_path)
     back_up(real, 0)
     volume = Repository.open(real, "").manifest("main", IDS[0]).volumes[0]
     broken = Repository.open(real, "").chunks("main", IDS[0], "data")
-    faulty = FaultyStore(real, {"get": [Fault.FINE] * 3 + [fault]})
-    chunks = type(broken)(faulty, broken.prefix, broken.repository_id, broken.instance, broken.backup_id, broken.role)
+    faulty = FaultyStore(real, {"read_into": [Fault.FINE] * 3 + [fault], "get": [fault]})
+    chunks = dataclasses.replace(broken, store=faulty)
     out = io.BytesIO()
     with pytest.raises(DamagedError):
         download(chunks, volume.chunk_list(), volume.codec, out, concurrency=1, name=str, on_bytes=lambda _: None)

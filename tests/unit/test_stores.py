@@ -36,7 +36,7 @@ def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
     return S3Store(bucket, endpoint=None, region="us-east-1", credentials_file=credentials, addressing="auto", connections=2)
 
 
-CALLS = ("check", "put", "get", "read_version", "replace", "list", "folders", "delete", "delete_many")
+CALLS = ("check", "put", "get", "read_into", "read_version", "replace", "list", "folders", "delete", "delete_many")
 
 
 def layered(kind: str, inner: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
@@ -66,6 +66,22 @@ def test_what_was_put_is_what_is_got(store: Store) -> None:
     store.put("a/b/2", memoryview(b"two"))
     store.put("a/b/empty", b"")
     assert (store.get("a/b/1"), store.get("a/b/2"), store.get("a/b/empty")) == (b"one", b"two", b"")
+
+
+@pytest.mark.parametrize("room", [0, 2, 3, 10])
+def test_an_object_is_read_into_memory_as_far_as_it_fits_and_its_whole_size_is_told(store: Store, room: int) -> None:
+    store.put("k", b"one")
+    target = bytearray(b"." * room)
+    assert store.read_into("k", memoryview(target)) == 3
+    assert target == (b"one" + b"." * room)[:room]
+
+
+def test_a_large_object_is_read_into_memory_whole(store: Store) -> None:
+    body = bytes(range(256)) * 10_000
+    store.put("k", body)
+    target = bytearray(len(body) + 1)
+    assert store.read_into("k", memoryview(target)) == len(body)
+    assert target == body + b"\0"
 
 
 def test_a_later_put_replaces_an_earlier_one(store: Store) -> None:
@@ -138,6 +154,8 @@ def test_only_the_version_that_was_read_is_replaced(store: Store) -> None:
 def test_what_is_not_there_is_said_to_be_so(store: Store) -> None:
     with pytest.raises(NotThere):
         store.get("none")
+    with pytest.raises(NotThere):
+        store.read_into("none", memoryview(bytearray(1)))
 
 
 def test_a_listing_is_sorted_and_exact_to_the_prefix(store: Store) -> None:

@@ -50,10 +50,6 @@ class _JournalledChunks:
         self.journal.forget(self.chunks.role, index)
         self.chunks.put_chunk(index, body, sha256)
 
-    def get_chunk(self, index: int) -> bytes:
-        """Return the stored chunk."""
-        return self.chunks.get_chunk(index)
-
     def give_up(self) -> None:
         """Let the store try nothing again."""
         self.chunks.give_up()

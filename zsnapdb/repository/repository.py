@@ -46,6 +46,10 @@ class VolumeChunks:
         """Return the stored chunk; NotThere if it is missing."""
         return self.store.get(self.key(index))
 
+    def read_chunk(self, index: int, target: memoryview) -> int:
+        """Write the stored chunk to `target` and return its whole size; NotThere if it is missing."""
+        return self.store.read_into(self.key(index), target)
+
     def give_up(self) -> None:
         """Let the store try nothing again."""
         self.store.give_up()

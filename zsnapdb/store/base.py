@@ -67,6 +67,12 @@ class Store(Protocol):
     def get(self, key: str) -> bytes:
         """Return the object; NotThere if there is none."""
 
+    def read_into(self, key: str, target: memoryview) -> int:
+        """Write the object to the beginning of `target`, as much of it as fits, and return its whole size in bytes; NotThere if there is none.
+
+        After an error `target` may hold anything.
+        """
+
     def read_version(self, key: str) -> Version:
         """Return the object with its tag; NotThere if there is none."""
 

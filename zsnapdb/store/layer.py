@@ -22,6 +22,9 @@ class Layer:
     def get(self, key: str) -> bytes:
         return self.inner.get(key)
 
+    def read_into(self, key: str, target: memoryview) -> int:
+        return self.inner.read_into(key, target)
+
     def read_version(self, key: str) -> Version:
         return self.inner.read_version(key)
 

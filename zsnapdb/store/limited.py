@@ -41,6 +41,13 @@ class LimitedStore(Layer):
         self._pay(len(body))
         return body
 
+    def read_into(self, key: str, target: memoryview) -> int:
+        """Read the object, and let the next one wait for it."""
+        self._pay(0)
+        size = self.inner.read_into(key, target)
+        self._pay(size)
+        return size
+
     def give_up(self) -> None:
         """Wait for the line no more."""
         self._over.set()

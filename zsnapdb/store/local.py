@@ -83,8 +83,21 @@ class LocalStore:
 
     def get(self, key: str) -> bytes:
         """Return the file's bytes."""
-        try:
+        with self._reading(key):
             return (self.folder / key).read_bytes()
+
+    def read_into(self, key: str, target: memoryview) -> int:
+        """Read the file."""
+        with self._reading(key), (self.folder / key).open("rb", buffering=0) as file:
+            done = 0
+            while done < len(target) and (read := file.readinto(target[done:])):
+                done += read
+            return max(done, os.fstat(file.fileno()).st_size)
+
+    @contextlib.contextmanager
+    def _reading(self, key: str) -> Iterator[None]:
+        try:
+            yield
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
             self.check()
             raise NotThere(f"object {key} is not in {self.folder}") from error

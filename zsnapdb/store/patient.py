@@ -83,6 +83,10 @@ class PatientStore(Layer):
         """Return the object; a reader is kept waiting while it cannot be had."""
         return self._again(lambda: self.inner.get(key), self.patience)
 
+    def read_into(self, key: str, target: memoryview) -> int:
+        """Read the object; a reader is kept waiting while it cannot be had."""
+        return self._again(lambda: self.inner.read_into(key, target), self.patience)
+
     def read_version(self, key: str) -> Version:
         """Return the object with its tag."""
         return self._again(lambda: self.inner.read_version(key), self.patience)

@@ -39,6 +39,7 @@ _AGAIN = {
 """Codes after which the same request may succeed (S3 API reference, list of error codes): busy, in conflict, or broken on the way."""
 
 _CHECKSUM_REFUSED = {"NotImplemented", "InvalidArgument", "InvalidRequest", "BadRequest", "MalformedRequest", "SignatureDoesNotMatch", "400", "501"}
+_BLOCK = 1 << 20
 _SMALL = 128 << 10
 """Bytes below which the classes for rare access cost more than the standard one."""
 
@@ -203,6 +204,19 @@ class S3Store:
             answer = self._client.get_object(Bucket=self.bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
                 return Version(body.read(), answer["ETag"])
+
+    def read_into(self, key: str, target: memoryview) -> int:
+        """Read the object, block by block: a large one in one piece costs fresh memory every time."""
+        with self._asking(f"reading {key}"):
+            answer = self._client.get_object(Bucket=self.bucket, Key=key)
+            with contextlib.closing(answer["Body"]) as body:
+                done = 0
+                # The read that finds the end is also the one that finds an answer that broke off.
+                while block := body.read(_BLOCK):
+                    taken = min(len(block), max(0, len(target) - done))
+                    target[done : done + taken] = memoryview(block)[:taken]
+                    done += len(block)
+                return done
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Store the object if its ETag is still `tag` (If-Match)."""

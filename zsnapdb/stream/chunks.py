@@ -13,7 +13,7 @@ from typing import Protocol
 import zstandard
 
 from zsnapdb.errors import DamagedError
-from zsnapdb.stream.crypto import OVERHEAD_BYTES, ChunkCipher
+from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
 
 Body = bytes | bytearray | memoryview
 """The stored form of a chunk, in whatever holds it without a copy."""
@@ -39,20 +39,31 @@ class Chunk:
     key_id: str | None = None
 
 
-class ChunkStore(Protocol):
-    """Where the chunks of one volume of one backup go and come from, by index from 1."""
-
-    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk durably, or raise. `sha256` is the body's, in hexadecimal."""
-
-    def get_chunk(self, index: int) -> bytes:
-        """Return the stored chunk; NotThere if it is missing."""
+class ChunkPlaces(Protocol):
+    """The chunks of one volume of one backup, by index from 1."""
 
     def associated(self, index: int, *, last: bool) -> bytes:
         """Return what an encrypted chunk is bound to: its place, and whether its volume ends with it."""
 
     def give_up(self) -> None:
         """Nobody waits any more: calls under way that only wait for another attempt raise soon."""
+
+
+class ChunkSink(ChunkPlaces, Protocol):
+    """Where they go."""
+
+    def put_chunk(self, index: int, body: Body, sha256: str) -> None:
+        """Store the chunk durably, or raise. `sha256` is the body's, in hexadecimal."""
+
+
+class ChunkSource(ChunkPlaces, Protocol):
+    """Where they come from."""
+
+    def get_chunk(self, index: int) -> bytes:
+        """Return the stored chunk; NotThere if it is missing."""
+
+    def read_chunk(self, index: int, target: memoryview) -> int:
+        """Write the stored chunk to the beginning of `target`, as much as fits, and return its whole size in bytes; NotThere if it is missing."""
 
 
 class Workspace(threading.local):
@@ -161,6 +172,31 @@ def unseal(
     if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
         why = "its stored bytes do not have the SHA-256 the manifest says"
     raise DamagedError(f"{what}: {why}", hint=_DAMAGED)
+
+
+def unseal_in_place(
+    body: memoryview, chunk: Chunk, codec: Codec, cipher: ChunkCipher | None, associated: bytes, workspace: Workspace, into: memoryview
+) -> memoryview:
+    """Return the plain slice, proved by its tag if encrypted, else by the SHA-256 of its stored form. DamagedError says in short what is wrong.
+
+    For readers that prove the plain bytes themselves, as `zfs receive` does by the checksum of every record. `body` is overwritten;
+    with zstd the slice is written to `into`, else it lies in `body`.
+    """
+    if len(body) != chunk.stored_size:
+        raise DamagedError(f"{len(body)} bytes are stored, the manifest says {chunk.stored_size}")
+    if cipher is not None:
+        target = body[NONCE_BYTES:]
+        body = target[: cipher.decrypt_into(body, associated, target)]
+    elif hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
+        raise DamagedError("its stored bytes do not have the SHA-256 the manifest says")
+    if codec is Codec.ZSTD:
+        try:
+            body = into[: workspace.decompress(body, into[: chunk.plain_size])]
+        except zstandard.ZstdError as error:
+            raise DamagedError(f"it does not decompress: {error}") from error
+    if len(body) != chunk.plain_size:
+        raise DamagedError(f"it holds {len(body)} bytes, the manifest says {chunk.plain_size}")
+    return body
 
 
 def _open(body: Body, chunk: Chunk, codec: Codec, cipher: ChunkCipher | None, associated: bytes, workspace: Workspace, into: memoryview | None) -> Body:

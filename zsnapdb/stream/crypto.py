@@ -52,7 +52,10 @@ class ChunkCipher:
         return plain
 
     def decrypt_into(self, body: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
-        """Write the data to the beginning of `target`, which does not overlap `body`, and return its size; DamagedError as above."""
+        """Write the data to the beginning of `target` and return its size; DamagedError as above, and then `target` holds anything.
+
+        `target` overlaps `body` not at all, or begins at its 12th byte.
+        """
         size = len(body) - OVERHEAD_BYTES
         if size < 0:
             raise DamagedError(f"{len(body)} bytes are too few for an encrypted chunk")

@@ -9,15 +9,16 @@ import queue
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from zsnapdb.errors import ConfigError, DamagedError, NotThere
-from zsnapdb.stream.chunks import Body, Chunk, ChunkStore, Codec, Workspace, new_slot, unseal
+from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, new_slot, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
 
 
 def download(
-    store: ChunkStore,
+    store: ChunkSource,
     chunks: Sequence[Chunk],
     codec: Codec,
     pipe: BinaryIO,
@@ -33,50 +34,26 @@ def download(
     `ciphers` has the data keys by key id; ConfigError before anything is fetched if one that is needed is not among them.
     A pipe whose reader has gone raises BrokenPipeError. While the store keeps a call waiting, so is the reader; it sees no end.
     """
-    keys = dict(ciphers or {})
-    missing = {chunk.key_id for chunk in chunks} - {None} - set(keys)
-    if missing:
-        raise ConfigError(
-            f"{name(1)} and others are encrypted with key {', '.join(sorted(map(str, missing)))}, which is not at hand",
-            hint="name the file of an age identity that the backup is encrypted to: identity_file",
-        )
-    workspace = Workspace()
-    slots: queue.SimpleQueue[memoryview] = queue.SimpleQueue()
-    for _ in range(concurrency):
-        slots.put(new_slot(max((chunk.plain_size for chunk in chunks), default=0)))
-
-    def fetch(index: int) -> tuple[Body, memoryview]:
-        try:
-            body = store.get_chunk(index)
-        except NotThere as error:
-            raise DamagedError(
-                f"{name(index)} is missing", hint="the object was removed after it was written; restore another backup, see `zsnapdb list`"
-            ) from error
-        chunk = chunks[index - 1]
-        cipher = keys[chunk.key_id] if chunk.key_id is not None else None
-        associated = store.associated(index, last=index == len(chunks))
-        # As many are under way as there are slots, so none waits here for one that waits for it.
-        slot = slots.get()
-        return unseal(body, chunk, codec, cipher, associated, name(index), workspace=workspace, into=slot), slot
-
+    fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}))
+    fetcher.prepare(concurrency)
     total = 0
-    pending: deque[Future[tuple[Body, memoryview]]] = deque()
+    pending: deque[Future[_Fetched]] = deque()
     following = iter(range(1, len(chunks) + 1))
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fetch")
     try:
         for index in following:
-            pending.append(pool.submit(fetch, index))
+            pending.append(pool.submit(fetcher.fetch, index))
             if len(pending) == concurrency:
                 break
         while pending:
-            plain, slot = pending.popleft().result()
-            rest = memoryview(plain)
+            fetched = pending.popleft().result()
+            rest = memoryview(fetched.plain)
             total += len(rest)
             while rest:
                 rest = rest[pipe.write(rest) :]
-            slots.put(slot)
+            fetcher.slots.put(fetched.slot)
             for index in following:
-                pending.append(pool.submit(fetch, index))
+                pending.append(pool.submit(fetcher.fetch, index))
                 break
             on_bytes(total)
     except BaseException:
@@ -85,3 +62,60 @@ def download(
     finally:
         pool.shutdown(cancel_futures=True)
     return total
+
+
+@dataclass(frozen=True)
+class _Fetched:
+    """A slice of the stream, and the slot to be given back once it was written: the slice may lie in it."""
+
+    plain: Body
+    slot: memoryview
+
+
+@dataclass(frozen=True)
+class _Fetcher:
+    """What the workers share."""
+
+    store: ChunkSource
+    chunks: Sequence[Chunk]
+    codec: Codec
+    name: Callable[[int], str]
+    keys: Mapping[str, ChunkCipher]
+    workspace: Workspace = field(default_factory=Workspace)
+    slots: queue.SimpleQueue[memoryview] = field(default_factory=queue.SimpleQueue)
+
+    def prepare(self, count: int) -> None:
+        """Make the slots; ConfigError if a key is missing."""
+        missing = {chunk.key_id for chunk in self.chunks} - {None} - set(self.keys)
+        if missing:
+            raise ConfigError(
+                f"{self.name(1)} and others are encrypted with key {', '.join(sorted(map(str, missing)))}, which is not at hand",
+                hint="name the file of an age identity that the backup is encrypted to: identity_file",
+            )
+        # A slice that is not compressed is opened where its stored form was read to.
+        size = max((max(chunk.plain_size, chunk.stored_size if self.codec is Codec.NONE else 0) for chunk in self.chunks), default=0)
+        for _ in range(count):
+            self.slots.put(new_slot(size))
+
+    def fetch(self, index: int) -> _Fetched:
+        """Return the slice. What is damaged is read a second time: it may have been damaged on its way."""
+        chunk = self.chunks[index - 1]
+        cipher = self.keys[chunk.key_id] if chunk.key_id is not None else None
+        associated = self.store.associated(index, last=index == len(self.chunks))
+        # As many are under way as there are slots, so none waits here for one that waits for it.
+        slot = self.slots.get()
+        try:
+            target = slot if self.codec is Codec.NONE else self.workspace.scratch(chunk.stored_size)
+            size = self.store.read_chunk(index, target)
+            try:
+                if size <= len(target):
+                    return _Fetched(unseal_in_place(target[:size], chunk, self.codec, cipher, associated, self.workspace, slot), slot)
+            except DamagedError:
+                pass
+            body = self.store.get_chunk(index)
+        except NotThere as error:
+            raise DamagedError(
+                f"{self.name(index)} is missing", hint="the object was removed after it was written; restore another backup, see `zsnapdb list`"
+            ) from error
+        # This time with every proof there is, and an error that tells which failed.
+        return _Fetched(unseal(body, chunk, self.codec, cipher, associated, self.name(index), workspace=self.workspace, into=slot), slot)

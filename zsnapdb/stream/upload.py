@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from zsnapdb.planning.level import next_level
-from zsnapdb.stream.chunks import Chunk, ChunkStore, Codec, Workspace, new_slot, room_for, seal, stream_hash
+from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, new_slot, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.records import Begin, Walker
 
@@ -134,7 +134,7 @@ class _Work:
 
     def __init__(
         self,
-        store: ChunkStore,
+        store: ChunkSink,
         settings: UploadSettings,
         cipher: ChunkCipher | None,
         known: Mapping[int, KnownChunk],
@@ -183,7 +183,7 @@ class _Work:
 
 def upload(
     pipe: BinaryIO,
-    store: ChunkStore,
+    store: ChunkSink,
     settings: UploadSettings,
     on_bytes: Callable[[int], None],
     *,
