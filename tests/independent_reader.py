@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+import blake3
 import boto3
 import pyrage
 import zstandard
@@ -58,7 +59,7 @@ def main(repository, instance, backup, role, identity_file=None, signer=None):
             body = keys[key_id].decrypt(body[:12], body[12:], place.encode())
         if volume["codec"] == "zstd":
             body = zstandard.ZstdDecompressor().decompress(body)
-        assert (len(body), hashlib.sha256(body).hexdigest()) == (plain_size, plain_hash), f"chunk {index} is not what was read"
+        assert (len(body), blake3.blake3(body).hexdigest()) == (plain_size, plain_hash), f"chunk {index} is not what was read"
         hashes.update(bytes.fromhex(plain_hash))
         total += plain_size
         sys.stdout.buffer.write(body)

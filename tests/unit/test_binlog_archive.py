@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -260,6 +261,37 @@ def test_a_removal_ended_anywhere_leaves_the_whole_file_or_none_of_it(archive: B
     archive.remove(before)
     assert archive.load().files == ()
     assert [item.key for item in archive.repository.store.list("main/binlogs/") if NAME in item.key] == []
+
+
+@pytest.mark.parametrize("removals", range(5))
+@pytest.mark.parametrize("kind", ["sealed", "growing", "sealed with pieces left"])
+def test_what_a_killed_removal_leaves_is_found_and_swept_and_a_whole_file_is_not(archive: BinlogArchive, tmp_path: Path, kind: str, removals: int) -> None:
+    body = bytes(range(200)) * 5
+    if kind != "sealed":
+        add(archive, 0, body[:500], number=6)
+        add(archive, 500, body[500:], number=7)
+    if kind != "growing":
+        archive.commit(sealed(archive, body))
+    (before,) = archive.load().files
+    assert archive.leftovers() == {}
+    _Dying.left = removals
+    with contextlib.suppress(_Killed):
+        replace(archive, repository=replace(archive.repository, store=_Dying(tmp_path / "store"))).remove(before)
+    there = bool(archive.load().files)
+    assert list(archive.leftovers()) in ([], [(ID, NAME)])
+    assert not (there and archive.leftovers())
+    swept = archive.sweep(ID, NAME)
+    assert bool(archive.load().files) == there
+    assert there == any(NAME in item.key for item in archive.repository.store.list("main/binlogs/"))
+    assert not (there and swept)
+
+
+def test_a_file_whose_description_cannot_be_read_is_no_leftover(archive: BinlogArchive) -> None:
+    file = sealed(archive, bytes(range(200)) * 5)
+    archive.commit(file)
+    archive.repository.store.put(archive.file_key(file), b"?")
+    assert archive.leftovers() == {}
+    assert archive.sweep(ID, NAME) == 0
 
 
 @pytest.mark.parametrize("depth", list(Depth))

@@ -149,7 +149,7 @@ def test_nothing_of_a_damaged_chunk_reaches_the_reader() -> None:
 
 def test_a_frame_that_claims_more_than_the_manifest_is_refused() -> None:
     body, chunk = seal(memoryview(bytes(10_000)), Codec.ZSTD, 1, None, b"")
-    wrong = Chunk(100, chunk.plain_sha256, chunk.stored_size, chunk.stored_sha256)
+    wrong = Chunk(100, chunk.plain_hash, chunk.stored_size, chunk.stored_sha256)
     with pytest.raises(DamagedError):
         unseal(bytes(body), wrong, Codec.ZSTD, None, b"", "chunk 1")
 
@@ -158,7 +158,7 @@ def resealed(chunks: MemoryChunks, stored: Uploaded, index: int, body: bytes) ->
     """The chunk rows of somebody who can write everything but has no key: the hashes fit the body that was put."""
     chunks.bodies[index] = body
     row = stored.chunks[index - 1]
-    forged = Chunk(row.plain_size, row.plain_sha256, len(body), hashlib.sha256(body).hexdigest(), row.key_id)
+    forged = Chunk(row.plain_size, row.plain_hash, len(body), hashlib.sha256(body).hexdigest(), row.key_id)
     return (*stored.chunks[: index - 1], forged, *stored.chunks[index:])
 
 

@@ -25,7 +25,7 @@ from zsnapdb.repository.binlog_archive import Archive, BinlogArchive, grown
 from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, chunk_of, server_name
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.manifest import ChunkRow, chunk_row
-from zsnapdb.stream.chunks import seal, stream_hash
+from zsnapdb.stream.chunks import plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
 
@@ -136,7 +136,7 @@ class Archiver:
         else:
             start, row = file.segments[-1].start, file.segments[-1].chunk
         with self._files.path(file.name).open("rb") as opened:
-            return hashlib.sha256(read_plain(opened, start, start + row[0])).hexdigest() == row[1]
+            return plain_hash(read_plain(opened, start, start + row[0])).hexdigest() == row[1]
 
     def _begin(self, reason: str) -> None:
         if self._incarnation is not None and not self._kept:
@@ -245,7 +245,7 @@ class Archiver:
         with self._files.path(step.name).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             for segment in known.segments if known else ():
-                if hashlib.sha256(read_plain(file, segment.start, segment.end)).hexdigest() != segment.chunk[1]:
+                if plain_hash(read_plain(file, segment.start, segment.end)).hexdigest() != segment.chunk[1]:
                     self._disagrees = True
                     raise ConsistencyError(f"{step.name} does not hold any more what was archived from it", hint="the next look begins a new incarnation")
             span = whole_span(file, step.name)

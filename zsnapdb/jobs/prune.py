@@ -26,12 +26,13 @@ from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.local_sets import LocalBookmark, LocalDecision, LocalSnapshot
 from zsnapdb.planning.retention import Known, Retention
 from zsnapdb.planning.retention import Unrestorable as Unrestorable
-from zsnapdb.planning.sweep import Leftover, Swept
-from zsnapdb.repository import checks, layout, marks
+from zsnapdb.planning.sweep import BinlogLeftover, Leftover, Swept, SweptBinlog
+from zsnapdb.repository import checks, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.store.base import Afterlife, Hold
 from zsnapdb.zfs import datasets, snapshots
 
@@ -64,6 +65,7 @@ class PrunePlan:
     afterlife: Afterlife
     base: str
     binlogs: tuple[OldBinlog, ...] = ()
+    binlog_leftovers: tuple[SweptBinlog, ...] = ()
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -74,7 +76,8 @@ class PrunePlan:
         """Bytes that leave the repository: chunks of backups, leftovers and archived binlogs."""
         sizes = self.sizes
         backups = sum(sizes[name] for name in self.retention.removal_order)
-        return backups + sum(s.leftover.size for s in self.leftovers if s.remove) + sum(b.size for b in self.binlogs if b.decision.remove)
+        swept = sum(s.leftover.size for s in self.leftovers if s.remove) + sum(s.leftover.size for s in self.binlog_leftovers if s.remove)
+        return backups + swept + sum(b.size for b in self.binlogs if b.decision.remove)
 
     @property
     def freed_locally(self) -> int:
@@ -131,7 +134,7 @@ def _plan(instance: Instance, repository: Repository, local: Local | None, unres
     rules, moment = instance.keep_rules(), now()
     backups = instance.summaries(repository)
     here = local if local is not None else look_locally(instance, backups.backups)
-    begun = marks.unfinished(repository, instance.name)
+    begun = unfinished(repository, instance.name)
     base = choose_base(backups.backups, here.guids, instance.send_flags(), now=moment).base if here.guids else None
     known = Known(
         unreadable={name: error.message for name, error in backups.unreadable.items()},
@@ -148,7 +151,8 @@ def _plan(instance: Instance, repository: Repository, local: Local | None, unres
     binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
     there = local_sets.Repository(repository.id, set(decided.kept), _guids(backups.backups, decided.removal_order), base.backup_id if base else "")
     local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, rules.local)
-    return PrunePlan(instance.name, backups, decided, leftovers, local_decisions, afterlife, there.base, binlogs)
+    parts = prune_binlogs.leftovers(repository, instance.name, moment, rules.sweep_after)
+    return PrunePlan(instance.name, backups, decided, leftovers, local_decisions, afterlife, there.base, binlogs, parts)
 
 
 def _guids(backups: Sequence[Summary], wanted: Sequence[str]) -> dict[str, frozenset[int]]:
@@ -156,7 +160,7 @@ def _guids(backups: Sequence[Summary], wanted: Sequence[str]) -> dict[str, froze
     return {b.backup_id: frozenset(volume.guid for volume in b.volumes) for b in backups if b.backup_id in chosen}
 
 
-def _in_use(backups: Sequence[Summary], base: Summary | None, begun: Sequence[marks.Mark], moment: datetime, after: float) -> dict[str, str]:
+def _in_use(backups: Sequence[Summary], base: Summary | None, begun: Sequence[Unfinished], moment: datetime, after: float) -> dict[str, str]:
     """Return what runs to come build on: the base of the next increment, and those of backups that were begun and may go on."""
     found = {base.backup_id: "the next increment builds on it"} if base is not None else {}
     stored = {backup.backup_id for backup in backups}
@@ -180,7 +184,7 @@ def _locked(repository: Repository, instance: str, names: Sequence[str]) -> dict
     return {name: f"until {hold.until:%Y-%m-%d %H:%M} UTC" if hold.until else "by a legal hold" for name, hold in answers.items() if hold is not None}
 
 
-def _leftovers(repository: Repository, instance: str, backups: Summaries, begun: Sequence[marks.Mark]) -> list[Leftover]:
+def _leftovers(repository: Repository, instance: str, backups: Summaries, begun: Sequence[Unfinished]) -> list[Leftover]:
     """Return what lies below ids that have no manifest. One listing of the ids, then one of each such id."""
     there = {backup.backup_id for backup in backups.backups} | set(backups.unreadable)
     marked = {mark.backup_id: mark for mark in begun if mark.backup_id not in there}
@@ -255,6 +259,9 @@ class _Run:
         for old in self._plan.binlogs:
             if old.decision.remove:
                 self._remove_binlog(old)
+        for parts in self._plan.binlog_leftovers:
+            if parts.remove:
+                self._sweep_binlog(parts.leftover)
         done = (tuple(self._removed), tuple(self._swept), self._objects, self._size, tuple(self._destroyed), tuple(self._binlogs), tuple(self._notes))
         return PruneResult(self._plan, *done)
 
@@ -326,6 +333,17 @@ class _Run:
         self._size += old.size
         self._binlogs.append(old.file.name)
         self._tell(f"removed archived binlog {old.file.name}")
+
+    def _sweep_binlog(self, leftover: BinlogLeftover) -> None:
+        self._still_alone()
+        removed = BinlogArchive(self._repository, self._name).sweep(leftover.incarnation, leftover.name)
+        if not removed:
+            self._notes.append(f"{leftover.name} is an archived binlog by now; it was left alone")
+            return
+        self._objects += removed
+        self._size += leftover.size
+        self._swept.append(f"{leftover.incarnation}/{leftover.name}")
+        self._tell(f"swept leftovers of binlog {leftover.name}")
 
     def _has_manifest(self, name: str) -> bool:
         """Whether there is one, read or not: asked for itself, as a listing may lag."""

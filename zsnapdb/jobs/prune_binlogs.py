@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from zsnapdb.jobs.status import point_of
 from zsnapdb.model import backup_time
 from zsnapdb.planning import binlog_retention
 from zsnapdb.planning.binlog_retention import BinlogDecision
+from zsnapdb.planning.sweep import BinlogLeftover, SweptBinlog, decide_binlogs
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
@@ -37,3 +39,13 @@ def plan(repository: Repository, instance: str, kept: Iterable[str], summaries: 
     times = [round(backup_time(name).timestamp()) * 1_000_000 for name in stays]
     decisions = binlog_retention.decide(points, min(times, default=None), files)
     return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)
+
+
+def leftovers(repository: Repository, instance: str, moment: datetime, after: float) -> tuple[SweptBinlog, ...]:
+    """Return what becomes of parts of binlogs that no description makes a file of; `after` in seconds."""
+    found = []
+    for (incarnation, name), objects in BinlogArchive(repository, instance).leftovers().items():
+        times = [item.modified for item in objects if item.modified is not None]
+        newest = max(times) if len(times) == len(objects) else None
+        found.append(BinlogLeftover(incarnation, name, len(objects), sum(item.size for item in objects), newest))
+    return decide_binlogs(found, moment, after)

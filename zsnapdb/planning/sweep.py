@@ -45,8 +45,42 @@ def _one(leftover: Leftover, now: datetime, after: float) -> Swept:
     what = "an unfinished backup" if leftover.is_marked else "chunks of no backup"
     if leftover.newest is None:
         return Swept(leftover, False, f"{what}; the store does not say when it was written")
-    latest = max(time_of(leftover.backup_id), leftover.newest)
+    return Swept(leftover, *_by_age(what, max(time_of(leftover.backup_id), leftover.newest), now, after))
+
+
+def _by_age(what: str, latest: datetime, now: datetime, after: float) -> tuple[bool, str]:
     # Both clocks may be wrong; neither a time to come nor one too near is old enough.
     if now - latest < timedelta(seconds=after):
-        return Swept(leftover, False, f"{what}; swept when {duration(after)} old, last written {latest:%Y-%m-%d %H:%M:%S} UTC")
-    return Swept(leftover, True, f"{what}, last written {latest:%Y-%m-%d %H:%M:%S} UTC")
+        return False, f"{what}; swept when {duration(after)} old, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
+    return True, f"{what}, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
+
+
+@dataclass(frozen=True)
+class BinlogLeftover:
+    """Objects below the name of an archived binlog that does not exist: one half archived, or half removed. `newest` as of a Leftover."""
+
+    incarnation: str
+    name: str
+    objects: int
+    size: int
+    newest: datetime | None
+
+
+@dataclass(frozen=True)
+class SweptBinlog:
+    """Whether a binlog's leftover goes, and why."""
+
+    leftover: BinlogLeftover
+    remove: bool
+    reason: str
+
+
+def decide_binlogs(leftovers: Sequence[BinlogLeftover], now: datetime, after: float) -> tuple[SweptBinlog, ...]:
+    """Return what becomes of each leftover of a binlog. One that is being archived looks the same, so it is old enough first."""
+    what = "parts of no archived binlog"
+    return tuple(
+        SweptBinlog(item, False, f"{what}; the store does not say when they were written")
+        if item.newest is None
+        else SweptBinlog(item, *_by_age(what, item.newest, now, after))
+        for item in sorted(leftovers, key=lambda item: (item.incarnation, item.name))
+    )

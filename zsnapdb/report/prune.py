@@ -17,10 +17,9 @@ def plan(found: PrunePlan) -> str:
         for d in found.retention.decisions
     ]
     lines = [table(("", "BACKUP", "STORED", "WHY"), rows)] if rows else ["no backups"]
-    if found.leftovers:
-        left = [
-            ("sweep" if s.remove else "wait", s.leftover.backup_id, size(s.leftover.size), s.reason + _foreign(s.leftover.foreign)) for s in found.leftovers
-        ]
+    left = [("sweep" if s.remove else "wait", s.leftover.backup_id, size(s.leftover.size), s.reason + _foreign(s.leftover.foreign)) for s in found.leftovers]
+    left += [("sweep" if s.remove else "wait", s.leftover.name, size(s.leftover.size), s.reason) for s in found.binlog_leftovers]
+    if left:
         lines += ["", table(("", "LEFTOVER", "STORED", "WHY"), left)]
     if found.local:
         here = [("destroy" if d.remove else "keep", d.name, size(d.size), d.reason) for d in found.local]
@@ -66,6 +65,17 @@ def _plan(found: PrunePlan) -> dict[str, Any]:
         "binlogs": [
             {"name": b.file.name, "incarnation": b.file.incarnation, "remove": b.decision.remove, "reason": b.decision.reason, "bytes": b.size}
             for b in found.binlogs
+        ],
+        "binlog_leftovers": [
+            {
+                "name": s.leftover.name,
+                "incarnation": s.leftover.incarnation,
+                "remove": s.remove,
+                "reason": s.reason,
+                "objects": s.leftover.objects,
+                "bytes": s.leftover.size,
+            }
+            for s in found.binlog_leftovers
         ],
         "bytes": found.freed,
         "local_bytes": found.freed_locally,

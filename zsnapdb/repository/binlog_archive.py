@@ -16,6 +16,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, chunk_of, covering, number_of, parse_piece, piece_name
 from zsnapdb.repository.manifest import ChunkRow, KeyPart
 from zsnapdb.repository.repository import Repository
+from zsnapdb.store.base import StoredObject
 from zsnapdb.stream.chunks import Body, Codec, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 
@@ -155,15 +156,58 @@ class BinlogArchive:
         Pieces of a sealed file, where a killed run left some, go before its description, or they would stand for the file again; of a
         growing one that with the first byte goes first.
         """
-        store = self.repository.store
-        top = self.repository.prefix + layout.binlogs(self.instance, file.incarnation)
-        described = sorted(item.key for item in store.list(f"{top}growing/{file.name}/"))
-        described += [self.repository.prefix + self.file_key(file)] if file.is_sealed else []
-        for key in described:
-            store.delete(key)
-        bodies = [item.key for folder in ("chunks", "segments") for item in store.list(f"{top}{folder}/{file.name}/")]
-        store.delete_many(bodies)
-        return len(described) + len(bodies)
+        removed = self._remove_pieces(file.incarnation, file.name)
+        if file.is_sealed:
+            self.repository.store.delete(self.repository.prefix + self.file_key(file))
+        return removed + int(file.is_sealed) + self._remove_bodies(file.incarnation, file.name)
+
+    def _remove_pieces(self, incarnation: str, name: str) -> int:
+        keys = sorted(item.key for item in self.repository.store.list(f"{self._top(incarnation)}growing/{name}/"))
+        for key in keys:
+            self.repository.store.delete(key)
+        return len(keys)
+
+    def _remove_bodies(self, incarnation: str, name: str) -> int:
+        keys = [item.key for folder in ("chunks", "segments") for item in self.repository.store.list(f"{self._top(incarnation)}{folder}/{name}/")]
+        self.repository.store.delete_many(keys)
+        return len(keys)
+
+    def _top(self, incarnation: str) -> str:
+        return self.repository.prefix + layout.binlogs(self.instance, incarnation)
+
+    def leftovers(self) -> dict[tuple[str, str], list[StoredObject]]:
+        """Return what lies below names of no file, by incarnation and name: a killed run's, or one's that is under way.
+
+        A file is there if it is described as sealed, readable or not, or if a piece with its first byte is. Only incarnations that are described are looked at.
+        """
+        prefix = self.repository.prefix + layout.binlog_incarnations(self.instance)
+        known = [item.key.removeprefix(prefix).removesuffix(".json") for item in self.repository.store.list(prefix) if item.key.endswith(".json")]
+        return {(incarnation, name): objects for incarnation in known for name, objects in self._undescribed(incarnation).items()}
+
+    def _undescribed(self, incarnation: str) -> dict[str, list[StoredObject]]:
+        # Bodies are listed before descriptions: what is described in between is not taken for garbage.
+        found: dict[str, list[StoredObject]] = {}
+        for folder in ("chunks", "segments", "growing"):
+            top, begun = f"{self._top(incarnation)}{folder}/", set()
+            for item in self.repository.store.list(top):
+                name, _, rest = item.key.removeprefix(top).partition("/")
+                found.setdefault(name, []).append(item)
+                place = parse_piece(rest) if folder == "growing" else None
+                if place is not None and place[0] == 0:
+                    begun.add(name)
+        top = f"{self._top(incarnation)}files/"
+        begun |= {item.key.removeprefix(top).removesuffix(".json") for item in self.repository.store.list(top)}
+        return {name: objects for name, objects in found.items() if name not in begun}
+
+    def sweep(self, incarnation: str, name: str) -> int:
+        """Remove what `leftovers` found below a name, unless a file is there after all; return how many objects."""
+        if name not in self._undescribed(incarnation):
+            return 0
+        # Asked for itself, as a listing may lag.
+        with contextlib.suppress(NotThere):
+            self.repository.store.get(f"{self._top(incarnation)}files/{name}.json")
+            return 0
+        return self._remove_pieces(incarnation, name) + self._remove_bodies(incarnation, name)
 
     def incarnation_key(self, incarnation: str) -> str:
         """Return the key of an incarnation's description, without the repository's prefix."""

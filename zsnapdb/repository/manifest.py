@@ -178,7 +178,7 @@ class Manifest(Part):
 
 def chunk_row(chunk: Chunk) -> ChunkRow:
     """Return the stored form of a chunk's description."""
-    return chunk.plain_size, chunk.plain_sha256, chunk.stored_size, chunk.stored_sha256, chunk.key_id
+    return chunk.plain_size, chunk.plain_hash, chunk.stored_size, chunk.stored_sha256, chunk.key_id
 
 
 def decode(body: bytes, name: str) -> Manifest:

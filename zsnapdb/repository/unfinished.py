@@ -1,10 +1,11 @@
-"""What the repository tells of backups that were begun, for other hosts to see."""
+"""What the repository tells of backups that were begun, for other hosts and for those who prune."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from datetime import datetime
 
 from zsnapdb.errors import NotThere
 from zsnapdb.model import is_backup_id
@@ -23,42 +24,52 @@ class SnapshotMark:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A backup that was begun on a host and has no manifest yet; `started` is UTC, ISO 8601. Snapshots by role."""
+    """A backup that was begun on a host and has no manifest yet; `started` is UTC, ISO 8601. Snapshots by role; none where they cannot be read.
+
+    `modified` is when this was written, by the store's clock; None if that is not known.
+    """
 
     backup_id: str
     instance: str
     host: str
     started: str
     snapshots: Mapping[str, SnapshotMark]
-    format: int = 1
+    modified: datetime | None = None
 
     def write(self, repository: Repository) -> None:
         """Store it; over an earlier one of the same backup."""
-        key = repository.prefix + layout.unfinished_backup(self.instance, self.backup_id)
-        repository.store.put(key, json.dumps(asdict(self)).encode())
+        parts = {role: asdict(mark) for role, mark in self.snapshots.items()}
+        document = {"format": 1, "backup_id": self.backup_id, "instance": self.instance, "host": self.host, "started": self.started, "snapshots": parts}
+        repository.store.put(repository.prefix + layout.unfinished_backup(self.instance, self.backup_id), json.dumps(document).encode())
+
+    def may_build_on(self, guids: Collection[int]) -> bool:
+        """Whether it may be an increment of the backup with these snapshots. What cannot be read may be one of any."""
+        return not self.snapshots or any(mark.from_guid in guids for mark in self.snapshots.values())
 
 
-def _parse(body: bytes, instance: str, backup_id: str) -> Unfinished:
+def _parse(body: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     try:
         found = json.loads(body)
         parts = {str(role): SnapshotMark(part["name"], part["guid"], part["from_guid"]) for role, part in found["snapshots"].items()}
-        return Unfinished(backup_id, instance, str(found["host"]), str(found["started"]), parts)
+        return Unfinished(backup_id, instance, str(found["host"]), str(found.get("started", "an unknown time")), parts, modified)
     except (ValueError, KeyError, TypeError, AttributeError):
         # What it says is for people; that it is there is what counts.
-        return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {})
+        return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 
 
-def unfinished(repository: Repository, instance: str, stored: Sequence[str]) -> list[Unfinished]:
+def unfinished(repository: Repository, instance: str, stored: Collection[str] = ()) -> list[Unfinished]:
     """Return what was begun and is not among the `stored` backups, oldest first."""
     prefix = repository.prefix + layout.unfinished(instance)
-    ids = [item.key[len(prefix) :].removesuffix(".json") for item in repository.store.list(prefix)]
     found = []
-    for backup_id in sorted(text for text in ids if is_backup_id(text) and text not in set(stored)):
+    for item in sorted(repository.store.list(prefix), key=lambda item: item.key):
+        backup_id = item.key[len(prefix) :].removesuffix(".json")
+        if not is_backup_id(backup_id) or backup_id in stored:
+            continue
         try:
-            body = repository.store.get(prefix + backup_id + ".json")
+            body = repository.store.get(item.key)
         except NotThere:
             continue
-        found.append(_parse(body, instance, backup_id))
+        found.append(_parse(body, instance, backup_id, item.modified))
     return found
 
 

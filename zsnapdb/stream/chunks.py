@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 import zstandard
+from blake3 import blake3
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
@@ -30,13 +31,21 @@ class Codec(StrEnum):
 
 @dataclass(frozen=True)
 class Chunk:
-    """What the manifest keeps of a chunk. Sizes in bytes, hashes SHA-256 in hexadecimal; `key_id` is None if not encrypted."""
+    """What the manifest keeps of a chunk. Sizes in bytes, hashes in hexadecimal; `key_id` is None if not encrypted."""
 
     plain_size: int
-    plain_sha256: str
+    plain_hash: str
     stored_size: int
     stored_sha256: str
     key_id: str | None = None
+
+
+def plain_hash(data: Body = b"") -> blake3:
+    """Return the hash that plain bytes are known by, to be fed with more: BLAKE3, five times as fast as SHA-256 where the processor has AVX2.
+
+    Stored bytes have SHA-256, which stores prove by themselves and every host has a program for.
+    """
+    return blake3(data)
 
 
 class ChunkPlaces(Protocol):
@@ -124,22 +133,21 @@ def seal(
     *,
     workspace: Workspace | None = None,
     slot: memoryview | None = None,
-    plain_sha256: str | None = None,
+    known_hash: str | None = None,
 ) -> tuple[Body, Chunk]:
     """Return the stored form of a slice and its description. Without a cipher `associated` is not used.
 
     `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk is written over it. Without one, `plain` stays as it is.
-    `plain_sha256` is the slice's, where the caller has it.
+    `known_hash` is the slice's plain hash, where the caller has it.
     """
-    plain_hash = plain_sha256 or hashlib.sha256(plain).hexdigest()
+    size, digest = len(plain), known_hash or plain_hash(plain).hexdigest()
     body: Body = plain
     if codec is Codec.ZSTD:
         body = (workspace or Workspace()).compress(plain, level)
     if cipher is not None:
         target = slot if slot is not None else memoryview(bytearray(len(body) + OVERHEAD_BYTES))
         body = target[: cipher.encrypt_into(body, associated, target)]
-    stored_hash = plain_hash if body is plain else hashlib.sha256(body).hexdigest()
-    return body, Chunk(len(plain), plain_hash, len(body), stored_hash, cipher.key_id if cipher else None)
+    return body, Chunk(size, digest, len(body), hashlib.sha256(body).hexdigest(), cipher.key_id if cipher else None)
 
 
 def unseal(
@@ -153,7 +161,7 @@ def unseal(
     workspace: Workspace | None = None,
     into: memoryview | None = None,
 ) -> Body:
-    """Return the plain slice, proved by its SHA-256 and, if encrypted, its tag. DamagedError names `what` and the first thing that is wrong.
+    """Return the plain slice, proved by its hash and, if encrypted, its tag. DamagedError names `what` and the first thing that is wrong.
 
     `cipher` is that of the chunk's key id; None for a chunk that has none. `into` is where the slice may be written.
     """
@@ -161,9 +169,9 @@ def unseal(
         raise DamagedError(f"{what}: {len(body)} bytes are stored, the manifest says {chunk.stored_size}", hint=_DAMAGED)
     try:
         plain = _open(body, chunk, codec, cipher, associated, workspace or Workspace(), into)
-        if len(plain) == chunk.plain_size and hashlib.sha256(plain).hexdigest() == chunk.plain_sha256:
+        if len(plain) == chunk.plain_size and plain_hash(plain).hexdigest() == chunk.plain_hash:
             return plain
-        why = "its plain bytes do not have the SHA-256 the manifest says"
+        why = "its plain bytes do not have the BLAKE3 hash the manifest says"
     except zstandard.ZstdError as error:
         why = f"it does not decompress: {error}"
     except DamagedError as error:
@@ -211,4 +219,4 @@ def _open(body: Body, chunk: Chunk, codec: Codec, cipher: ChunkCipher | None, as
 
 def stream_hash(chunks: tuple[Chunk, ...]) -> str:
     """Return the hash of a whole stream: SHA-256 over the chunks' plain hashes (32 bytes each), in order."""
-    return hashlib.sha256(b"".join(bytes.fromhex(c.plain_sha256) for c in chunks)).hexdigest()
+    return hashlib.sha256(b"".join(bytes.fromhex(c.plain_hash) for c in chunks)).hexdigest()

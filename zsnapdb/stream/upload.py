@@ -5,7 +5,6 @@ Memory: `concurrency + 1` slots of one chunk, and for each worker what its chunk
 
 from __future__ import annotations
 
-import hashlib
 import os
 import queue
 import threading
@@ -16,7 +15,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from zsnapdb.planning.level import next_level
-from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, new_slot, room_for, seal, stream_hash
+from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, new_slot, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.records import Begin, Walker
 
@@ -45,9 +44,9 @@ class KnownChunk:
     chunk: Chunk
     last: bool
 
-    def is_of(self, size: int, sha256: str, last: bool) -> bool:
+    def is_of(self, size: int, plain_hash: str, last: bool) -> bool:
         """Whether it was made of exactly this slice."""
-        return (self.chunk.plain_size, self.chunk.plain_sha256, self.last) == (size, sha256, last)
+        return (self.chunk.plain_size, self.chunk.plain_hash, self.last) == (size, plain_hash, last)
 
 
 @dataclass(frozen=True)
@@ -72,11 +71,11 @@ class Uploaded:
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of the stream in its slot: the bytes, their SHA-256 in hexadecimal, whether it is the last one."""
+    """A slice of the stream in its slot: the bytes, their plain hash in hexadecimal, whether it is the last one."""
 
     slot: memoryview
     plain: memoryview
-    sha256: str
+    hash: str
     last: bool
 
 
@@ -92,7 +91,7 @@ def _slices(pipe: BinaryIO, take: Callable[[], memoryview], chunk_size: int) -> 
         room = slot[NONCE_BYTES : NONCE_BYTES + chunk_size]
         size = len(ahead)
         room[:size] = ahead
-        digest = hashlib.sha256(ahead)
+        digest = plain_hash(ahead)
         while size < chunk_size:
             piece = room[size : size + _READ_BYTES]
             count = pipe.readinto(piece)  # type: ignore[attr-defined]
@@ -156,7 +155,7 @@ class _Work:
         """Seal and store one slice, unless an earlier run did; its slot is free afterwards."""
         try:
             earlier = self.known.get(index)
-            if earlier is not None and earlier.is_of(len(piece.plain), piece.sha256, piece.last):
+            if earlier is not None and earlier.is_of(len(piece.plain), piece.hash, piece.last):
                 return earlier.chunk
             began = time.monotonic()
             body, chunk = seal(
@@ -167,7 +166,7 @@ class _Work:
                 self.store.associated(index, last=piece.last),
                 workspace=self._workspace,
                 slot=piece.slot,
-                plain_sha256=piece.sha256,
+                known_hash=piece.hash,
             )
             self._level.sealed(time.monotonic() - began)
             self.store.put_chunk(index, body, chunk.stored_sha256)
