@@ -72,6 +72,9 @@ def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[
         if sample["case"] == "at_once":
             found[f"{flavour}_{sample['of']}_at_once"] = Figure(sample["seconds"], "s")
             found[f"{flavour}_{sample['of']}_at_once_right"] = Figure(sample["right"], "count", f">= {sample['of']}")
+            found[f"{flavour}_commit_gap_nothing"] = Figure(sample["gap_nothing"] * 1000, "ms")
+            found[f"{flavour}_commit_gap_snapshot"] = Figure(sample["gap_snapshot"] * 1000, "ms")
+            found[f"{flavour}_commit_gap_during_{sample['of']}"] = Figure(sample["gap"] * 1000, "ms", f"<= {sample['gap_snapshot'] * 1000:.1f}")
     return found
 
 

@@ -11,6 +11,7 @@ from tests.lab.guest import Guest
 PYTHON = "/opt/venv/bin/python"
 LEDGER = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
 SET_UP = LEDGER + "ledger.set_up('/run/mysqld/mysqld.sock'); load = ledger.Load('/run/mysqld/mysqld.sock'); load.start(); load.wait_for(40); load.stop()"
+MORE = LEDGER + "load = ledger.Load('/run/mysqld/mysqld.sock', first_number={n: 10000 for n in range(3)}); load.start(); load.wait_for(60); load.stop()"
 STATE = (
     LEDGER
     + "s = ledger.read_state(ledger.connect(sys.argv[1])); print(len(s.journal), sum(s.accounts.values()), s.accounts == ledger.balances(s.journal), s.ballast)"
@@ -62,6 +63,9 @@ def test_the_printed_runbook_brings_the_server_back_on_a_bare_host(guest: Guest)
     encrypt_and_name_contacts(guest)
     guest.run([PYTHON, "-c", SET_UP], timeout=600).check()
     guest.run(["zsnapdb", "backup"], timeout=600).check()
+    # What came after the backup is in the archived binlogs alone.
+    guest.run([PYTHON, "-c", MORE], timeout=600).check()
+    guest.run(["zsnapdb", "binlog", "archive", "main", "--once"], timeout=600).check()
     socket = "/run/mysqld/mysqld.sock"
     state, gtids = ask(guest, STATE, socket), ask(guest, GTIDS, socket)
     make_bare(guest)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from zsnapdb.mysql.transactions import transactions
+
 from .conftest import SOCKET, Lab, zfs
 
 LIVE = f"mysql://root@localhost/ledger?socket={SOCKET}"
@@ -91,6 +93,29 @@ def test_a_schema_comes_back_under_another_name_and_a_wrong_name_is_refused(lab:
         assert lab.sql("SHOW TABLES IN ledger") == tables
     finally:
         lab.sql("DROP DATABASE shop_then")
+
+
+def test_a_table_comes_back_as_it_was_right_before_a_mistake_hours_after_the_backup(lab: Lab, precious: dict[str, Any]) -> None:
+    """The rows that came after the backup are in the archived binlogs alone."""
+    lab.sql("CREATE TABLE shop.notes (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(200), parent INT)")
+    lab.sql("INSERT INTO shop.notes (body, parent) VALUES " + ", ".join(f"(UNHEX(SHA2({number}, 256)), {number})" for number in range(50)))
+    then = lab.sql(CONTENT.format("shop.notes"))
+    lab.sql("DELETE FROM shop.notes WHERE id > 7")
+    lab.zsnapdb("binlog", "archive", "main", "--once", "--json").json  # noqa: B018 - asserts success
+    index = Path("/var/lib/mysql/binlog.index").read_text().split()
+    newest = Path("/var/lib/mysql") / Path(index[-1]).name
+    with newest.open("rb") as file:
+        mistake = [found.gtid for found in transactions(file, newest.name)][-1]
+    words = ("rescue", "main", "--table", "shop.notes", "--to", f"before-{mistake}", "--into", LIVE, "--as", "shop.saved")
+    plan = lab.zsnapdb(*words, "--plan").stdout
+    assert mistake in plan
+    found = lab.zsnapdb(*words, "--json").json
+    try:
+        assert found["rows"] == {"shop.saved": 50}
+        assert lab.sql(CONTENT.format("shop.saved")) == then
+        assert lab.sql("SELECT COUNT(*) FROM shop.notes") == [(7,)]
+    finally:
+        lab.sql("DROP TABLE shop.saved, shop.notes")
 
 
 def test_a_table_comes_back_into_the_live_server_from_the_repository_alone(lab: Lab, precious: dict[str, Any]) -> None:

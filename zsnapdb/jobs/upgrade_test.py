@@ -112,7 +112,7 @@ def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, 
 def _start_new(instance: Instance, clone: Served, binary: Path) -> Session:
     """Start the new server on the clone with the clone's own options; on MySQL the upgrade is part of the start (upgrade=AUTO)."""
     own = instance.settings.server
-    limits = Limits(own.memory, own.processors, own.nice)
+    limits = Limits(own.memory, own.processors, own.nice or 0)
     try:
         session = clone.process.start(
             binary, own.user, clone.address, clone.password, timeout=_LONG_SECONDS, manager=processes.choose(own.manager), limits=limits

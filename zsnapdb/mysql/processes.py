@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -65,7 +65,8 @@ class Detached:
     """
 
     def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
-        words = [*limiting_words(name, limits, sorted(os.sched_getaffinity(0))), *argv]
+        steps = max(0, limits.nice - os.getpriority(os.PRIO_PROCESS, 0))
+        words = [*limiting_words(name, replace(limits, nice=steps), sorted(os.sched_getaffinity(0))), *argv]
         _check_programs(words[: -len(argv)])
         with log.open("ab") as file:
             try:
@@ -79,7 +80,8 @@ def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list
     """Return the command words that put a program under the limits before it runs; none where there is no limit.
 
     RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): what a server asks for beyond it is refused, nobody is killed.
-    Processors are given by affinity, a fraction rounded up; which of them depends on the name, so that several servers spread.
+    Processors are given by affinity, a fraction rounded up; which of them depends on the name, so that several servers spread. `limits.nice` is counted
+    from the starter's here.
     """
     words = ["nice", "-n", str(limits.nice)] if limits.nice else []
     if limits.memory is not None:

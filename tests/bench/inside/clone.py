@@ -6,12 +6,16 @@ snapshot, which has to be recovered, and of one that was shut down cleanly.
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import signal
+import statistics
+import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ SERVER = "/checkout/tests/lab/inside/server"
 CONFIG = Path("/tmp/bench.toml")
 RECOVERING = ("Starting crash recovery", "starting crash recovery")
 ROW = 1000
+STAMP = struct.Struct("d")
 UPDATES = 2000
 
 flavour = Path("/etc/lab-flavour").read_text().strip()
@@ -158,18 +163,63 @@ def measure(size: str, rounds: int) -> list[dict[str, Any]]:
     return samples
 
 
+class Commits:
+    """Somebody who commits to the source without a pause."""
+
+    def __enter__(self) -> Commits:
+        with source() as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE DATABASE IF NOT EXISTS ledger")
+        self.file = Path("/tmp/commits")
+        self.process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("probe.py")), str(self.file)])
+        while not self.stamps():
+            time.sleep(0.05)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+        with source() as connection, connection.cursor() as cursor:
+            cursor.execute("DROP TABLE ledger.stall_probe")
+
+    def stamps(self) -> list[float]:
+        body = self.file.read_bytes() if self.file.exists() else b""
+        return [stamp for (stamp,) in STAMP.iter_unpack(body[: len(body) // STAMP.size * STAMP.size])]
+
+    def gap_during(self, work: Callable[[], object]) -> float:
+        """Return the longest time in seconds between two commits while the work was done."""
+        begin, before = time.monotonic(), len(self.stamps())
+        work()
+        time.sleep(0.5)
+        inside = [stamp for stamp in self.stamps()[max(0, before - 1) :] if stamp > begin - 1]
+        return max(later - earlier for earlier, later in itertools.pairwise(inside))
+
+
+def bare_snapshot() -> None:
+    said("zfs", "snapshot", "tank/mysql@bench", "tank/mysql/data@bench")
+    said("zfs", "destroy", "tank/mysql@bench")
+    said("zfs", "destroy", "tank/mysql/data@bench")
+
+
 def at_once(count: int) -> dict[str, Any]:
     """Make so many clones at the same time; return how long it took and how many of them are right: each itself, each with all rows."""
-    began = time.monotonic()
     words = ["zsnapdb", "clone", "create", "main", "--from", "latest", "--profile", "tiny", "--json", "--config", str(CONFIG)]
-    running = [subprocess.Popen([*words, "--name", f"many-{n}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for n in range(count)]
-    outputs = [process.communicate() for process in running]
-    seconds = time.monotonic() - began
+    with Commits() as commits:
+        nothing = commits.gap_during(lambda: time.sleep(5))
+        snapshot = statistics.median(commits.gap_during(bare_snapshot) for _ in range(5))
+        began = time.monotonic()
+        outputs = []
+
+        def clones() -> None:
+            running = [subprocess.Popen([*words, "--name", f"many-{n}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for n in range(count)]
+            outputs.extend([(process, *process.communicate()) for process in running])
+
+        gap = commits.gap_during(clones)
+        seconds = time.monotonic() - began
     right, ids = 0, set()
     with source() as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM bench.filler")
         rows = cursor.fetchone()
-    for process, (out, err) in zip(running, outputs, strict=True):
+    for process, out, err in outputs:
         if process.returncode != 0:
             print(err, flush=True)
             continue
@@ -181,7 +231,8 @@ def at_once(count: int) -> dict[str, Any]:
             right += cursor.fetchone() == rows
     for number in range(count):
         subprocess.run(["zsnapdb", "clone", "destroy", f"many-{number}", "--config", str(CONFIG)], capture_output=True)
-    return {"case": "at_once", "size": "", "seconds": seconds, "right": min(right, len(ids)), "of": count}
+    gaps = {"gap_nothing": nothing, "gap_snapshot": snapshot, "gap": gap}
+    return {"case": "at_once", "size": "", "seconds": seconds, "right": min(right, len(ids)), "of": count, **gaps}
 
 
 def main() -> None:

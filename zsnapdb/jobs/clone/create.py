@@ -23,6 +23,7 @@ from zsnapdb.jobs.clone.sources import LATEST, LIVE_STATE, Kind, Remote, Source,
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layout_of
 from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, Report, Tell, now, undone_on_error
 from zsnapdb.jobs.copies import Copy, Layout, refuse_absolute
+from zsnapdb.jobs.courtesy import stepped_back
 from zsnapdb.jobs.masking import MaskingReport
 from zsnapdb.jobs.ports import port_is_free
 from zsnapdb.model import Position
@@ -212,8 +213,7 @@ def _plan_for(
     if root.exists() and any(root.iterdir()):
         raise ExistsError(f"{root}, where the clone would be mounted, is not empty", hint="name another, or empty the folder")
     layout = layout_of(origin, f"{anchor}/r1", root)
-    options = (*instance.settings.server.options, *wish.profile.options)
-    copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}))
+    copy = copy_of(origin, layout, root, instance.settings.server.of_clone(wish.profile.options))
     bind = wish.bind_address or limits.bind_address
     tenant = Tenant(copy, origin, 1, port, bind, limits.accounts == "lock")
     copy.render(tenant.identity())
@@ -255,7 +255,7 @@ def create(settings: Settings, instance: Instance, wish: Wish, report: Report, t
         _plan(settings, instance, wish)
         source = _obtain(settings, instance, wish, held, report, tell)
         found = time.monotonic()
-        with undone_on_error(lambda: drop_live(source)):
+        with undone_on_error(lambda: drop_live(source)), stepped_back():
             planned, server_id = _make_datasets(settings, instance, wish, source)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)):
