@@ -85,10 +85,6 @@ class HookSettings(_Section):
     on_failure: Literal["abort", "warn"] = "abort"
 
 
-CLONE_NICE = 10
-"""With it a busy clone has about a tenth of a processor while the source wants one (sched(7))."""
-
-
 class ServerSettings(_Section):
     """How a server of this instance's version is started for restores and clones."""
 
@@ -101,10 +97,6 @@ class ServerSettings(_Section):
     memory: Annotated[Size, Field(ge=128 << 20)] | None = None
     processors: Annotated[float, Field(gt=0, le=1024)] | None = None
     nice: Annotated[int, Field(ge=0, le=19)] | None = None
-
-    def of_clone(self, options: tuple[str, ...]) -> ServerSettings:
-        """Return how a clone's server is started: with these options too, and behind the source's unless the site says otherwise."""
-        return self.model_copy(update={"options": (*self.options, *options), "nice": CLONE_NICE if self.nice is None else self.nice})
 
 
 class ProbeSettings(_Section):

@@ -271,7 +271,7 @@ def versitygw() -> str:
 
 def inside() -> int | None:
     """Where this machine has not what zsnapdb needs, run in the lab's root instead, as a chroot on the same kernel; return its exit status."""
-    if all(importlib.util.find_spec(name) for name in ("zstandard", "pydantic", "boto3", "moto", "pyrage", "cryptography")):
+    if all(importlib.util.find_spec(name) for name in ("blake3", "zstandard", "pydantic", "boto3", "moto", "pyrage", "cryptography")):
         return None
     from tests.lab import suite
     from tests.lab.guest import Lab

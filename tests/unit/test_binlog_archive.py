@@ -280,7 +280,7 @@ def test_what_a_killed_removal_leaves_is_found_and_swept_and_a_whole_file_is_not
     there = bool(archive.load().files)
     assert list(archive.leftovers()) in ([], [(ID, NAME)])
     assert not (there and archive.leftovers())
-    swept = archive.sweep(ID, NAME)
+    swept = archive.sweep(ID, NAME, {item.key for item in archive.leftovers().get((ID, NAME), [])})
     assert bool(archive.load().files) == there
     assert there == any(NAME in item.key for item in archive.repository.store.list("main/binlogs/"))
     assert not (there and swept)
@@ -291,7 +291,26 @@ def test_a_file_whose_description_cannot_be_read_is_no_leftover(archive: BinlogA
     archive.commit(file)
     archive.repository.store.put(archive.file_key(file), b"?")
     assert archive.leftovers() == {}
-    assert archive.sweep(ID, NAME) == 0
+    assert archive.sweep(ID, NAME, {item.key for item in archive.repository.store.list("")}) == 0
+
+
+def test_parts_that_somebody_goes_on_with_are_not_swept(archive: BinlogArchive) -> None:
+    body = bytes(range(200)) * 5
+    sealed(archive, body, attempt="00aa")
+    planned = {item.key for item in archive.leftovers()[ID, NAME]}
+    file = sealed(archive, body, attempt="00bb")
+    assert archive.sweep(ID, NAME, planned) == 0
+    archive.confirm(ID, NAME, "00bb", file.chunks)
+    archive.commit(file)
+    assert archive.sweep(ID, NAME, planned) == 0
+    assert b"".join(bytes(part) for part in archive.plain(file)) == body
+
+
+def test_a_file_whose_chunks_were_swept_meanwhile_is_not_described(archive: BinlogArchive) -> None:
+    file = sealed(archive, bytes(range(200)) * 5)
+    assert archive.sweep(ID, NAME, {item.key for item in archive.leftovers()[ID, NAME]}) == 2
+    with pytest.raises(DamagedError, match="is not there any more"):
+        archive.confirm(ID, NAME, file.attempt, file.chunks)
 
 
 @pytest.mark.parametrize("depth", list(Depth))

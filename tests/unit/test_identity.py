@@ -100,9 +100,3 @@ def test_an_absolute_system_tablespace_is_translated() -> None:
 def test_a_recorded_variable_cannot_smuggle_in_a_line() -> None:
     with pytest.raises(PreflightError, match="line break"):
         made(sql_mode="ANSI\nskip_grant_tables")
-
-
-def test_the_sources_list_of_warm_pages_is_left_alone_unless_the_site_says_otherwise() -> None:
-    lines = made()
-    for line in ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF"):
-        assert lines.index(line) < lines.index("innodb_buffer_pool_size=64M")

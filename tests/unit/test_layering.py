@@ -38,6 +38,7 @@ HOMES = {
     "typer": None,
     "ctypes": {"zfs/core.py"},
     "zstandard": {"stream/chunks.py"},
+    "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
     "cryptography": {"repository/keys.py", "stream/crypto.py"},
 }

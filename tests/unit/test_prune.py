@@ -283,8 +283,12 @@ def test_parts_of_no_archived_binlog_are_swept_only_after_their_time(site: Site,
     site.fill([None])
     store = LocalStore(site.folder)
     store.put("main/binlogs/incarnations/20261121T101112Z-7f3a.json", b"?")
-    parts = ["main/binlogs/20261121T101112Z-7f3a/chunks/binlog.000007/00aa/00000001", "main/binlogs/20261121T101112Z-7f3a/segments/binlog.000008/0-5-0001"]
-    for key in (*parts, "main/binlogs/another/chunks/binlog.000007/00aa/00000001"):
+    parts = [
+        "main/binlogs/20261121T101112Z-7f3a/chunks/binlog.000007/00aa/00000001",
+        "main/binlogs/20261121T101112Z-7f3a/segments/binlog.000008/0000000000000000-0000000000000005-0001",
+    ]
+    foreign = ["main/binlogs/20261121T101112Z-7f3a/chunks/binlog.000007/README", "main/binlogs/another/chunks/binlog.000007/00aa/00000001"]
+    for key in (*parts, *foreign):
         store.put(key, b"12345")
     assert [(s.leftover.name, s.leftover.size, s.remove) for s in plan(site).binlog_leftovers] == [("binlog.000007", 5, False), ("binlog.000008", 5, False)]
     later(monkeypatch, days=6.9)
@@ -293,7 +297,7 @@ def test_parts_of_no_archived_binlog_are_swept_only_after_their_time(site: Site,
     assert plan(site).freed == 10
     assert prune(site).swept == ("20261121T101112Z-7f3a/binlog.000007", "20261121T101112Z-7f3a/binlog.000008")
     assert [key for key in site.objects() if "/binlogs/" in key] == [
-        "main/binlogs/another/chunks/binlog.000007/00aa/00000001",
+        *foreign,
         "main/binlogs/incarnations/20261121T101112Z-7f3a.json",
     ]
 

@@ -269,6 +269,8 @@ class Archiver:
             chunks=rows,
             keys=(key.part,) if key else (),
         )
+        # It may have taken long, and nobody knew of the chunks before.
+        self._archive.confirm(self._id(), step.name, attempt, rows)
         self._archive.commit(sealed)
         if known is not None:
             self._kept[-1] = sealed

@@ -130,7 +130,7 @@ class Copy:
         self.write_option_file(identity, last)
         binary = server.find_binary(self.settings.binary, self.flavour)
         login = Address(user=user, socket=Path(identity.socket))
-        limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice or 0)
+        limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice)
         manager = processes.choose(self.settings.manager)
         return self.process().start(binary, self.settings.user, login, password, timeout=self.settings.start_timeout, manager=manager, limits=limits)
 

@@ -15,6 +15,7 @@ _THIS_THREAD = 0
 def stepped_back() -> Iterator[None]:
     """Run the block at a lower priority: this thread, the threads and the processes it starts (setpriority(2), "C library/kernel differences").
 
+    Where the kernel schedules by session or control group it counts only within ours (sched(7)); the rest is theirs to set.
     Never to be used around a lock: who holds one must be quick. An account that may not raise its priority again stays back.
     """
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)

@@ -336,9 +336,9 @@ class _Run:
 
     def _sweep_binlog(self, leftover: BinlogLeftover) -> None:
         self._still_alone()
-        removed = BinlogArchive(self._repository, self._name).sweep(leftover.incarnation, leftover.name)
+        removed = BinlogArchive(self._repository, self._name).sweep(leftover.incarnation, leftover.name, leftover.keys)
         if not removed:
-            self._notes.append(f"{leftover.name} is an archived binlog by now; it was left alone")
+            self._notes.append(f"parts of {leftover.name} were left alone: they are gone, or somebody archives it now")
             return
         self._objects += removed
         self._size += leftover.size

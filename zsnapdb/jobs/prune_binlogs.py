@@ -47,5 +47,5 @@ def leftovers(repository: Repository, instance: str, moment: datetime, after: fl
     for (incarnation, name), objects in BinlogArchive(repository, instance).leftovers().items():
         times = [item.modified for item in objects if item.modified is not None]
         newest = max(times) if len(times) == len(objects) else None
-        found.append(BinlogLeftover(incarnation, name, len(objects), sum(item.size for item in objects), newest))
+        found.append(BinlogLeftover(incarnation, name, frozenset(item.key for item in objects), sum(item.size for item in objects), newest))
     return decide_binlogs(found, moment, after)

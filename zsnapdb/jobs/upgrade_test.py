@@ -12,6 +12,7 @@ from pathlib import Path
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs.clone.create import Wish
+from zsnapdb.jobs.clone.volumes import of_clone
 from zsnapdb.jobs.common import Instance, Tell
 from zsnapdb.jobs.throwaway import OWNER, Served, throwaway
 from zsnapdb.model import Flavour
@@ -111,8 +112,8 @@ def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, 
 
 def _start_new(instance: Instance, clone: Served, binary: Path) -> Session:
     """Start the new server on the clone with the clone's own options; on MySQL the upgrade is part of the start (upgrade=AUTO)."""
-    own = instance.settings.server
-    limits = Limits(own.memory, own.processors, own.nice or 0)
+    own = of_clone(instance.settings.server)
+    limits = Limits(own.memory, own.processors, own.nice)
     try:
         session = clone.process.start(
             binary, own.user, clone.address, clone.password, timeout=_LONG_SECONDS, manager=processes.choose(own.manager), limits=limits

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -287,7 +288,11 @@ class _Reader:
             chunk, what = chunks[index - 1], f"chunk {_name(self._repository, store.key(index))}"
             try:
                 cipher = ciphers[chunk.key_id] if chunk.key_id is not None else None
-                return unseal(store.get_chunk(index), chunk, volume.codec, cipher, store.associated(index, last=index == len(chunks)), what)
+                body = store.get_chunk(index)
+                plain = unseal(body, chunk, volume.codec, cipher, store.associated(index, last=index == len(chunks)), what)
+                if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
+                    return DamagedError(f"{what}: its stored bytes do not have the SHA-256 the manifest says, though they open to the right ones")
+                return plain
             except NotThere:
                 return DamagedError(f"{what} is missing")
             except KeyError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -24,11 +25,11 @@ _COMMAND_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server may take. `memory` in bytes of private writable memory, `processors` how many (a fraction is allowed), `nice` 0 to 19."""
+    """What a server may take: bytes of private writable memory, how many processors (a fraction is allowed), niceness 0 to 19 (None: its starter's)."""
 
     memory: int | None = None
     processors: float | None = None
-    nice: int = 0
+    nice: int | None = None
 
 
 class Launched(Protocol):
@@ -65,15 +66,24 @@ class Detached:
     """
 
     def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
-        steps = max(0, limits.nice - os.getpriority(os.PRIO_PROCESS, 0))
-        words = [*limiting_words(name, replace(limits, nice=steps), sorted(os.sched_getaffinity(0))), *argv]
+        words = [*limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0))), *argv]
         _check_programs(words[: -len(argv)])
         with log.open("ab") as file:
             try:
                 process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/")
             except OSError as error:
                 raise ServerError(f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance") from error
+        if limits.nice:
+            # Where the kernel schedules by session, this is what weighs one session against another (sched(7), "The autogroup feature").
+            with contextlib.suppress(OSError):
+                Path(f"/proc/{process.pid}/autogroup").write_text(str(limits.nice))
         return _Child(process)
+
+
+def _relative(limits: Limits) -> Limits:
+    """Return the limits with the steps from this thread's niceness in place of the one wanted. Only root goes back up."""
+    steps = 0 if limits.nice is None else limits.nice - os.getpriority(os.PRIO_PROCESS, 0)
+    return replace(limits, nice=steps if os.geteuid() == 0 else max(0, steps))
 
 
 def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
@@ -136,8 +146,10 @@ def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
         "StandardOutput": f"append:{log}",
         "StandardError": f"append:{log}",
         "KillMode": "control-group",
-        "Nice": str(limits.nice),
     }
+    if limits.nice is not None:
+        # Between control groups it is the weight that counts: a step of niceness is a factor of 1.25 (sched(7)), 100 the weight of who has none.
+        found |= {"Nice": str(limits.nice), "CPUWeight": str(max(1, round(100 / 1.25**limits.nice)))}
     if limits.memory is not None:
         found |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
     if limits.processors is not None:

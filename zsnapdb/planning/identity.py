@@ -98,10 +98,6 @@ _QUIET = (
 """Nothing in the copy acts by itself, nor purges the binlogs it came with. `loose_`: names differ between servers; unknown ones are passed over."""
 
 
-_UNHURRIED = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""Unless the site says otherwise: the source's list of warm pages is neither read, which makes a start as slow as that list is long, nor written over."""
-
-
 _REFUSED = frozenset(
     (
         "admin_address",
@@ -206,7 +202,6 @@ def option_file(flavour: Flavour, variables: Mapping[str, str], paths: PathMap, 
     datadir = variables["datadir"]
     lines = [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
     _refuse_options(extra)
-    lines += _UNHURRIED
     lines += extra
     lines.append(f"datadir={paths.translate(datadir)}")
     for name in _PATHS:

@@ -57,11 +57,11 @@ def _by_age(what: str, latest: datetime, now: datetime, after: float) -> tuple[b
 
 @dataclass(frozen=True)
 class BinlogLeftover:
-    """Objects below the name of an archived binlog that does not exist: one half archived, or half removed. `newest` as of a Leftover."""
+    """Objects, by key, below the name of an archived binlog that does not exist: one half archived, or half removed. `newest` as of a Leftover."""
 
     incarnation: str
     name: str
-    objects: int
+    keys: frozenset[str]
     size: int
     newest: datetime | None
 

@@ -72,7 +72,7 @@ def _plan(found: PrunePlan) -> dict[str, Any]:
                 "incarnation": s.leftover.incarnation,
                 "remove": s.remove,
                 "reason": s.reason,
-                "objects": s.leftover.objects,
+                "objects": len(s.leftover.keys),
                 "bytes": s.leftover.size,
             }
             for s in found.binlog_leftovers

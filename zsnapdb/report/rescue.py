@@ -8,6 +8,7 @@ from typing import Any
 from zsnapdb.jobs.rescue import RescuePlan, RescueResult
 from zsnapdb.planning.rescue import DumpFile
 from zsnapdb.report.json import VERSION
+from zsnapdb.report.restore import point, point_fields
 
 
 def _where(planned: RescuePlan) -> str:
@@ -24,8 +25,15 @@ def plan(planned: RescuePlan) -> str:
         f"dump {wanted} with {planned.tools.dump} to {_where(planned)}" if file else f"put {wanted} into {_where(planned)}, and count its rows",
         f"end the server, destroy {planned.place.container}",
     ]
-    lines = [f"rescue {wanted} of {planned.restore.instance} as of {planned.restore.backup_id}"]
+    if planned.restore.replays:
+        steps.insert(1, "replay the archived binlogs behind it up to the point")
+    lines = [f"rescue {wanted} of {_as_of(planned)}", *point(planned.restore.asked, planned.restore.point)]
     return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
+
+
+def _as_of(planned: RescuePlan) -> str:
+    found = planned.restore
+    return f"{found.instance} as of {found.asked}, from backup {found.backup_id}" if found.replays else f"{found.instance} as of {found.backup_id}"
 
 
 def _facts(planned: RescuePlan) -> dict[str, Any]:
@@ -33,6 +41,7 @@ def _facts(planned: RescuePlan) -> dict[str, Any]:
         "instance": planned.restore.instance,
         "backup_id": planned.restore.backup_id,
         "wanted": str(planned.request.wanted),
+        "point": point_fields(planned.restore.point),
         "source": "clone" if planned.local is not None else "restore",
         "into": _where(planned),
     }
@@ -48,7 +57,7 @@ def result(done: RescueResult) -> str:
     found = done.delivered
     return "\n".join(
         [
-            f"{done.plan.request.wanted} of {done.plan.restore.instance} as of {done.plan.restore.backup_id} is in {found.where}",
+            f"{done.plan.request.wanted} of {_as_of(done.plan)} is in {found.where}",
             f"  from      {done.plan.way}",
             f"  by        {found.choice.transport.value}: {found.choice.reason}",
             *(f"  rows      {count} in {table}" for table, count in found.rows),

@@ -17,22 +17,28 @@ def plan(found: RestorePlan, findings: Sequence[Finding] = ()) -> str:
     """What a restore would do, and what its preflight finds now."""
     lines = [
         f"restore {found.instance} to {found.layout.top}, mounted at {found.layout.mount}, from backup {found.backup_id}",
-        *_point(found.asked, found.point),
+        *point(found.asked, found.point),
     ]
     lines += [f"  {number}. {_step(step)}" for number, step in enumerate(found.steps, 1)]
     lines += [f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}" + (f" ({finding.hint})" if finding.hint else "") for finding in findings]
     return "\n".join(lines)
 
 
-def _point(asked: str, point: Point) -> list[str]:
+def point(asked: str, found: Point) -> list[str]:
+    """What was asked for and where that leads: the last transaction in, the first one out."""
     lines = [f"  point     {asked}"]
-    if point.last is not None:
-        lines.append(f"  last in   {point.last.describe()}")
-    if point.following is not None:
-        lines.append(f"  first out {point.following.describe()}")
-    if point.gtids is not None:
-        lines.append(f"  holds     {point.gtids or '(no transactions)'}")
-    return lines + [f"  note      {note}" for note in point.notes]
+    if found.last is not None:
+        lines.append(f"  last in   {found.last.describe()}")
+    if found.following is not None:
+        lines.append(f"  first out {found.following.describe()}")
+    if found.gtids is not None:
+        lines.append(f"  holds     {found.gtids or '(no transactions)'}")
+    return lines + [f"  note      {note}" for note in found.notes]
+
+
+def point_fields(found: Point) -> dict[str, Any]:
+    """The same for programs."""
+    return {"gtids": found.gtids, "last": _transaction(found.last), "following": _transaction(found.following), "notes": list(found.notes)}
 
 
 def _step(step: Step) -> str:
@@ -49,10 +55,10 @@ def restore(result: RestoreResult) -> str:
     found = result.plan
     if result.next_step is not None:
         return f"the restore to {found.layout.top} waits before {_step(result.next_step)}\ngo on with --resume --target {found.layout.top}"
-    point = f"point {found.asked} (backup {found.backup_id})" if found.replays else f"backup {found.backup_id}"
+    what = f"point {found.asked} (backup {found.backup_id})" if found.replays else f"backup {found.backup_id}"
     place = next((renamed[1] for renamed in getattr(found.steps[-1], "renames", ())[-1:]), found.layout.top)
     lines = [
-        f"{point} of {found.instance} is restored to {place}",
+        f"{what} of {found.instance} is restored to {place}",
         *([] if place != found.layout.top else [f"  mounted   {found.layout.mount}"]),
         f"  position  {result.position.describe()}, " + ("exactly the GTIDs wanted" if found.point.gtids is not None else "the server numbers no transactions"),
         f"  took      {result.receive_seconds:.1f} s to receive, {result.recovery_seconds:.1f} s to recover and check"
@@ -78,12 +84,7 @@ def _fields(found: RestorePlan) -> dict[str, Any]:
         "restore_id": found.restore_id,
         "backup_id": found.backup_id,
         "asked": found.asked,
-        "point": {
-            "gtids": found.point.gtids,
-            "last": _transaction(found.point.last),
-            "following": _transaction(found.point.following),
-            "notes": list(found.point.notes),
-        },
+        "point": point_fields(found.point),
         "top": found.layout.top,
         "datasets": dict(found.layout.datasets),
         "mount": found.layout.mount,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TypeVar
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.model import Flavour
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, chunk_of, covering, number_of, parse_piece, piece_name
+from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, chunk_of, covering, is_archivable, number_of, parse_piece, piece_name
 from zsnapdb.repository.manifest import ChunkRow, KeyPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import StoredObject
@@ -23,6 +24,8 @@ from zsnapdb.stream.crypto import ChunkCipher
 T = TypeVar("T")
 
 _THREADS = 8
+_SHAPES = {"chunks": re.compile(r"[0-9a-f]+/\d{8}"), "segments": re.compile(r"\d{16}-\d{16}-[0-9a-f]+"), "growing": re.compile(r"\d{16}-\d{16}\.json")}
+"""What follows a file's name in the keys that are ours."""
 _READINGS = 5
 
 
@@ -191,6 +194,8 @@ class BinlogArchive:
             top, begun = f"{self._top(incarnation)}{folder}/", set()
             for item in self.repository.store.list(top):
                 name, _, rest = item.key.removeprefix(top).partition("/")
+                if not is_archivable(name) or not _SHAPES[folder].fullmatch(rest):
+                    continue
                 found.setdefault(name, []).append(item)
                 place = parse_piece(rest) if folder == "growing" else None
                 if place is not None and place[0] == 0:
@@ -199,15 +204,35 @@ class BinlogArchive:
         begun |= {item.key.removeprefix(top).removesuffix(".json") for item in self.repository.store.list(top)}
         return {name: objects for name, objects in found.items() if name not in begun}
 
-    def sweep(self, incarnation: str, name: str) -> int:
-        """Remove what `leftovers` found below a name, unless a file is there after all; return how many objects."""
-        if name not in self._undescribed(incarnation):
+    def sweep(self, incarnation: str, name: str, keys: Collection[str]) -> int:
+        """Remove the objects that `leftovers` found below a name; return how many. None go if a file is there after all, or anything else has come to be there.
+
+        An archiver that takes the file up again is seen by what it stores: its bodies have names of their own, and it never writes over a description.
+        """
+        now = {item.key for item in self._undescribed(incarnation).get(name, [])}
+        if not now or not now <= set(keys):
             return 0
         # Asked for itself, as a listing may lag.
         with contextlib.suppress(NotThere):
             self.repository.store.get(f"{self._top(incarnation)}files/{name}.json")
             return 0
-        return self._remove_pieces(incarnation, name) + self._remove_bodies(incarnation, name)
+        self.repository.store.delete_many(sorted(now))
+        return len(now)
+
+    def confirm(self, incarnation: str, name: str, attempt: str, rows: Sequence[ChunkRow]) -> None:
+        """Prove that every chunk of a file that is about to be described is still there. DamagedError names the first that is not."""
+        top = self.chunk_key(incarnation, name, attempt, 1).rpartition("/")[0] + "/"
+        sizes = {item.key: item.size for item in self.repository.store.list(top)}
+        for index, row in enumerate(rows, 1):
+            key = self.chunk_key(incarnation, name, attempt, index)
+            if sizes.get(key) == row[2]:
+                continue
+            try:
+                size = len(self.repository.store.get(key))
+            except NotThere:
+                size = -1
+            if size != row[2]:
+                raise DamagedError(f"{key} is not there any more, or not whole", hint="did a prune sweep it meanwhile? the next look archives the file again")
 
     def incarnation_key(self, incarnation: str) -> str:
         """Return the key of an incarnation's description, without the repository's prefix."""

@@ -170,8 +170,11 @@ class Commits:
         with source() as connection, connection.cursor() as cursor:
             cursor.execute("CREATE DATABASE IF NOT EXISTS ledger")
         self.file = Path("/tmp/commits")
+        self.file.unlink(missing_ok=True)
         self.process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("probe.py")), str(self.file)])
         while not self.stamps():
+            if self.process.poll() is not None:
+                raise SystemExit("who commits to the source ended")
             time.sleep(0.05)
         return self
 

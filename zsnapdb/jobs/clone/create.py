@@ -213,7 +213,8 @@ def _plan_for(
     if root.exists() and any(root.iterdir()):
         raise ExistsError(f"{root}, where the clone would be mounted, is not empty", hint="name another, or empty the folder")
     layout = layout_of(origin, f"{anchor}/r1", root)
-    copy = copy_of(origin, layout, root, instance.settings.server.of_clone(wish.profile.options))
+    options = (*instance.settings.server.options, *wish.profile.options)
+    copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}))
     bind = wish.bind_address or limits.bind_address
     tenant = Tenant(copy, origin, 1, port, bind, limits.accounts == "lock")
     copy.render(tenant.identity())

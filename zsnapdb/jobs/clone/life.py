@@ -32,7 +32,7 @@ def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
     instance = settings.instance.get(info.instance)
     if instance is None:
         raise ConfigError(f"clone {info.name} is of instance {info.instance}, which is not configured", hint="its server program and options are there")
-    return instance.server.of_clone(info.profile.options)
+    return instance.server.model_copy(update={"options": (*instance.server.options, *info.profile.options)})
 
 
 def tenant_of(settings: Settings, info: CloneInfo) -> Tenant:
