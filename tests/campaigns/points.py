@@ -104,6 +104,14 @@ def stamps(tool: str, files: list[Path], flavour: Flavour) -> dict[str, int]:
     return found
 
 
+def _runs(pid: object) -> bool:
+    """Whether the process is there and not only waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 class Campaign:
     """All rounds against the guest's server."""
 
@@ -244,7 +252,7 @@ class Campaign:
         pid = restored.get("pid")
         if pid:
             os.kill(int(str(pid)), signal.SIGKILL)
-            while Path(f"/proc/{pid}/stat").exists() and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            while _runs(pid):
                 time.sleep(0.02)
         for journal in Path("/var/lib/zsnapdb/restores").glob("*.json"):
             journal.unlink()
