@@ -109,7 +109,6 @@ def reap(settings: Settings) -> list[Swept]:
 
 
 def _sweep(settings: Settings, moment: datetime, *, act: bool) -> Iterator[Swept]:
-    yield from _sweep_live(settings, act=act)
     taken = 0
     limit = settings.clones.reap_limit
     for known in listing(settings):
@@ -127,6 +126,8 @@ def _sweep(settings: Settings, moment: datetime, *, act: bool) -> Iterator[Swept
         with locks.if_free(item.lock) as free:
             if free:
                 yield _sweep_kept(settings, item, moment, act=act)
+    # After the half-made clones, whose sets have none then.
+    yield from _sweep_live(settings, act=act)
 
 
 def _sweep_clone(settings: Settings, info: CloneInfo, moment: datetime, *, act: bool, room: bool) -> Swept:
