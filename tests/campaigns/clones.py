@@ -2,7 +2,7 @@
 
 A step is a `zfs` command that changes something; the kill comes right before or right after it (tests/lab/inside/zfs-shim). Afterwards
 `doctor` must name whatever is half made, one `reap` must clear all of it, and what is left is nothing or a whole clone that starts and holds
-its data. `--rounds 0` goes through all steps of all operations in turn; else so many are chosen by the seed.
+its data. `--rounds 0` goes through all steps of all operations in turn (`--only`: of these); else so many are chosen by the seed.
 """
 
 from __future__ import annotations
@@ -186,9 +186,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=list(OPERATIONS), default=list(OPERATIONS))
     options = parser.parse_args()
     campaign = Campaign()
-    lengths = campaign.lengths() if options.rounds == 0 else {"create": 4, "reset": 15, "destroy": 6}
+    lengths = campaign.lengths() if options.rounds == 0 else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6}
+    lengths = {name: count for name, count in lengths.items() if name in options.only}
     print(f"changing commands: {lengths}", flush=True)
     every = [Step(name, number, side) for name, count in lengths.items() for number in range(1, count + 1) for side in ("before", "after")]
     chosen = random.Random(options.seed).sample(every, options.rounds) if options.rounds else every
