@@ -135,7 +135,7 @@ def _toolroot(b: Builder, out: Path) -> None:
     sources = out / "usr/src/apt"
     sources.mkdir()
     for suite, package in recipe.KERNEL_SOURCES:
-        options = _apt(sources, "/usr/src/apt", suite)
+        options = apt_options(sources, "/usr/src/apt", suite)
         # A mirror need not have every suite, and a suite not always the same kernel.
         script = (
             f"cd /usr/src; apt-get {options} update && apt-get {options} download {package} || exit 0; "
@@ -149,7 +149,7 @@ def _toolroot(b: Builder, out: Path) -> None:
     shutil.rmtree(sources)
 
 
-def _apt(folder: Path, inside: str, suite: str) -> str:
+def apt_options(folder: Path, inside: str, suite: str) -> str:
     """Make a folder in which apt knows one other suite, and return the options that make it use that. `inside` is its path in the chroot.
 
     A mirror may be a frozen copy of the suite: its date then lies back, its signature still counts.
@@ -191,7 +191,7 @@ def _zfs(b: Builder, out: Path) -> None:
 
 
 def _mysql(b: Builder, out: Path) -> None:
-    options = _apt(out / "apt", "/out/apt", recipe.MYSQL_SUITE)
+    options = apt_options(out / "apt", "/out/apt", recipe.MYSQL_SUITE)
     script = (
         f"apt-get {options} update; apt-get {options} --download-only install {' '.join(recipe.MYSQL_PACKAGES)}; "
         "for deb in /out/apt/archives/*.deb; do dpkg-deb --fsys-tarfile $deb | tar x -C /out; done; rm -rf /out/apt"

@@ -1,0 +1,85 @@
+"""An upgrade between releases is rehearsed on a clone: MariaDB 10.11 of Debian 12 to the 11.8 of Debian 13."""
+
+from __future__ import annotations
+
+import json
+
+from tests.lab import older
+from tests.lab.guest import Guest, Lab
+
+SET_UP = r"""
+set -eu
+mkdir -p /mnt/older && busybox mount -t hostfs -o "$1" older /mnt/older
+cp -a $(find /mnt/older -name 'libaio.so.1*') /usr/lib/x86_64-linux-gnu/ && ldconfig
+zfs create -o recordsize=16K -o mountpoint=/var/lib/old tank/old
+mkdir -p /var/lib/old/data && chown -R mysql:mysql /var/lib/old
+cat > /etc/old.cnf <<'END'
+[mariadbd]
+user = mysql
+basedir = /mnt/older/usr
+lc_messages_dir = /mnt/older/usr/share/mysql
+character_sets_dir = /mnt/older/usr/share/mysql/charsets
+datadir = /var/lib/old/data
+log_bin = /var/lib/old/binlog
+socket = /run/old.sock
+pid_file = /run/mysqld/old.pid
+log_error = /var/log/lab/old.log
+bind_address = 127.0.0.1
+port = 3307
+server_id = 7
+binlog_format = ROW
+innodb_use_native_aio = OFF
+innodb_doublewrite = OFF
+innodb_buffer_pool_size = 64M
+innodb_log_file_size = 32M
+END
+sed -i 's|/run/old.sock|/run/mysqld/old.sock|' /etc/old.cnf
+/mnt/older/usr/bin/mariadb-install-db --defaults-file=/etc/old.cnf --auth-root-authentication-method=socket --skip-test-db >/tmp/install.log 2>&1 ||
+  { cat /tmp/install.log; exit 1; }
+touch /var/log/lab/old.log && chown mysql /var/log/lab/old.log
+setsid /mnt/older/usr/sbin/mariadbd --defaults-file=/etc/old.cnf </dev/null >/dev/null 2>&1 &
+for n in $(seq 300); do
+  mariadb --skip-ssl -uroot -S /run/mysqld/old.sock -e 'SELECT 1' >/dev/null 2>&1 && break
+  sleep 0.2
+done
+sed -n "/^-- both/,/^-- end/p; /^-- mariadb/,/^-- end/p" /checkout/tests/lab/inside/accounts.sql | mariadb --skip-ssl -uroot -S /run/mysqld/old.sock
+mariadb --skip-ssl -uroot -S /run/mysqld/old.sock ledger -e "
+  CREATE TABLE things (id INT PRIMARY KEY, name VARCHAR(50), made TIMESTAMP DEFAULT CURRENT_TIMESTAMP, price DECIMAL(8,2), KEY (name));
+  INSERT INTO things (id, name, price) SELECT seq, CONCAT('thing ', seq), seq / 7 FROM seq_1_to_2000;"
+cat > /tmp/old.toml <<'END'
+[instance.old]
+socket = "/run/mysqld/old.sock"
+user = "zsnapdb"
+password_file = "/etc/zsnapdb/main.password"
+volumes = { data = "tank/old" }
+repository = "disk"
+[instance.old.server]
+binary = "/mnt/older/usr/sbin/mariadbd"
+options = ["innodb_use_native_aio=OFF", "innodb_buffer_pool_size=64M", "loose_lc_messages_dir=/mnt/older/usr/share/mysql"]
+[repository.disk]
+url = "file:///srv/old"
+END
+mkdir -p /srv/old
+"""
+
+
+def test_an_upgrade_to_the_next_release_is_rehearsed_and_the_source_is_left_alone(lab: Lab) -> None:
+    folder = older.mariadb(lab.cache)
+    with Guest.boot(lab, "mariadb") as guest:
+        guest.run(["sh", "-c", SET_UP, "sh", str(folder)], timeout=300).check()
+        guest.run(["zsnapdb", "backup", "old", "--config", "/tmp/old.toml"], timeout=180).check()
+        before = guest.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
+        words = ["--binary", "/usr/sbin/mariadbd", "--query", "SELECT COUNT(*), SUM(price), MIN(made) FROM ledger.things", "--json"]
+        done = guest.run(["zsnapdb", "clone", "upgrade-test", "old", *words, "--config", "/tmp/old.toml"], timeout=300).check()
+        result = json.loads(done.stdout)
+        assert result["old_version"].startswith("10.11.")
+        assert result["new_version"].startswith("11.")
+        assert result["problems"] == []
+        assert [(query["rows_before"], query["equal"]) for query in result["queries"]] == [(1, True)]
+        assert "ledger.things" in [table["table"] for table in result["tables"]]
+        assert "Phase" in result["upgrade_said"]
+        after = guest.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
+        assert set(after.split()) - set(before.split()) <= {"tank/zsnapdb", "tank/zsnapdb/clones"}
+        still = guest.run(["mariadb", "--skip-ssl", "-uroot", "-S", "/run/mysqld/old.sock", "-N", "-e", "SELECT VERSION(), COUNT(*) FROM ledger.things"]).check().stdout
+        assert still.startswith("10.11.")
+        assert still.split()[-1] == "2000"
