@@ -80,6 +80,10 @@ def test_an_upgrade_to_the_next_release_is_rehearsed_and_the_source_is_left_alon
         assert "Phase" in result["upgrade_said"]
         after = guest.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
         assert set(after.split()) - set(before.split()) <= {"tank/zsnapdb", "tank/zsnapdb/clones"}
-        still = guest.run(["mariadb", "--skip-ssl", "-uroot", "-S", "/run/mysqld/old.sock", "-N", "-e", "SELECT VERSION(), COUNT(*) FROM ledger.things"]).check().stdout
+        still = (
+            guest.run(["mariadb", "--skip-ssl", "-uroot", "-S", "/run/mysqld/old.sock", "-N", "-e", "SELECT VERSION(), COUNT(*) FROM ledger.things"])
+            .check()
+            .stdout
+        )
         assert still.startswith("10.11.")
         assert still.split()[-1] == "2000"
