@@ -128,6 +128,17 @@ def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cl
     assert everything() == before
 
 
+def test_a_question_is_answered_as_of_any_transaction_in_the_archive(lab: Lab, history: History) -> None:
+    last = middle(history)
+    file, found = history.written[last]
+    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
+    answer = lab.zsnapdb("query", "main", "--at", found.gtid, "--json", "SELECT worker, MAX(number), COUNT(*) FROM ledger.journal GROUP BY worker").json
+    expected = {worker: [number for owner, number in truth if owner == worker] for worker in {worker for worker, _ in truth}}
+    assert {row[0]: row[1:] for row in answer["rows"]} == {worker: [max(numbers), len(numbers)] for worker, numbers in expected.items()}
+    assert answer["moment"]["exact"]
+    assert [name for name in zfs("list", "-H", "-o", "name") if "/own-" in name] == []
+
+
 def test_latest_goes_to_the_end_of_the_archive(lab: Lab, history: History, restored: Any) -> None:
     found = restored("latest", "p-latest")
     check(lab, history, found, len(history.written) - 1)
