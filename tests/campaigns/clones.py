@@ -116,8 +116,9 @@ class Campaign:
         self.before = names_of_datasets() | {HOME, HOME.rpartition("/")[0]}
 
     def clean(self) -> None:
-        assert run("zsnapdb", "clone", "destroy", NAME, "--commits").returncode == 0
-        assert run("zsnapdb", "reap").returncode == 0
+        for words in (("clone", "destroy", NAME, "--commits"), ("reap",)):
+            done = run("zsnapdb", *words)
+            assert done.returncode == 0, done.stderr
 
     def prepare(self, operation: str) -> None:
         if operation not in MAKES:

@@ -207,7 +207,8 @@ class Campaign:
         if kind == "before":
             return Target(f"before, {where}", f"before-{one.gtid}", index - 1)
         exact = self.flavour is Flavour.MYSQL
-        moment = one.committed if exact else one.committed + self.random.randrange(1_000_000)
+        # A server that dates by the second: any time in the second, but none behind what is archived, which would be refused.
+        moment = one.committed if exact else min(one.committed + self.random.randrange(1_000_000), max(other.committed for other in self.written))
         limit = moment if exact else moment // 1_000_000 * 1_000_000
         last = max(i for i, other in enumerate(self.written) if other.committed <= limit)
         return Target(f"time, {where}", (EPOCH + timedelta(microseconds=moment)).isoformat(), last)

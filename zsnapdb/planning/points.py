@@ -212,25 +212,30 @@ def choose(target: Target, backups: Sequence[Base], logs: Sequence[Log], now: da
     return _choose_gtid(target, backups, logs)
 
 
+def _shown(moment: datetime) -> str:
+    """Return a time as people read it, with a fraction where it has one."""
+    return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
+
+
 def _choose_time(target: AtTime, backups: Sequence[Base], logs: Sequence[Log], now: datetime) -> Choice:
     moment = target.moment
     if moment > now:
-        raise PreflightError(f"{moment:%Y-%m-%d %H:%M:%S} UTC is in the future", hint="name a time that has been, or `latest`")
+        raise PreflightError(f"{_shown(moment)} is in the future", hint="name a time that has been, or `latest`")
     early = [base for base in backups if backup_time(base.backup_id) <= moment]
     if not early:
-        raise NotThere(f"no backup is older than {moment:%Y-%m-%d %H:%M:%S} UTC", hint=f"the oldest is {backups[0].backup_id}")
+        raise NotThere(f"no backup is older than {_shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
     path = path_from(early[-1], logs)
     if path.is_empty:
         reason = path.broken or "no binlogs are archived behind it"
         raise NotThere(
-            f"{moment:%Y-%m-%d %H:%M:%S} UTC cannot be reached from backup {path.base.backup_id}: {reason}",
+            f"{_shown(moment)} cannot be reached from backup {path.base.backup_id}: {reason}",
             hint=f"`--to {path.base.backup_id}` restores that backup alone",
         )
     newest = max((log.last_commit for log in path.logs if log.last_commit is not None), default=None)
     if newest is None or newest < moment:
-        at = f"{newest:%Y-%m-%d %H:%M:%S.%f} UTC" if newest is not None else "the backup"
+        at = _shown(newest) if newest is not None else "the backup"
         raise NotThere(
-            f"{moment:%Y-%m-%d %H:%M:%S} UTC is later than what is archived, which ends at {at}{': ' + path.broken if path.broken else ''}",
+            f"{_shown(moment)} is later than what is archived, which ends at {at}{': ' + path.broken if path.broken else ''}",
             hint="`--to latest` restores as far as the archive reaches",
         )
     last = max((i for i, log in enumerate(path.logs) if log.first_commit is not None and log.first_commit <= moment), default=0)

@@ -12,7 +12,7 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, Phase
 from zsnapdb.jobs.clone.sources import Commit, Kind, Source, commits
 from zsnapdb.jobs.clone.volumes import destroy as destroy_datasets
-from zsnapdb.jobs.clone.volumes import marked_below, remove_folders
+from zsnapdb.jobs.clone.volumes import drop_detaching, marked_below, remove_folders
 from zsnapdb.jobs.common import LIVE, Instance, local_sets
 from zsnapdb.jobs.copies import PRIVATE_FOLDER
 from zsnapdb.model import SnapshotSet
@@ -80,6 +80,7 @@ def remove_all(anchor: str, name: str, root: Path) -> None:
     """End the clone's server and destroy the anchor and all below it, each proved to carry its name; then the folders it was mounted at."""
     found = marked_below(anchor, CLONE_PROPERTY, name)
     ServerProcess(root / PRIVATE_FOLDER).kill()
+    drop_detaching(anchor, CLONE_PROPERTY, name)
     destroy_datasets(found, CLONE_PROPERTY, name)
     remove_folders(root)
 

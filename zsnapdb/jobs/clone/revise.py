@@ -28,7 +28,6 @@ from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.streams import SEND_FLAGS, ReceiveStream, SendStream
 
 _BLOCK = 1 << 20
-_DETACHED = "zsnapdb-detach"
 
 
 @dataclass(frozen=True)
@@ -146,6 +145,7 @@ def _next_number(info: CloneInfo) -> int:
 
 def _take_back(info: CloneInfo, revision: int) -> None:
     """Remove a new revision that came to nothing; the clone is as it was."""
+    volumes.drop_detaching(info.top, CLONE_PROPERTY, info.name)
     top = f"{info.top}/r{revision}"
     volumes.destroy(volumes.marked_below(top, CLONE_PROPERTY, info.name), CLONE_PROPERTY, info.name)
     datasets.set_properties(info.top, {marks.PHASE_PROPERTY: info.phase})
@@ -153,6 +153,7 @@ def _take_back(info: CloneInfo, revision: int) -> None:
 
 def drop_leftovers(info: CloneInfo) -> list[str]:
     """Destroy revisions of the clone that no longer count, the clone's lock being held. One with commits stays, as they need it."""
+    volumes.drop_detaching(info.top, CLONE_PROPERTY, info.name)
     gone: list[str] = []
     for number in sorted({dataset[len(info.top) + 1 :].partition("/")[0] for dataset in info.leftovers}):
         top = f"{info.top}/{number}"
@@ -204,7 +205,7 @@ def detach(settings: Settings, name: str, report: Report) -> DetachPlan:
         settled = Phase.NEW if info.phase is Phase.NEW else Phase.READY
         _begin(info)
         with undone_on_error(lambda: _take_back(replace(info, phase=settled), revision)):
-            _copy(info, layout, f"{_DETACHED}-{revision}", report)
+            _copy(info, layout, f"{volumes.DETACHING}-{revision}", report)
         _hide(info)
         datasets.set_properties(info.top, {marks.REVISION_PROPERTY: str(revision), marks.PHASE_PROPERTY: settled})
         changed = find(settings, name)

@@ -19,6 +19,8 @@ from zsnapdb.planning.identity import PathMap
 from zsnapdb.planning.origin import Origin
 from zsnapdb.zfs import datasets, snapshots
 
+DETACHING = "zsnapdb-detach"
+"""What the names of snapshots that a detach sends from begin with."""
 NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
 
 
@@ -103,6 +105,14 @@ def marked_below(anchor: str, mark: str, value: str) -> list[str]:
         listing = ", ".join(foreign)
         raise PreflightError(f"{listing} below {anchor} is not part of {value}", hint="children that are not ours stop it; move or destroy them first")
     return sorted(found, key=len)
+
+
+def drop_detaching(anchor: str, mark: str, value: str) -> None:
+    """Destroy the snapshots that a detach sends from and receives, which one that came to nothing leaves. What is below the anchor must carry the mark."""
+    ours = set(marked_below(anchor, mark, value))
+    for snapshot in snapshots.below(anchor, (mark,)) if ours else ():
+        if snapshot.dataset in ours and snapshot.name.startswith(f"{DETACHING}-"):
+            snapshots.destroy(snapshot.full_name)
 
 
 def remove_folders(root: Path) -> None:
