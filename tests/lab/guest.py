@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import ctypes
-import fcntl
-import glob
 import itertools
 import json
 import os
@@ -14,7 +12,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 
 from .cache import Cache
+from .folders import new_folder, wait_unused
 from .host import Bind, LabError, in_root
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -141,7 +139,7 @@ class Guest:
         """
         if flavour not in FLAVOURS:
             raise LabError(f"unknown flavour {flavour!r}; one of {', '.join(FLAVOURS)}")
-        folder, lock = _new_folder(lab.cache.runs, flavour)
+        folder, lock = new_folder(lab.cache.runs, flavour)
         guest = cls(lab, flavour, folder, lock, memory_mib, init)
         try:
             guest.out.mkdir()
@@ -304,7 +302,7 @@ class Guest:
                 # PID namespace, and with it every process of the guest.
                 process.kill()
             process.wait()
-            _wait_unused(self.pool)
+            wait_unused(self.pool)
         self._process = None
         if self._socket is not None:
             self._socket.close()
@@ -351,58 +349,3 @@ def _allow_many_mappings() -> None:
     limit = Path("/proc/sys/vm/max_map_count")
     if int(limit.read_text()) < MAPPINGS:
         limit.write_text(str(MAPPINGS))
-
-
-def _wait_unused(path: Path, seconds: float = 20.0) -> None:
-    """Wait until no thread of a killed guest has the file open: the kernel buries them after the kill returns.
-
-    A guest that is started earlier finds its disk locked. The one that writes to the disk may outlive the process's first thread.
-    """
-    if not path.exists():
-        return
-    wanted = path.stat()
-    deadline = time.monotonic() + seconds
-    while any(_holds(thread, (wanted.st_dev, wanted.st_ino)) for thread in glob.iglob("/proc/[0-9]*/task/*/fd")):
-        if time.monotonic() > deadline:
-            raise LabError(f"{path} is still in use {seconds:.0f} s after its guest was killed")
-        time.sleep(0.02)
-
-
-def _holds(descriptors: str, wanted: tuple[int, int]) -> bool:
-    try:
-        for name in os.listdir(descriptors):
-            with contextlib.suppress(OSError):
-                status = os.stat(f"{descriptors}/{name}")
-                if (status.st_dev, status.st_ino) == wanted:
-                    return True
-    except OSError:
-        return False
-    return False
-
-
-def _new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
-    """Return a new folder for a guest and the descriptor that holds its lock; others' abandoned folders are removed."""
-    runs.mkdir(parents=True, exist_ok=True)
-    with (runs.parent / "runs.lock").open("w") as everyone:
-        fcntl.flock(everyone, fcntl.LOCK_EX)
-        _sweep(runs)
-        folder = Path(tempfile.mkdtemp(prefix=f"{flavour}-", dir=runs))
-        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-    return folder, lock
-
-
-def _sweep(runs: Path) -> None:
-    """Remove folders of guests whose owner was killed before it could."""
-    for folder in runs.iterdir():
-        try:
-            descriptor = os.open(folder / "lock", os.O_RDWR)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(descriptor)

@@ -1,0 +1,69 @@
+"""The folders of running guests: one each, locked by who owns it, removed when that one is gone; and when their disks are free again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from .host import LabError
+
+
+def wait_unused(path: Path, seconds: float = 20.0) -> None:
+    """Wait until no thread of a killed guest has the file open: the kernel buries them after the kill returns.
+
+    A guest that is started earlier finds its disk locked. The one that writes to the disk may outlive the process's first thread.
+    """
+    if not path.exists():
+        return
+    wanted = path.stat()
+    deadline = time.monotonic() + seconds
+    while any(_holds(thread, (wanted.st_dev, wanted.st_ino)) for thread in glob.iglob("/proc/[0-9]*/task/*/fd")):
+        if time.monotonic() > deadline:
+            raise LabError(f"{path} is still in use {seconds:.0f} s after its guest was killed")
+        time.sleep(0.02)
+
+
+def _holds(descriptors: str, wanted: tuple[int, int]) -> bool:
+    try:
+        for name in os.listdir(descriptors):
+            with contextlib.suppress(OSError):
+                status = os.stat(f"{descriptors}/{name}")
+                if (status.st_dev, status.st_ino) == wanted:
+                    return True
+    except OSError:
+        return False
+    return False
+
+
+def new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
+    """Return a new folder for a guest and the descriptor that holds its lock; others' abandoned folders are removed."""
+    runs.mkdir(parents=True, exist_ok=True)
+    with (runs.parent / "runs.lock").open("w") as everyone:
+        fcntl.flock(everyone, fcntl.LOCK_EX)
+        _sweep(runs)
+        folder = Path(tempfile.mkdtemp(prefix=f"{flavour}-", dir=runs))
+        lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    return folder, lock
+
+
+def _sweep(runs: Path) -> None:
+    """Remove folders of guests whose owner was killed before it could."""
+    for folder in runs.iterdir():
+        try:
+            descriptor = os.open(folder / "lock", os.O_RDWR)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(descriptor)
