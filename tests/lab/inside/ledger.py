@@ -189,17 +189,21 @@ def journal_in_binlog(folder: Path, index: Path, tool: str, stop_file: str, stop
     names = [Path(line).name for line in index.read_text().splitlines()]
     names = names[: names.index(stop_file) + 1]
     argv = [tool, "--verbose", "--base64-output=DECODE-ROWS", f"--stop-position={stop_offset}", *[str(folder / n) for n in names]]
-    done = subprocess.run(argv, capture_output=True, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}, check=True)
     rows: set[Key] = set()
     values: list[int] | None = None
-    for line in done.stdout.splitlines():
-        if line.startswith("### INSERT INTO `ledger`.`journal`"):
-            values = []
-        elif values is not None and line.startswith("###   @"):
-            values.append(int(line.partition("=")[2].split(" ")[0]))
-            if len(values) == 2:
-                rows.add((values[0], values[1]))
-                values = None
+    # Line by line: what the tool says of long binlogs is more than a guest's memory.
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}) as said:
+        assert said.stdout is not None
+        for line in said.stdout:
+            if line.startswith("### INSERT INTO `ledger`.`journal`"):
+                values = []
+            elif values is not None and line.startswith("###   @"):
+                values.append(int(line.partition("=")[2].split(" ")[0]))
+                if len(values) == 2:
+                    rows.add((values[0], values[1]))
+                    values = None
+    if said.returncode != 0:
+        raise RuntimeError(f"{tool} ended with {said.returncode}")
     return frozenset(rows)
 
 
