@@ -108,8 +108,9 @@ def marked_below(anchor: str, mark: str, value: str) -> list[str]:
 
 
 def drop_detaching(anchor: str, mark: str, value: str) -> None:
-    """Destroy the snapshots that a detach sends from and receives, which one that came to nothing leaves. What is below the anchor must carry the mark."""
-    ours = set(marked_below(anchor, mark, value))
+    """Destroy the snapshots that a detach sends from and receives, which one that came to nothing leaves. Those of datasets without the mark are left alone."""
+    found = datasets.children(anchor, [mark]) if datasets.exists(anchor) else {}
+    ours = {dataset for dataset, values in found.items() if values[mark] == datasets.Property(value, "local")}
     for snapshot in snapshots.below(anchor, (mark,)) if ours else ():
         if snapshot.dataset in ours and snapshot.name.startswith(f"{DETACHING}-"):
             snapshots.destroy(snapshot.full_name)
