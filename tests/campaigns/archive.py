@@ -169,11 +169,20 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     return Round(number, sync, flush, seconds, len(told.rows), len(archived), lag, len(set(told.rows) - server), tuple(wrong))
 
 
+def _pieces(guest: Guest) -> int:
+    """Count the pieces described in the bucket. Its server removes folders meanwhile; then it is counted again."""
+    while True:
+        try:
+            return sum(1 for _ in guest.bucket.rglob("growing/**/*.json"))
+        except FileNotFoundError:
+            continue
+
+
 def _wait(guest: Guest, told: Acknowledged) -> None:
     """Wait until the archiver that was started last has stored something new and the load runs."""
     goal, deadline = len(told.rows) + 30, time.monotonic() + 120
-    before = sum(1 for _ in guest.bucket.rglob("growing/**/*.json"))
-    while len(told.rows) < goal or sum(1 for _ in guest.bucket.rglob("growing/**/*.json")) == before:
+    before = _pieces(guest)
+    while len(told.rows) < goal or _pieces(guest) == before:
         if time.monotonic() > deadline:
             raise RuntimeError(f"load or archiver did not come up: {told.other[-1000:]}")
         time.sleep(0.1)
