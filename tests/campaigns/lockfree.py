@@ -9,6 +9,7 @@ every balance, every big transaction whole, every scratch table with its columns
 from __future__ import annotations
 
 import argparse
+import enum
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -45,15 +47,23 @@ BIG_ROWS = 30
 _DDL = re.compile(r"^(CREATE|DROP|ALTER) TABLE (?:IF EXISTS )?`?scratch`?\.`?(d_\d+)`?")
 
 
-class Disturbance:
-    """DDL, big transactions and rotations beside the ledger's load, each in a thread of its own, until stopped."""
+class Disturbing(enum.StrEnum):
+    """What goes on beside the ledger's load."""
 
-    def __init__(self, seed: int, *, rotating: bool) -> None:
+    DDL = "ddl"
+    BIG = "big"
+    ROTATION = "rotation"
+
+
+class Disturbance:
+    """DDL, big transactions and rotations (those of them that are asked for) beside the ledger's load, each in a thread of its own, until stopped."""
+
+    def __init__(self, seed: int, kinds: Sequence[Disturbing]) -> None:
         self.failures: list[str] = []
         self._random = random.Random(seed)
         self._stop = threading.Event()
-        jobs = [self._ddl, self._big, *([self._rotate] if rotating else [])]
-        self._threads = [threading.Thread(target=self._guarded, args=(job,), daemon=True) for job in jobs]
+        jobs = {Disturbing.DDL: self._ddl, Disturbing.BIG: self._big, Disturbing.ROTATION: self._rotate}
+        self._threads = [threading.Thread(target=self._guarded, args=(jobs[kind],), daemon=True) for kind in kinds]
         for thread in self._threads:
             thread.start()
 
@@ -218,13 +228,18 @@ class Campaign:
         """Return sync_binlog and innodb_flush_log_at_trx_commit for the next snapshot."""
         return self.random.choice("01"), self.random.choice("12")
 
+    def disturbances(self) -> tuple[Disturbing, ...]:
+        """Return what goes on beside the load of the next batch."""
+        kinds = (Disturbing.DDL, Disturbing.BIG)
+        return (*kinds, Disturbing.ROTATION) if self.random.random() < 0.5 else kinds
+
     def batch(self, first: int, count: int) -> None:
         """Take `count` snapshots under load, then look at each with the load gone."""
-        rotating, compressing = self.random.random() < 0.5, self.random.random() < 0.4
+        kinds, compressing = self.disturbances(), self.random.random() < 0.4
         variable = "binlog_transaction_compression" if self.flavour is Flavour.MYSQL else "log_bin_compress"
         self.sql(f"SET GLOBAL {variable} = {'ON' if compressing else 'OFF'}")
         load_running = ledger.Load(SOCKET, rate=self.random.choice([10.0, 30.0, 80.0]), first_number=self.committed)
-        disturbance = Disturbance(self.random.randrange(1 << 30), rotating=rotating)
+        disturbance = Disturbance(self.random.randrange(1 << 30), kinds)
         load_running.start()
         shots = []
         try:
@@ -234,7 +249,7 @@ class Campaign:
                     sync, flush = self.durability()
                     self.sql(f"SET GLOBAL sync_binlog = {sync}", f"SET GLOBAL innodb_flush_log_at_trx_commit = {flush}")
                     time.sleep(self.random.uniform(0.05, 1.5))
-                    settings = {"sync_binlog": sync, "flush": flush, "rotating": str(rotating), "compressing": str(compressing)}
+                    settings = {"sync_binlog": sync, "flush": flush, "beside": "+".join(kinds) or "nothing", "compressing": str(compressing)}
                     shots.append(Shot(number, settings, take(self.instance, observed, session, fresh_backup_id(), print)))
         finally:
             disturbance.stop()

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import ledger
-from lockfree import PARENT, SOCKET, Disturbance, Truth, differences
+from lockfree import PARENT, SOCKET, Disturbance, Disturbing, Truth, differences
 
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.model import Flavour, parse_gtids
@@ -151,7 +151,7 @@ class Campaign:
             variable = "binlog_transaction_compression" if self.flavour is Flavour.MYSQL else "log_bin_compress"
             self.sql(f"SET GLOBAL {variable} = {'ON' if part % 2 else 'OFF'}")
             running = ledger.Load(SOCKET, rate=[80.0, 20.0, 40.0, 80.0][part], first_number=committed)
-            disturbance = Disturbance(self.random.randrange(1 << 30), rotating=part < 3)
+            disturbance = Disturbance(self.random.randrange(1 << 30), tuple(Disturbing) if part < 3 else (Disturbing.DDL, Disturbing.BIG))
             running.start()
             time.sleep(seconds / 4)
             if part == 1:
