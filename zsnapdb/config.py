@@ -13,50 +13,12 @@ from typing import Annotated, Literal, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from zsnapdb.errors import ConfigError
+from zsnapdb.quantities import Level, Seconds, Size
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
 
-_SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def _size(value: object) -> object:
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", value.strip())
-        if match is None or match.group(2).upper() not in _SIZES:
-            raise ValueError('a size is a number with B, KiB, MiB or GiB, as in "32MiB"')
-        return int(match.group(1)) * _SIZES[match.group(2).upper()]
-    return value
-
-
-def _duration(value: object) -> object:
-    if isinstance(value, str):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
-        if match is None:
-            raise ValueError('a duration is a number with ms, s, m, h or d, as in "5s"')
-        return float(match.group(1)) * _TIMES[match.group(2)]
-    return value
-
-
-def _level(value: object) -> object:
-    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 19):
-        return value
-    raise ValueError('a level is a number from 0 (off) to 19, or "auto"')
-
-
 _LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 
-
-def duration(text: str) -> float:
-    """Return a duration given on the command line, in seconds. ConfigError if it is none."""
-    try:
-        return float(str(_duration(text)))
-    except ValueError as error:
-        raise ConfigError(f"{text!r}: {error}", hint='such as "30m"') from error
-
-
-Size = Annotated[int, BeforeValidator(_size)]
-Seconds = Annotated[float, BeforeValidator(_duration)]
 Role = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 Volumes = dict[Role, str]
 
@@ -244,7 +206,7 @@ class StreamSettings(_Section):
 
     send: Literal["plain", "compressed"] = "plain"
     chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
-    level: Annotated[int | Literal["auto"], BeforeValidator(_level)] = 3
+    level: Level = 3
     concurrency: Annotated[int, Field(ge=1, le=64)] = 3
 
 

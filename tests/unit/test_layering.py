@@ -10,12 +10,13 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "zsnapdb"
 
-BASE = {"errors", "gtid", "model", "config", ""}
+BASE = {"errors", "gtid", "model", "config", "quantities", ""}
 ALLOWED = {
     "errors": set(),
     "gtid": set(),
     "model": {"errors", "gtid"},
-    "config": {"errors", "model"},
+    "config": {"errors", "model", "quantities"},
+    "quantities": {"errors"},
     "planning": BASE | {"planning"},
     "zfs": BASE | {"planning", "zfs"},
     "mysql": BASE | {"planning", "mysql"},

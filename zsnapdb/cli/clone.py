@@ -57,9 +57,10 @@ def create(
 ) -> None:
     """Make a clone of a snapshot set and start its server, separate from its source."""
     from zsnapdb.cli.progress import ProgressLine
-    from zsnapdb.config import duration, load
+    from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job
     from zsnapdb.jobs.common import Instance
+    from zsnapdb.quantities import duration
     from zsnapdb.report import clone as report
 
     if at is not None and source != "latest":
@@ -226,8 +227,9 @@ def extend(
     json: AsJson = False,
 ) -> None:
     """Let a clone stay longer; its lease is never made shorter."""
-    from zsnapdb.config import duration, load
+    from zsnapdb.config import load
     from zsnapdb.jobs.clone import intentions, life
+    from zsnapdb.quantities import duration
     from zsnapdb.report import clone as report
 
     if plan:
@@ -247,8 +249,9 @@ def protect(
     json: AsJson = False,
 ) -> None:
     """Keep the reaper off a clone for a while."""
-    from zsnapdb.config import duration, load
+    from zsnapdb.config import load
     from zsnapdb.jobs.clone import intentions, life
+    from zsnapdb.quantities import duration
     from zsnapdb.report import clone as report
 
     if plan:

@@ -32,9 +32,10 @@ def rescue(
 ) -> None:
     """Get one table, or one schema, as it was: into a dump file, or into a live server under another name. Nothing is overwritten."""
     from zsnapdb.cli.progress import ProgressLine
-    from zsnapdb.config import duration, load
+    from zsnapdb.config import load
     from zsnapdb.jobs import rescue as job
     from zsnapdb.jobs.common import Instance
+    from zsnapdb.quantities import duration
     from zsnapdb.report import rescue as report
 
     settings = load(config)

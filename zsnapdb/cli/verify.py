@@ -23,10 +23,11 @@ def verify(
 ) -> None:
     """Check that the repository holds what was written. Ends 0: all good, 7: damage, 6: it cannot be asked."""
     from zsnapdb.cli.progress import ProgressLine
-    from zsnapdb.config import duration, load
+    from zsnapdb.config import load
     from zsnapdb.errors import DamagedError
     from zsnapdb.jobs import verify as job
     from zsnapdb.jobs.common import Instance
+    from zsnapdb.quantities import duration
     from zsnapdb.report import verify as report
 
     progress = ProgressLine()

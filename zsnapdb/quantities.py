@@ -1,0 +1,52 @@
+"""Sizes, times and levels as people write them in the configuration and on the command line -> bytes, seconds, levels."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator
+
+from zsnapdb.errors import ConfigError
+
+_SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _size(value: object) -> object:
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", value.strip())
+        if match is None or match.group(2).upper() not in _SIZES:
+            raise ValueError('a size is a number with B, KiB, MiB or GiB, as in "32MiB"')
+        return int(match.group(1)) * _SIZES[match.group(2).upper()]
+    return value
+
+
+def _duration(value: object) -> object:
+    if isinstance(value, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
+        if match is None:
+            raise ValueError('a duration is a number with ms, s, m, h or d, as in "5s"')
+        return float(match.group(1)) * _TIMES[match.group(2)]
+    return value
+
+
+def _level(value: object) -> object:
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 19):
+        return value
+    raise ValueError('a level is a number from 0 (off) to 19, or "auto"')
+
+
+def duration(text: str) -> float:
+    """Return a duration given on the command line, in seconds. ConfigError if it is none."""
+    try:
+        return float(str(_duration(text)))
+    except ValueError as error:
+        raise ConfigError(f"{text!r}: {error}", hint='such as "30m"') from error
+
+
+Size = Annotated[int, BeforeValidator(_size)]
+"""Bytes."""
+Seconds = Annotated[float, BeforeValidator(_duration)]
+Level = Annotated[int | Literal["auto"], BeforeValidator(_level)]
+"""Of zstd."""
