@@ -178,7 +178,7 @@ def test_datasets_in_two_pools(lab: Lab) -> None:
 
 
 def test_a_lock_that_is_not_to_be_had_before_the_deadline(lab: Lab) -> None:
-    config = lab.changed(('repository = "s3"', 'repository = "s3"\nlock = { deadline = "2s", strategy = "ftwrl" }'))
+    config = lab.changed(('repository = "s3"', 'repository = "s3"\nlock = { deadline = "2s", budget = "3s", strategy = "ftwrl" }'))
     with ledger.connect(SOCKET) as holder, holder.cursor() as cursor:
         # A transaction that has written a table keeps FLUSH TABLES WITH READ LOCK from blocking its commit; an open
         # table lock keeps it from being had at all.

@@ -7,6 +7,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from zsnapdb.jobs.courtesy import stepped_back
 
 
@@ -45,3 +47,33 @@ def test_other_threads_keep_their_priority() -> None:
         assert done.wait(10)
     thread.join()
     assert seen == [before]
+
+
+def test_who_holds_a_lock_in_between_is_as_quick_as_before() -> None:
+    before = priority()
+    with stepped_back() as courtesy:
+        with courtesy.interrupted():
+            held = priority()
+        after = priority()
+    assert (held, after, priority()) == (before, min(19, before + 10), before)
+
+
+@pytest.mark.parametrize(("to_the_end", "steps"), [(False, (0, 0, 0)), (True, (10, 10, 10))])
+def test_an_account_that_cannot_come_back_steps_back_only_if_no_lock_follows(to_the_end: bool, steps: tuple[int, ...]) -> None:
+    """As one that has dropped its rights, in a process of its own."""
+    script = f"""
+import os, resource
+from zsnapdb.jobs.courtesy import stepped_back
+resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
+os.setresuid(65534, 65534, 65534) if os.getuid() == 0 else None
+seen, before = [], os.getpriority(os.PRIO_PROCESS, 0)
+def look(): seen.append(os.getpriority(os.PRIO_PROCESS, 0) - before)
+with stepped_back(to_the_end={to_the_end}) as courtesy:
+    look()
+    with courtesy.interrupted():
+        look()
+look()
+print(*seen)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(n) for n in steps]

@@ -157,16 +157,16 @@ def _backup(asked: _Asked) -> BackupResult:
                 asked.note(started_again)
             with stepped_back():
                 observed = observe(instance, session)
-            instance = instance.with_volumes(observed.volumes)
-            repository = instance.open_or_create_repository()
-            held = stack.enter_context(_alone(asked, repository))
-            interrupted.sweep(instance, repository, asked.note)
-            planned = plan(instance, observed, repository, full=asked.full)
+                instance = instance.with_volumes(observed.volumes)
+                repository = instance.open_or_create_repository()
+                held = stack.enter_context(_alone(asked, repository))
+                interrupted.sweep(instance, repository, asked.note)
+                planned = plan(instance, observed, repository, full=asked.full)
             asked.told.extend(planned.observed.warnings)
             started = time.monotonic()
             taken = take(instance, observed, session, fresh_backup_id(), asked.note)
             snapshotted = time.monotonic()
-        with stepped_back():
+        with stepped_back(to_the_end=True):
             manifest = _store(asked, instance, observed, planned, repository, taken, held)
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
 

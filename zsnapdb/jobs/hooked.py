@@ -22,6 +22,11 @@ class Hooked:
         self._backup_id = backup_id
         self._lock = ""
 
+    @property
+    def is_any(self) -> bool:
+        """Whether anything runs at all."""
+        return bool(self._hooks)
+
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
         """Run the `before` hooks, the block, and then the `after` hooks, which run however the block or a hook ended.

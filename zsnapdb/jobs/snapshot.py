@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -132,7 +134,7 @@ def _attempt(
     strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
     terms = locks.Terms(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
     in_time = False
-    with instance.session(read_timeout=deadline + 30) as owner, instance.session() as second:
+    with _courteous(choice, hooked) as hurried, instance.session(read_timeout=deadline + 30) as owner, instance.session() as second:
         before = published_position(session, observed.facts)
         _refuse_change(session, observed, choice)
         properties = {
@@ -146,7 +148,7 @@ def _attempt(
         }
         pending = snapshots.PendingSnapshots.of(hooked.snapshots, properties)
         try:
-            with locks.held(strategy, owner, locks.Watchdog(second), terms) as hold:
+            with hurried(), locks.held(strategy, owner, locks.Watchdog(second), terms) as hold:
                 hooked.locked(choice.name, hold.remaining())
                 pending.start()
                 in_time = pending.done_within(hold.remaining())
@@ -159,14 +161,27 @@ def _attempt(
         finally:
             # The lock is gone. The kernel finishes the snapshots whatever became of us, and only then can they be removed.
             pending.finish()
-    if not in_time:
-        raise LockError(
-            f"the snapshot of {len(hooked.snapshots)} volumes was not made within lock.deadline = {deadline:g} s; the lock was let go",
-            hint="the pool is slow to sync, see `zpool iostat -l`; or raise lock.deadline",
-        )
-    _refuse_change(session, observed, choice)
-    _refuse_half_done_ddl(instance, observed, choice, hooked.snapshots, backup_id)
+        if not in_time:
+            raise LockError(
+                f"the snapshot of {len(hooked.snapshots)} volumes was not made within lock.deadline = {deadline:g} s; the lock was let go",
+                hint="the pool is slow to sync, see `zpool iostat -l`; or raise lock.deadline",
+            )
+        _refuse_change(session, observed, choice)
+        _refuse_half_done_ddl(instance, observed, choice, hooked.snapshots, backup_id)
     return _Made(choice, hold.held_ms, before, channels)
+
+
+@contextlib.contextmanager
+def _courteous(choice: Choice, hooked: Hooked) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Step back as far as nothing is held by us. Hooks may hold anything from the first to the last; with them there is no stepping back.
+
+    What is yielded is for the time of the lock; without one, nobody waits for us even then.
+    """
+    if hooked.is_any:
+        yield contextlib.nullcontext
+        return
+    with stepped_back() as courtesy:
+        yield contextlib.nullcontext if choice.name == "none" else courtesy.interrupted
 
 
 def _refuse_change(session: Session, observed: Observed, choice: Choice) -> None:
