@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from zsnapdb.errors import ConsistencyError
-from zsnapdb.jobs.clone import credentials
+from zsnapdb.jobs.clone import credentials, locks
 from zsnapdb.jobs.common import undone_on_error
 from zsnapdb.jobs.copies import Copy, check_inside, check_recovered
 from zsnapdb.model import Flavour, Position
@@ -52,7 +52,7 @@ def make_separate(tenant: Tenant) -> Position:
 
 def first_start(tenant: Tenant, position: Position, password: SecretStr) -> None:
     """Start the server, which must come up at exactly the position, and check it. On any error it is stopped."""
-    with undone_on_error(tenant.copy.process().kill), _started_with_account(tenant, password) as session:
+    with locks.turn(), undone_on_error(tenant.copy.process().kill), _started_with_account(tenant, password) as session:
         forget_replication(session)
         found, _ = check_recovered(session, position, tenant.origin.unlogged_gtids)
         check(session, found, tenant)
@@ -63,7 +63,7 @@ def start_again(tenant: Tenant, password: SecretStr | None) -> SecretStr:
     """Start the server of a clone that was started before, check it, and return its password: the one given, else a new one."""
     process = tenant.copy.process()
     tenant.copy.make_private()
-    with undone_on_error(process.kill):
+    with locks.turn(), undone_on_error(process.kill):
         if password is not None:
             with tenant.copy.start(tenant.identity(), ACCOUNT, password) as session:
                 check(session, probe(session), tenant)

@@ -316,7 +316,7 @@ def _make_datasets(settings: Settings, instance: Instance, wish: Wish, source: S
         if not datasets.exists(parent):
             datasets.create(parent, NOT_MOUNTED)
         datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id)})
-    with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)):
+    with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)), locks.turn():
         clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, canmount="on")
     return planned, server_id
 

@@ -224,7 +224,7 @@ def _recover_once(copy: Copy, source: Source, volumes: list[str]) -> None:
     server.remove_identity(copy.datadir)
     position = copy.recorded_position(has_gtids=source.origin.has_gtids)
     identity = copy.identity(server_id=secrets.randbelow(2**31) + 2**31 - 1, port=None, access=Access.PRIVATE_SOCKET)
-    with copy.start(identity, "root", SecretStr("")) as session:
+    with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:
         check_recovered(session, position, source.origin.unlogged_gtids)
     copy.process().stop(timeout=copy.settings.start_timeout)
     server.remove_identity(copy.datadir)

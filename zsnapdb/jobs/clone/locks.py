@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
+import time
 from collections.abc import Iterator
 
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.common import exclusive
 
 PATIENCE = 60.0
+_TURN_SECONDS = 3600.0
+_LOOK_SECONDS = 0.05
 
 
 def names_and_ports() -> contextlib.AbstractContextManager[None]:
@@ -41,3 +46,23 @@ def if_free(name: str) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+@contextlib.contextmanager
+def turn() -> Iterator[None]:
+    """Be one of the few on this host that clone volumes or start a server now: as many as there are processors for us. The others wait.
+
+    Ten servers that start at once on one processor take longer than one after the other, and the source's commits wait for all of them. Nothing
+    else is to be waited for by who has a turn. PreflightError after an hour.
+    """
+    places = len(os.sched_getaffinity(0))
+    deadline = time.monotonic() + _TURN_SECONDS
+    for number in itertools.cycle(range(places)):
+        with if_free(f"clone-turn-{number}") as mine:
+            if mine:
+                yield
+                return
+        if number == places - 1:
+            if time.monotonic() > deadline:
+                raise PreflightError(f"no turn to start a server within {_TURN_SECONDS:.0f} s", hint="see what other zsnapdb processes are at with `ps`")
+            time.sleep(_LOOK_SECONDS)
