@@ -34,7 +34,11 @@ def read_manifest(get, instance, backup, signer):
         assert signature["key"] == signer, "signed by another"
         Ed25519PublicKey.from_public_bytes(base64.b64decode(signer)).verify(base64.b64decode(signature["value"]), line)
     manifest = json.loads(line)
-    assert (manifest["format"], manifest["instance"], manifest["backup_id"]) == (1, instance, backup), "another manifest"
+    assert (manifest["format"], manifest["instance"], manifest["backup_id"]) == (
+        1,
+        instance,
+        backup,
+    ), "another manifest"
     return manifest
 
 
@@ -59,7 +63,10 @@ def main(repository, instance, backup, role, identity_file=None, signer=None):
             body = keys[key_id].decrypt(body[:12], body[12:], place.encode())
         if volume["codec"] == "zstd":
             body = zstandard.ZstdDecompressor().decompress(body)
-        assert (len(body), blake3.blake3(body).hexdigest()) == (plain_size, plain_hash), f"chunk {index} is not what was read"
+        assert (len(body), blake3.blake3(body).hexdigest()) == (
+            plain_size,
+            plain_hash,
+        ), f"chunk {index} is not what was read"
         hashes.update(bytes.fromhex(plain_hash))
         total += plain_size
         sys.stdout.buffer.write(body)

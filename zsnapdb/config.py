@@ -42,7 +42,11 @@ class HookSettings(_Section):
     """A script of the site: when it runs, what it is, how long it may take, what its failure means."""
 
     when: Literal["before", "locked", "after"]
-    run: Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)]
+    run: Annotated[
+        tuple[str, ...],
+        BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+        Field(min_length=1),
+    ]
     timeout: Annotated[Seconds, Field(gt=0, le=86400)] = 30.0
     on_failure: Literal["abort", "warn"] = "abort"
 
@@ -79,7 +83,10 @@ class ProbeSettings(_Section):
 
 
 class DrillSettings(_Section):
-    """Where a restored server is tried and thrown away, and what is looked at. `sample`: about so many bytes of pages, and of tables, are checked."""
+    """Where a restored server is tried and thrown away, and what is looked at.
+
+    `sample`: about so many bytes of pages, and of tables, are checked.
+    """
 
     dataset: str | None = None
     sample: Annotated[Size, Field(ge=0)] = 1 << 30
@@ -112,7 +119,9 @@ class KeepSettings(_Section):
     @model_validator(mode="after")
     def _some_rule(self) -> KeepSettings:
         if self.is_empty:
-            raise ValueError("no rule keeps anything; give at least one of last, hourly, daily, weekly, monthly, yearly, within")
+            raise ValueError(
+                "no rule keeps anything; give at least one of last, hourly, daily, weekly, monthly, yearly, within"
+            )
         return self
 
 
@@ -128,7 +137,14 @@ class MaskingSettings(_Section):
     """What hides people's data in a clone before anyone may reach it: SQL files (*.sql) and scripts, in this order."""
 
     required: bool = False
-    run: tuple[Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)], ...] = ()
+    run: tuple[
+        Annotated[
+            tuple[str, ...],
+            BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+            Field(min_length=1),
+        ],
+        ...,
+    ] = ()
     timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400)] = 3600.0
     rebuild: Literal["changed", "all"] = "changed"
 
@@ -178,7 +194,9 @@ class InstanceSettings(_Section):
         if self.volumes is None:
             return self
         if not self.volumes:
-            raise ValueError("volumes is empty; name at least the dataset of the data directory, or leave it out to have them found")
+            raise ValueError(
+                "volumes is empty; name at least the dataset of the data directory, or leave it out to have them found"
+            )
         if len(set(self.volumes.values())) != len(self.volumes):
             raise ValueError("a dataset stands under two roles in volumes")
         return self
@@ -196,13 +214,19 @@ class InstanceSettings(_Section):
         if self.password_env is not None:
             value = os.environ.get(self.password_env)
             if value is None:
-                raise ConfigError(f"password_env names {self.password_env}, which is not set", hint="set it in the environment of zsnapdb")
+                raise ConfigError(
+                    f"password_env names {self.password_env}, which is not set",
+                    hint="set it in the environment of zsnapdb",
+                )
             return SecretStr(value)
         return SecretStr("")
 
 
 class StreamSettings(_Section):
-    """How a send stream is made, cut, compressed and moved. Memory is about (concurrency + 1) x chunk_size, and what the chunks in flight compress to."""
+    """How a send stream is made, cut, compressed and moved.
+
+    Memory is about (concurrency + 1) x chunk_size, and what the chunks in flight compress to.
+    """
 
     send: Literal["plain", "compressed"] = "plain"
     chunk_size: Annotated[Size, Field(ge=1 << 20, le=1 << 30)] = 32 << 20
@@ -211,7 +235,10 @@ class StreamSettings(_Section):
 
 
 class EncryptionSettings(_Section):
-    """Who can read what this host writes, and whose manifests it believes. Everything here is a public key or the path of a secret."""
+    """Who can read what this host writes, and whose manifests it believes.
+
+    Everything here is a public key or the path of a secret.
+    """
 
     recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
     identity_file: Path | None = None
@@ -281,8 +308,9 @@ class CloneSettings(_Section):
 class RestoreSettings(_Section):
     """Where restored datasets are mounted and journals kept; how binlogs are replayed.
 
-    `batch_size`: bytes between two snapshots. `workers`: of the parallel applier (none: a processor each). `replay`: by the server's applier or by a
-    client; auto is the applier, but for MySQL before 8.0.23, whose statements for it are others.
+    `batch_size`: bytes between two snapshots. `workers`: of the parallel applier (none: a processor each). `replay`: by
+    the server's applier or by a client; auto is the applier, but for MySQL before 8.0.23, whose statements for it are
+    others.
     """
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")

@@ -30,7 +30,10 @@ def _normal(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 
 @dataclass(frozen=True)
 class GtidSet:
-    """A MySQL GTID set. Keys are `uuid` or `uuid:tag`, lower case; values are normal (sorted, disjoint, not adjacent)."""
+    """A MySQL GTID set.
+
+    Keys are `uuid` or `uuid:tag`, lower case; values are normal (sorted, disjoint, not adjacent).
+    """
 
     intervals: Mapping[str, tuple[Interval, ...]] = field(default_factory=dict)
 
@@ -99,7 +102,8 @@ class GtidSet:
 
     def __str__(self) -> str:
         return ",".join(
-            source + "".join(f":{first}-{last}" if last > first else f":{first}" for first, last in intervals) for source, intervals in self.intervals.items()
+            source + "".join(f":{first}-{last}" if last > first else f":{first}" for first, last in intervals)
+            for source, intervals in self.intervals.items()
         )
 
 
@@ -149,7 +153,10 @@ def contains(outer: Gtids, inner: Gtids) -> bool:
 
 
 def joined(previous: Gtids | None, more: Gtids | None) -> Gtids | None:
-    """Return what is reached when `more` comes after `previous`. None is nothing known; ValueError if they are of different families."""
+    """Return what is reached when `more` comes after `previous`.
+
+    None is nothing known; ValueError if they are of different families.
+    """
     if previous is None or more is None:
         return previous if more is None else more
     if isinstance(previous, GtidSet) and isinstance(more, GtidSet):

@@ -53,7 +53,9 @@ def check(hook: Hook) -> None:
     """Raise HookError unless the script is there and may be executed by whoever runs zsnapdb."""
     program = Path(hook.argv[0])
     if not program.is_absolute():
-        raise HookError(f"hook {hook.argv[0]} is not an absolute path", hint="name the script with its whole path in run")
+        raise HookError(
+            f"hook {hook.argv[0]} is not an absolute path", hint="name the script with its whole path in run"
+        )
     if not (program.is_file() and os.access(program, os.X_OK)):
         raise HookError(f"hook {program} is not an executable file", hint="check the path, and `chmod +x` it")
 
@@ -61,17 +63,27 @@ def check(hook: Hook) -> None:
 def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = None) -> str:
     """Run the hook to its end and return what it printed. HookError if it fails, cannot be started or takes too long.
 
-    `environment` is added to ours. `limit` in seconds cuts the hook's own timeout short: what is left of the lock. It gets a process
-    group of its own; when its time is up the whole group is asked to end (SIGTERM), then killed, and it is waited for.
+    `environment` is added to ours. `limit` in seconds cuts the hook's own timeout short: what is left of the lock. It
+    gets a process group of its own; when its time is up the whole group is asked to end (SIGTERM), then killed, and it
+    is waited for.
     """
     seconds = hook.timeout if limit is None else max(0.0, min(hook.timeout, limit))
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
-                hook.argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **environment}, cwd="/", start_new_session=True
+                hook.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **environment},
+                cwd="/",
+                start_new_session=True,
             )
         except OSError as error:
-            raise HookError(f"hook {hook.argv[0]} cannot be started: {error.strerror}", hint="check the path, `chmod +x`, and its first line") from error
+            raise HookError(
+                f"hook {hook.argv[0]} cannot be started: {error.strerror}",
+                hint="check the path, `chmod +x`, and its first line",
+            ) from error
         try:
             status: int | None = process.wait(seconds)
         except BaseException as error:
@@ -83,9 +95,15 @@ def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = Non
         output.seek(max(0, output.tell() - _OUTPUT_BYTES))
         text = output.read().decode(errors="replace").strip()
     if status is None:
-        raise HookError(_failed(hook, f"did not end within {seconds:.1f} s and was ended", text), hint="raise its timeout, or let it do less")
+        raise HookError(
+            _failed(hook, f"did not end within {seconds:.1f} s and was ended", text),
+            hint="raise its timeout, or let it do less",
+        )
     if status != 0:
-        raise HookError(_failed(hook, f"ended with exit status {status}", text), hint="see what it printed; on_failure = 'warn' would go on")
+        raise HookError(
+            _failed(hook, f"ended with exit status {status}", text),
+            hint="see what it printed; on_failure = 'warn' would go on",
+        )
     return text
 
 
@@ -106,7 +124,9 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def environment(when: When, *, instance: str, backup_id: str, lock: str, snapshots: Sequence[str], outcome: str = "") -> dict[str, str]:
+def environment(
+    when: When, *, instance: str, backup_id: str, lock: str, snapshots: Sequence[str], outcome: str = ""
+) -> dict[str, str]:
     """Return the variables a hook finds; hooks/README.md documents them."""
     return {
         "ZSNAPDB_HOOK": when.value,

@@ -2,10 +2,11 @@
 
     python3 tests/bench/catalogue.py [--backups N] [--store file,versitygw,moto] [--json FILE]
 
-Makes a repository with N manifests (a full backup a week, hourly increments, chunk tables as those of a 40 GiB server; the chunks themselves are left
-out but for one of each backup) in a folder and on local S3 servers, and times what a command does after its start. Cold: nothing is cached on this host,
-every manifest is read. Warm: the cache of the run before. It runs by itself; no guest is needed.
-moto, a simulator in Python, takes seconds for the listings alone; it is there to compare.
+Makes a repository with N manifests (a full backup a week, hourly increments, chunk tables as those of a 40 GiB server;
+the chunks themselves are left out but for one of each backup) in a folder and on local S3 servers, and times what a
+command does after its start. Cold: nothing is cached on this host, every manifest is read. Warm: the cache of the run
+before. It runs by itself; no guest is needed. moto, a simulator in Python, takes seconds for the listings alone; it is
+there to compare.
 """
 
 from __future__ import annotations
@@ -98,9 +99,17 @@ def manifests(count: int) -> Iterator[tuple[str, bytes]]:
             zfs_version="zfs-2.3.9",
             pool_guid=1,
             createtxg=number,
-            position=PositionPart(binlog_file=f"binlog.{number:06d}", binlog_offset=4, gtids=f"{uuid}:1-{number * 1000}", source="tail"),
+            position=PositionPart(
+                binlog_file=f"binlog.{number:06d}", binlog_offset=4, gtids=f"{uuid}:1-{number * 1000}", source="tail"
+            ),
             lock=LockPart(strategy="instance", reason="blocks no write and keeps half-done DDL out", held_ms=2.5),
-            server=ServerPart(flavour=Flavour.MYSQL, version="9.7.4", server_uuid=uuid, server_id=1, variables={f"variable_{n}": "x" * 40 for n in range(40)}),
+            server=ServerPart(
+                flavour=Flavour.MYSQL,
+                version="9.7.4",
+                server_uuid=uuid,
+                server_id=1,
+                variables={f"variable_{n}": "x" * 40 for n in range(40)},
+            ),
             volumes=tuple(volumes),
         )
         document = json.loads(manifest.encode())
@@ -164,7 +173,9 @@ def make_bucket(settings: str) -> None:
     found = tomllib.loads(settings)
     credentials = configparser.ConfigParser()
     credentials.read(found["credentials_file"])
-    boto3.client("s3", endpoint_url=found["endpoint"], region_name=found["region"], **credentials["default"]).create_bucket(Bucket="backups")
+    boto3.client(
+        "s3", endpoint_url=found["endpoint"], region_name=found["region"], **credentials["default"]
+    ).create_bucket(Bucket="backups")
 
 
 def free_port() -> int:
@@ -176,7 +187,9 @@ def free_port() -> int:
 @contextlib.contextmanager
 def server(argv: list[str], port: int, env: dict[str, str]) -> Iterator[None]:
     """Run a local S3 server until the block ends."""
-    process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **env})
+    process = subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, **env}
+    )
     try:
         deadline = time.monotonic() + 60
         while True:
@@ -217,29 +230,37 @@ def once(what: str, config: Path, cache: Path) -> tuple[float, float]:
 def run(what: str, config: Path, cache: Path) -> None:
     """Do what the command does, but for what asks ZFS or the server: there is none here."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import common, prune
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.jobs.inventory import Entry, Inventory
+    from zsnapdb.jobs import instance as instances
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import prune
+    from zsnapdb.jobs.repository.inventory import Inventory, InventoryEntry
     from zsnapdb.planning.chain import choose_base
-    from zsnapdb.report import prune as prune_report
     from zsnapdb.report import text
+    from zsnapdb.report.repository import prune as prune_report
 
-    common.CACHE_FOLDER = cache
+    instances.CACHE_FOLDER = cache
     instance = Instance.of(load(config), "main")
     if what == "prune-plan":
         print(prune_report.plan(prune.plan(instance, local=prune.NOTHING_LOCAL)))
         return
     found = instance.summaries(instance.open_repository())
     if what == "list":
-        print(text.inventory(Inventory(tuple(Entry(backup, False) for backup in found.backups), ())))
+        print(text.inventory(Inventory(tuple(InventoryEntry(backup, False) for backup in found.backups), ())))
         return
     newest = found.backups[-1]
-    plan = choose_base(found.backups, {volume.role: {volume.guid} for volume in newest.volumes}, newest.volumes[0].send_flags, now=datetime.now(UTC))
+    plan = choose_base(
+        found.backups,
+        {volume.role: {volume.guid} for volume in newest.volumes},
+        newest.volumes[0].send_flags,
+        now=datetime.now(UTC),
+    )
     assert plan.base is newest
     print(plan.reasons)
 
 
-def stores(wanted: list[str], folder: Path) -> Iterator[tuple[str, str, str, Callable[[], contextlib.AbstractContextManager[None]]]]:
+def stores(
+    wanted: list[str], folder: Path
+) -> Iterator[tuple[str, str, str, Callable[[], contextlib.AbstractContextManager[None]]]]:
     """Yield name, address and settings of each wanted store, and what runs its server."""
     credentials = folder / "credentials"
     credentials.write_text("[default]\naws_access_key_id = zsnapdb\naws_secret_access_key = zsnapdb-secret\n")
@@ -249,7 +270,10 @@ def stores(wanted: list[str], folder: Path) -> Iterator[tuple[str, str, str, Cal
             yield name, f"file://{folder / 'file'}", "", contextlib.nullcontext
             continue
         port = free_port()
-        settings = f'endpoint = "http://127.0.0.1:{port}"\nregion = "us-east-1"\naddressing = "path"\ncredentials_file = "{credentials}"\n'
+        settings = (
+            f'endpoint = "http://127.0.0.1:{port}"\nregion = "us-east-1"\naddressing = "path"\ncredentials_file ='
+            f' "{credentials}"\n'
+        )
         (folder / name).mkdir()
         if name == "moto":
             argv, env = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)], {}
@@ -270,8 +294,14 @@ def versitygw() -> str:
 
 
 def inside() -> int | None:
-    """Where this machine has not what zsnapdb needs, run in the lab's root instead, as a chroot on the same kernel; return its exit status."""
-    if all(importlib.util.find_spec(name) for name in ("blake3", "zstandard", "pydantic", "boto3", "moto", "pyrage", "cryptography")):
+    """Where this machine has not what zsnapdb needs, run in the lab's root instead, as a chroot on the same kernel.
+
+    Return its exit status.
+    """
+    if all(
+        importlib.util.find_spec(name)
+        for name in ("blake3", "zstandard", "pydantic", "boto3", "moto", "pyrage", "cryptography")
+    ):
         return None
     from tests.lab import suite
     from tests.lab.guest import Lab
@@ -303,12 +333,19 @@ def main() -> int:
                     make_bucket(settings)
                 began = time.monotonic()
                 total = fill(url, settings, options.backups)
-                print(f"{name}: {options.backups} backups, {total / 2**20:.0f} MiB of manifests, written in {time.monotonic() - began:.0f} s", flush=True)
+                print(
+                    f"{name}: {options.backups} backups, {total / 2**20:.0f} MiB of manifests, written in"
+                    f" {time.monotonic() - began:.0f} s",
+                    flush=True,
+                )
                 config = folder / f"{name}.toml"
                 config.write_text(configuration(url, settings))
                 timings += measure(name, config, folder / "cache")
     slow = [t for t in timings if t.warm > LIMIT]
-    print(f"limit {LIMIT} s warm: " + ("; ".join(f"{t.what} in {t.store} takes {t.warm} s" for t in slow) or "kept by all"))
+    print(
+        f"limit {LIMIT} s warm: "
+        + ("; ".join(f"{t.what} in {t.store} takes {t.warm} s" for t in slow) or "kept by all")
+    )
     if options.json:
         options.json.write_text(json.dumps([asdict(t) for t in timings], indent=1) + "\n")
     return 1 if slow else 0

@@ -1,7 +1,8 @@
 """How long a clone takes to its first answer: `python3 tests/bench/clone.py [--json FILE] [--sizes 0.1,1] [--rounds N] [--clones N] [--flavour mysql|mariadb]`.
 
-Phase by phase, beside a bare server on a bare copy of the same data (inside/clone.py says how). It boots a guest of each flavour, one after the other,
-prints the figures and ends with 0 whenever it could measure: it reports, it does not judge.
+Phase by phase, beside a bare server on a bare copy of the same data (inside/clone.py says how). It boots a guest of
+each flavour, one after the other, prints the figures and ends with 0 whenever it could measure: it reports, it does not
+judge.
 """
 
 from __future__ import annotations
@@ -38,13 +39,16 @@ def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> list[dict[st
 
 
 def _median(samples: Sequence[Mapping[str, Any]], size: str, case: str, *names: str) -> float:
-    return statistics.median(sum(sample[name] for name in names) for sample in samples if sample["case"] == case and sample["size"] == size)
+    return statistics.median(
+        sum(sample[name] for name in names) for sample in samples if sample["case"] == case and sample["size"] == size
+    )
 
 
 def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[str]) -> dict[str, Figure]:
     """Return the figures of a flavour by name: medians over the rounds.
 
-    The overhead is what zsnapdb takes beyond a bare server's start on the same kind of copy: after a clean shutdown (prepared), or in need of recovery (plain).
+    The overhead is what zsnapdb takes beyond a bare server's start on the same kind of copy: after a clean shutdown
+    (prepared), or in need of recovery (plain).
     """
     found: dict[str, Figure] = {}
     overheads = []
@@ -57,14 +61,18 @@ def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[
             found[f"{name}_{case}_own_bytes"] = Figure(_median(samples, size, case, "own_bytes"), "B")
         for case in ("bare_crash", "bare_clean"):
             found[f"{name}_{case}_start"] = Figure(_median(samples, size, case, "start"), "s")
-        found[f"{name}_recovery"] = Figure(_median(samples, size, "plain", "start") - _median(samples, size, "prepared", "start"), "s")
+        found[f"{name}_recovery"] = Figure(
+            _median(samples, size, "plain", "start") - _median(samples, size, "prepared", "start"), "s"
+        )
         found[f"{name}_ready"] = Figure(_median(samples, size, "prepared", "start"), "s")
         overheads.append(_median(samples, size, "prepared", *PHASES) - _median(samples, size, "bare_clean", "start"))
         found[f"{name}_overhead"] = Figure(overheads[-1], "s", "<= 0.5")
         found[f"{name}_overhead_with_recovery"] = Figure(
             _median(samples, size, "plain", *PHASES) - _median(samples, size, "bare_crash", "start"), "s", "<= 0.5"
         )
-        recovered = sum(sample["recovered"] for sample in samples if sample["case"] == "prepared" and sample["size"] == size)
+        recovered = sum(
+            sample["recovered"] for sample in samples if sample["case"] == "prepared" and sample["size"] == size
+        )
         found[f"{name}_prepared_recoveries"] = Figure(recovered, "count", "<= 0")
     if len(overheads) > 1:
         found[f"{flavour}_overhead_largest_vs_smallest"] = Figure(overheads[-1] / overheads[0], "ratio", "<= 1.1")
@@ -74,12 +82,16 @@ def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[
             found[f"{flavour}_{sample['of']}_at_once_right"] = Figure(sample["right"], "count", f">= {sample['of']}")
             found[f"{flavour}_commit_gap_nothing"] = Figure(sample["gap_nothing"] * 1000, "ms")
             found[f"{flavour}_commit_gap_snapshot"] = Figure(sample["gap_snapshot"] * 1000, "ms")
-            found[f"{flavour}_commit_gap_during_{sample['of']}"] = Figure(sample["gap"] * 1000, "ms", f"<= {sample['gap_snapshot'] * 1000:.1f}")
+            found[f"{flavour}_commit_gap_during_{sample['of']}"] = Figure(
+                sample["gap"] * 1000, "ms", f"<= {sample['gap_snapshot'] * 1000:.1f}"
+            )
     return found
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python3 tests/bench/clone.py", description="How long a clone takes to its first answer.")
+    parser = argparse.ArgumentParser(
+        prog="python3 tests/bench/clone.py", description="How long a clone takes to its first answer."
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and all samples there")
     parser.add_argument("--sizes", default="0.1,1", metavar="GIB,…", help="how much data, growing (default: 0.1,1)")
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="rounds of each case (default: 3)")

@@ -1,8 +1,8 @@
 """One run of the stream engine as a process of its own, for benchmarks: `engine.py upload|restore|make …`.
 
-parts STREAM: the processor seconds of each part of the work on the stream, alone, as JSON.
-upload ROWS KEY: stdin to the store, what was stored as JSON to the file ROWS. restore ROWS KEY: the same back, to stdout. KEY is
-`-` or a data key in hexadecimal. make BYTES SAMPLE: a synthetic stream of valid records to stdout, its payloads from the file SAMPLE.
+parts STREAM: the processor seconds of each part of the work on the stream, alone, as JSON. upload ROWS KEY: stdin to
+the store, what was stored as JSON to the file ROWS. restore ROWS KEY: the same back, to stdout. KEY is `-` or a data
+key in hexadecimal. make BYTES SAMPLE: a synthetic stream of valid records to stdout, its payloads from the file SAMPLE.
 The repository is described by the environment variable BENCH_REPOSITORY, as JSON of its settings.
 """
 
@@ -34,7 +34,9 @@ def _chunks_and_cipher(key: str):  # type: ignore[no-untyped-def]
 
     settings = RepositorySettings.model_validate(json.loads(os.environ["BENCH_REPOSITORY"]))
     store, prefix = open_store(settings)
-    chunks = VolumeChunks(store, prefix, "bench", "main", os.environ.get("BENCH_BACKUP", "20260101T000000Z-0000"), "data")
+    chunks = VolumeChunks(
+        store, prefix, "bench", "main", os.environ.get("BENCH_BACKUP", "20260101T000000Z-0000"), "data"
+    )
     return settings, chunks, ChunkCipher(bytes.fromhex(key), "1") if key != "-" else None
 
 
@@ -68,7 +70,16 @@ def restore_stdout(rows: Path, key: str) -> None:
     ciphers = {cipher.key_id: cipher} if cipher else {}
     with open(1, "wb", buffering=0) as pipe:
         codec = Codec.ZSTD if settings.stream.level else Codec.NONE
-        download(chunks, known, codec, pipe, concurrency=settings.stream.concurrency, name=str, on_bytes=lambda _: None, ciphers=ciphers)
+        download(
+            chunks,
+            known,
+            codec,
+            pipe,
+            concurrency=settings.stream.concurrency,
+            name=str,
+            on_bytes=lambda _: None,
+            ciphers=ciphers,
+        )
 
 
 def make(size: int, sample: Path) -> None:

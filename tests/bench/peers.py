@@ -1,7 +1,8 @@
 """A full backup beside the tools that know ZFS and S3: `python3 tests/bench/peers.py [--json FILE] [--mebibytes N] [--rounds N] [--zfsbackup PROGRAM]`.
 
-zfs_uploader (PyPI) and zfsbackup-go, each as it comes, in one guest, of the same datasets of a MySQL server (inside/peers.py says how). zfsbackup-go is
-built by `go install`, or given as a program; where neither is to be had its figures are left out. Prints a table and ratios; it reports, it does not judge.
+zfs_uploader (PyPI) and zfsbackup-go, each as it comes, in one guest, of the same datasets of a MySQL server
+(inside/peers.py says how). zfsbackup-go is built by `go install`, or given as a program; where neither is to be had its
+figures are left out. Prints a table and ratios; it reports, it does not judge.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, Any]:
     with Guest.boot(lab, "mysql") as guest:
         shutil.copytree(programs, guest.out / "peers")
         argv = ["/opt/venv/bin/python", INSIDE, str(options.mebibytes), str(options.rounds)]
-        guest.run(argv, cwd="/checkout", env={"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}, timeout=3600).check()
+        guest.run(
+            argv, cwd="/checkout", env={"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}, timeout=3600
+        ).check()
         found: dict[str, Any] = json.loads((guest.out / "bench.json").read_text())
         return found
 
@@ -43,9 +46,14 @@ def figures(found: dict[str, Any]) -> dict[str, Figure]:
     result, others = {}, [name for name in names if name != "zsnapdb"]
     for measure_name, unit in UNITS.items():
         scale = 1 << 20 if unit == "MiB" else 1
-        medians = {name: statistics.median(s[measure_name] for s in found["samples"] if s["tool"] == name) / scale for name in names}
+        medians = {
+            name: statistics.median(s[measure_name] for s in found["samples"] if s["tool"] == name) / scale
+            for name in names
+        }
         result |= {f"{name}_{measure_name}": Figure(value, unit) for name, value in medians.items()}
-        result[f"{measure_name}_vs_better_peer"] = Figure(medians["zsnapdb"] / min(medians[name] for name in others), "ratio", "<= 1.0")
+        result[f"{measure_name}_vs_better_peer"] = Figure(
+            medians["zsnapdb"] / min(medians[name] for name in others), "ratio", "<= 1.0"
+        )
     return result
 
 
@@ -67,7 +75,12 @@ def main() -> int:
     for name, figure in result.items():
         print(f"  {name:32s} {figure.value:10.2f} {figure.unit:6s} {figure.goal or ''}")
     if options.json:
-        options.json.write_text(json.dumps({"figures": {name: f.document() for name, f in result.items()}, "samples": found["samples"]}, indent=1) + "\n")
+        options.json.write_text(
+            json.dumps(
+                {"figures": {name: f.document() for name, f in result.items()}, "samples": found["samples"]}, indent=1
+            )
+            + "\n"
+        )
     return 0
 
 

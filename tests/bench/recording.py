@@ -38,7 +38,11 @@ def recording(cache: Cache) -> Recording:
         try:
             with Guest.boot(Lab.ready(cache), "mysql") as guest:
                 argv = ["/opt/venv/bin/python", f"/checkout/tests/bench/inside/{SCRIPT.name}", str(TABLE_BYTES)]
-                guest.run(argv, timeout=3600, sink=lambda _, data: print(data.decode(errors="replace"), end="", file=sys.stderr, flush=True)).check()
+                guest.run(
+                    argv,
+                    timeout=3600,
+                    sink=lambda _, data: print(data.decode(errors="replace"), end="", file=sys.stderr, flush=True),
+                ).check()
                 shutil.copytree(guest.out, made)
             made.rename(folder)
         finally:

@@ -1,8 +1,9 @@
 """How fast binlogs are replayed: `python3 tests/bench/replay.py [--json FILE] [--mebibytes N] [--flavour mysql|mariadb]`.
 
-The binlogs of a load on several schemas are replayed by a restore (relay logs and the parallel applier; the whole step: fetching, starting,
-applying, checking, shutting down) and by `mysqlbinlog | mysql` (the pipe alone, the server already up), with the same options and with the
-server's own durability. It boots a guest of each flavour, one after the other, prints a table, and ends with 0 only if all came out alike.
+The binlogs of a load on several schemas are replayed by a restore (relay logs and the parallel applier; the whole step:
+fetching, starting, applying, checking, shutting down) and by `mysqlbinlog | mysql` (the pipe alone, the server already
+up), with the same options and with the server's own durability. It boots a guest of each flavour, one after the other,
+prints a table, and ends with 0 only if all came out alike.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """How long a whole restore takes: `python3 tests/bench/restore.py [--json FILE] [--mebibytes N …] [--rounds N] [--flavour mysql|mariadb]`.
 
-A backup of tables of that size is restored from the S3 server of the guest, with the share of each step, beside `zfs receive` of the same
-streams from files and the server's own recovery and shutdown. It boots a guest for each size and flavour, prints a table, and ends with 0
-whenever it could measure.
+A backup of tables of that size is restored from the S3 server of the guest, with the share of each step, beside `zfs
+receive` of the same streams from files and the server's own recovery and shutdown. It boots a guest for each size and
+flavour, prints a table, and ends with 0 whenever it could measure.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def lines(flavour: str, found: dict[str, Any]) -> list[str]:
     """Return the table of a flavour and size."""
     ours, hand = best(found, "ours"), best(found, "hand")
     rows = [
-        f"{flavour}: streams of {found['stream_bytes'] / 2**20:.0f} MiB, stored as {found['stored_bytes'] / 2**20:.0f} MiB; the best of {len(found['samples'])}"
+        (
+            f"{flavour}: streams of {found['stream_bytes'] / 2**20:.0f} MiB, stored as"
+            f" {found['stored_bytes'] / 2**20:.0f} MiB; the best of {len(found['samples'])}"
+        )
     ]
     for name, seconds in ours.items():
         if name != "whole":
@@ -62,7 +65,14 @@ def main() -> int:
     """Measure, print, write; 0 if it could measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
-    parser.add_argument("--mebibytes", type=int, nargs="+", default=[1024, 4096], metavar="N", help="how much is in the tables (default: 1024 4096)")
+    parser.add_argument(
+        "--mebibytes",
+        type=int,
+        nargs="+",
+        default=[1024, 4096],
+        metavar="N",
+        help="how much is in the tables (default: 1024 4096)",
+    )
     parser.add_argument("--rounds", type=int, default=3, metavar="N", help="restores of each kind (default: 3)")
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
     options = parser.parse_args()
@@ -77,7 +87,11 @@ def main() -> int:
                 ours, hand = best(found, "ours")["whole"], best(found, "hand")["whole"]
                 figures[f"{flavour}_{mebibytes}_restore"] = {"value": round(ours, 2), "unit": "s"}
                 figures[f"{flavour}_{mebibytes}_by_hand"] = {"value": round(hand, 2), "unit": "s"}
-                figures[f"{flavour}_{mebibytes}_ratio"] = {"value": round(ours / hand, 3), "unit": "x", "goal": f"<= {GOAL}"}
+                figures[f"{flavour}_{mebibytes}_ratio"] = {
+                    "value": round(ours / hand, 3),
+                    "unit": "x",
+                    "goal": f"<= {GOAL}",
+                }
     except LabError as error:
         print(f"restore: {error}", file=sys.stderr)
         return 1

@@ -1,8 +1,8 @@
 """How long commits wait for a snapshot: `python3 tests/bench/stall.py [--json FILE] [--rounds N] [--flavour mysql|mariadb]`.
 
-A probe commits one row as fast as it can beside the ledger's load; the figure is the longest time between two acknowledged
-commits around an action (inside/run.py says which). It boots a guest of each flavour, one after the other, prints a table
-with ratios, and ends with 0 whenever it could measure: it reports, it does not judge.
+A probe commits one row as fast as it can beside the ledger's load; the figure is the longest time between two
+acknowledged commits around an action (inside/run.py says which). It boots a guest of each flavour, one after the other,
+prints a table with ratios, and ends with 0 whenever it could measure: it reports, it does not judge.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ RATIOS = {
     "default_vs_bare_snapshot": ("default", "bare_snapshot", "<= 1.5"),
     "plain_script_vs_bare_snapshot": ("plain_script", "bare_snapshot", None),
 }
-EVEN_RATIOS = {**{name: (above, below) for name, (above, below, _) in RATIOS.items()}, "bare_snapshot_vs_nothing": ("bare_snapshot", "nothing")}
+EVEN_RATIOS = {
+    **{name: (above, below) for name, (above, below, _) in RATIOS.items()},
+    "bare_snapshot_vs_nothing": ("bare_snapshot", "nothing"),
+}
 """The same in windows of one length, and what a bare snapshot adds to nothing at all."""
 MAX_GOALS = {"default_long_select": "<= 5000", "ftwrl_long_select": "<= 2000"}
 """Milliseconds: lock.deadline, the default one and the one inside/run.py configures."""
@@ -57,7 +60,10 @@ MAX_GOALS = {"default_long_select": "<= 5000", "ftwrl_long_select": "<= 2000"}
 
 @dataclass(frozen=True)
 class Line:
-    """What the rounds of one case came to; milliseconds, None where a case has no lock of its own or its rounds were refused."""
+    """What the rounds of one case came to.
+
+    Milliseconds, None where a case has no lock of its own or its rounds were refused.
+    """
 
     case: str
     rounds: int
@@ -103,7 +109,10 @@ def _to_terminal(descriptor: int, data: bytes) -> None:
 
 
 def _waited_for_processor() -> float | None:
-    """Return for how many seconds since its start a process of this machine has waited for a processor; None where the kernel does not count."""
+    """Return for how many seconds since its start a process of this machine has waited for a processor.
+
+    None where the kernel does not count.
+    """
     try:
         words = Path("/proc/pressure/cpu").read_text().splitlines()[0].split()
     except OSError:
@@ -119,7 +128,9 @@ def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> Measured:
         print(f"{flavour}: a guest with its server is up after {guest.boot_seconds:.1f} s", flush=True)
         limit = 300 + 120 * options.rounds + (options.long_seconds + 120) * 4 * options.long_rounds
         waited, started = _waited_for_processor(), time.monotonic()
-        done = guest.run([PYTHON, INSIDE, *numbers], timeout=limit, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=_to_terminal)
+        done = guest.run(
+            [PYTHON, INSIDE, *numbers], timeout=limit, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=_to_terminal
+        )
         if done.code != 0:
             raise LabError(f"{flavour}: the measurement ended with exit status {done.code}")
         now, seconds = _waited_for_processor(), time.monotonic() - started
@@ -155,7 +166,10 @@ def summary(samples: Sequence[Mapping[str, Any]]) -> dict[str, Line]:
 
 
 def figures(flavour: str, lines: Mapping[str, Line]) -> dict[str, Figure]:
-    """Return the ratios and what they were made of, by name. Other work on the machine only ever adds, so the minima are the least disturbed."""
+    """Return the ratios and what they were made of, by name.
+
+    Other work on the machine only ever adds, so the minima are the least disturbed.
+    """
     found = {}
     for name, (above, below, goal) in RATIOS.items():
         if above in lines and below in lines:
@@ -185,20 +199,30 @@ def table(flavour: str, lines: Mapping[str, Line], found: Mapping[str, Figure]) 
         cells = [f"{value:.1f}" for value in (line.min_ms, line.median_ms, line.max_ms, line.even_ms)]
         cells.append(f"{line.held_ms:.1f}" if line.held_ms is not None else "")
         cells += [f"{value:.0f}" for value in (line.action_ms, line.commits_per_second, line.load_max_ms)]
-        text.append(f"{CASES[line.case]:<36} {line.rounds:>6} " + " ".join(f"{cell:>9}" for cell in cells) + f"  {line.outcome}")
+        text.append(
+            f"{CASES[line.case]:<36} {line.rounds:>6} " + " ".join(f"{cell:>9}" for cell in cells) + f"  {line.outcome}"
+        )
     text.append("")
     for name, figure in found.items():
         if figure.unit in ("ratio", "%") or figure.goal:
-            text.append(f"{name:<56} {figure.value:>9.2f} {figure.unit:<6}" + (f" goal {figure.goal}" if figure.goal else ""))
+            text.append(
+                f"{name:<56} {figure.value:>9.2f} {figure.unit:<6}" + (f" goal {figure.goal}" if figure.goal else "")
+            )
     return "\n".join(text)
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python3 tests/bench/stall.py", description="How long commits wait for a snapshot.")
+    parser = argparse.ArgumentParser(
+        prog="python3 tests/bench/stall.py", description="How long commits wait for a snapshot."
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures and all samples there")
     parser.add_argument("--rounds", type=int, default=7, metavar="N", help="rounds of the short cases (default: 7)")
-    parser.add_argument("--long-rounds", type=int, default=2, metavar="N", help="rounds beside a long SELECT (default: 2; 0: none)")
-    parser.add_argument("--long-seconds", type=float, default=60.0, metavar="S", help="how long that SELECT runs (default: 60)")
+    parser.add_argument(
+        "--long-rounds", type=int, default=2, metavar="N", help="rounds beside a long SELECT (default: 2; 0: none)"
+    )
+    parser.add_argument(
+        "--long-seconds", type=float, default=60.0, metavar="S", help="how long that SELECT runs (default: 60)"
+    )
     parser.add_argument("--flavour", choices=FLAVOURS, help="only this one (default: both)")
     return parser
 
@@ -209,7 +233,10 @@ def _options() -> argparse.Namespace:
     if options.rounds < 1 or options.long_rounds < 0:
         parser.error("--rounds must be at least 1, --long-rounds at least 0")
     if not ALREADY_LONG < options.long_seconds <= LONGEST:
-        parser.error(f"--long-seconds must be above {ALREADY_LONG:g}, as the action begins that long after the SELECT, and at most {LONGEST:g}")
+        parser.error(
+            f"--long-seconds must be above {ALREADY_LONG:g}, as the action begins that long after the SELECT, and at"
+            f" most {LONGEST:g}"
+        )
     return options
 
 

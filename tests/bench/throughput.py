@@ -1,9 +1,9 @@
 """How fast the stream engine is beside the shell pipelines: `python3 tests/bench/throughput.py [--json FILE] [--rounds N] [--only PART…]`.
 
-Runs on the machine itself, with the recorded stream of a real InnoDB dataset (made in a guest once) and versitygw as S3 server.
-The contenders take turns, so that drift of the machine hits all alike; a ratio is the median of the rounds' own ratios. Each is
-a whole process or pipeline from its start to its end; processor seconds are those of all its processes, without the server's.
-It reports, it does not judge: it ends with 0 whenever it could measure.
+Runs on the machine itself, with the recorded stream of a real InnoDB dataset (made in a guest once) and versitygw as S3
+server. The contenders take turns, so that drift of the machine hits all alike; a ratio is the median of the rounds' own
+ratios. Each is a whole process or pipeline from its start to its end; processor seconds are those of all its processes,
+without the server's. It reports, it does not judge: it ends with 0 whenever it could measure.
 """
 
 from __future__ import annotations
@@ -91,7 +91,13 @@ class Server:
             "RCLONE_S3_REGION": "us-east-1",
             "RCLONE_S3_NO_CHECK_BUCKET": "true",
             "BENCH_REPOSITORY": json.dumps(
-                {"url": f"s3://{BUCKET}/ours", "endpoint": self.url, "region": "us-east-1", "addressing": "path", "stream": {"level": LEVEL}}
+                {
+                    "url": f"s3://{BUCKET}/ours",
+                    "endpoint": self.url,
+                    "region": "us-east-1",
+                    "addressing": "path",
+                    "stream": {"level": LEVEL},
+                }
             ),
             "BENCH_LEVEL": str(LEVEL),
         }
@@ -117,7 +123,16 @@ def serve(binary: Path, near: Path) -> Iterator[Server]:
         port = probe.getsockname()[1]
     key, secret = "bench", secrets.token_hex(16)
     env = {**os.environ, "ROOT_ACCESS_KEY": key, "ROOT_SECRET_KEY": secret}
-    argv = [str(binary), "--port", f"127.0.0.1:{port}", "--quiet", "posix", "--sidecar", str(folder / "metadata"), str(folder / "buckets")]
+    argv = [
+        str(binary),
+        "--port",
+        f"127.0.0.1:{port}",
+        "--quiet",
+        "posix",
+        "--sidecar",
+        str(folder / "metadata"),
+        str(folder / "buckets"),
+    ]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
@@ -135,8 +150,18 @@ def serve(binary: Path, near: Path) -> Iterator[Server]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def pipeline(server: Server, argvs: Sequence[Sequence[str]], source: Path | None, *, sink: bool = False, env: Mapping[str, str] | None = None) -> Run:
-    """Run the programs as a pipe from the file `source` to nowhere and measure it. `sink`: the last one's output goes through a pipe to a reader."""
+def pipeline(
+    server: Server,
+    argvs: Sequence[Sequence[str]],
+    source: Path | None,
+    *,
+    sink: bool = False,
+    env: Mapping[str, str] | None = None,
+) -> Run:
+    """Run the programs as a pipe from the file `source` to nowhere and measure it.
+
+    `sink`: the last one's output goes through a pipe to a reader.
+    """
     before = server.cpu()
     children: list[subprocess.Popen[bytes]] = []
     stdin = (source or Path(os.devnull)).open("rb")
@@ -146,7 +171,11 @@ def pipeline(server: Server, argvs: Sequence[Sequence[str]], source: Path | None
     for number, argv in enumerate(programs):
         last = number == len(programs) - 1
         child = subprocess.Popen(
-            argv, stdin=previous, stdout=subprocess.DEVNULL if last else subprocess.PIPE, stderr=subprocess.PIPE, env=env or server.environment()
+            argv,
+            stdin=previous,
+            stdout=subprocess.DEVNULL if last else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env or server.environment(),
         )
         previous.close()
         children.append(child)
@@ -190,7 +219,9 @@ class Bench:
     def figure(self, name: str, value: float, unit: str, goal: str | None = None) -> None:
         self.figures[name] = {"value": round(value, 3), "unit": unit, **({"goal": goal} if goal else {})}
 
-    def take_turns(self, contenders: Mapping[str, Callable[[], Run]], after: Callable[[], None] = lambda: None) -> dict[str, list[Run]]:
+    def take_turns(
+        self, contenders: Mapping[str, Callable[[], Run]], after: Callable[[], None] = lambda: None
+    ) -> dict[str, list[Run]]:
         """Let each contender run once in every round, after a first round that is not counted."""
         runs: dict[str, list[Run]] = {name: [] for name in contenders}
         for number in range(self.rounds + 1):
@@ -222,7 +253,10 @@ class Bench:
                 figure = f"{part}_{what}_{name.split()[-1]}"
                 self.figure(figure, statistics.median(ratios), "ratio", GOALS.get(figure))
                 goal = f", goal {GOALS[figure]}" if figure in GOALS else ""
-                print(f"{name}, {what}: {statistics.median(ratios):.2f} of the better pipeline (rounds {min(ratios):.2f} to {max(ratios):.2f}{goal})")
+                print(
+                    f"{name}, {what}: {statistics.median(ratios):.2f} of the better pipeline (rounds"
+                    f" {min(ratios):.2f} to {max(ratios):.2f}{goal})"
+                )
 
     def zstd(self) -> list[str]:
         return ["zstd", f"-{LEVEL}", "-T0", "-q", "-c"]
@@ -233,10 +267,15 @@ class Bench:
     def uploads(self, stream: Path) -> dict[str, Callable[[], Run]]:
         return {
             "zstd | aws": lambda: pipeline(self.server, [self.zstd(), self.aws("-", f"s3://{BUCKET}/aws")], stream),
-            "zstd | rclone": lambda: pipeline(self.server, [self.zstd(), [str(self.tools.rclone), "rcat", f":s3:{BUCKET}/rclone"]], stream),
+            "zstd | rclone": lambda: pipeline(
+                self.server, [self.zstd(), [str(self.tools.rclone), "rcat", f":s3:{BUCKET}/rclone"]], stream
+            ),
             "zsnapdb plain": lambda: pipeline(self.server, [self.engine("upload", self.rows("plain"), "-")], stream),
             "zsnapdb encrypted": lambda: pipeline(
-                self.server, [self.engine("upload", self.rows("encrypted"), self.key)], stream, env={**self.server.environment(), **OTHER}
+                self.server,
+                [self.engine("upload", self.rows("encrypted"), self.key)],
+                stream,
+                env={**self.server.environment(), **OTHER},
             ),
         }
 
@@ -244,22 +283,43 @@ class Bench:
         """Uploads of the full stream."""
         runs = self.take_turns(self.uploads(self.streams.full))
         size = self.streams.full.stat().st_size
-        self.compare(f"backup of {size / MIB:.0f} MiB of InnoDB, zstd level {LEVEL}", runs, ("zstd | aws", "zstd | rclone"), "backup")
+        self.compare(
+            f"backup of {size / MIB:.0f} MiB of InnoDB, zstd level {LEVEL}",
+            runs,
+            ("zstd | aws", "zstd | rclone"),
+            "backup",
+        )
         self.limits(runs["zsnapdb encrypted"])
 
     def limits(self, ours: Sequence[Run]) -> None:
         """Print what the parts of the work cost on one processor, and how close the whole is to zstd's share of it."""
-        alone = [pipeline(self.server, [["zstd", f"-{LEVEL}", "--single-thread", "-q", "-c"]], self.streams.full).cpu for _ in range(2)]
+        alone = [
+            pipeline(self.server, [["zstd", f"-{LEVEL}", "--single-thread", "-q", "-c"]], self.streams.full).cpu
+            for _ in range(2)
+        ]
         parts = json.loads(
-            subprocess.run(self.engine("parts", str(self.streams.full)), env=self.server.environment(), stdout=subprocess.PIPE, check=True, text=True).stdout
+            subprocess.run(
+                self.engine("parts", str(self.streams.full)),
+                env=self.server.environment(),
+                stdout=subprocess.PIPE,
+                check=True,
+                text=True,
+            ).stdout
         )
         processors = os.cpu_count() or 1
         wall, cpu = statistics.median(run.wall for run in ours), statistics.median(run.cpu for run in ours)
         ideal = min(alone) / processors
         self.figure("backup_wall_to_zstd_per_processor", wall / ideal, "ratio")
-        print(f"zstd alone: {min(alone):.2f} cpu s, so at least {ideal:.2f} s on {processors} processors; ours is {wall / ideal:.2f} of that")
+        print(
+            f"zstd alone: {min(alone):.2f} cpu s, so at least {ideal:.2f} s on {processors} processors; ours is"
+            f" {wall / ideal:.2f} of that"
+        )
         rest = cpu - sum(parts.values())
-        print("of ours, cpu s: " + ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items()) + f", all else (HTTP, pipe, Python) {rest:.2f}")
+        print(
+            "of ours, cpu s: "
+            + ", ".join(f"{name} {seconds:.2f}" for name, seconds in parts.items())
+            + f", all else (HTTP, pipe, Python) {rest:.2f}"
+        )
 
     def restore(self) -> None:
         """Downloads of what the uploads stored, through a pipe."""
@@ -268,11 +328,21 @@ class Bench:
         back = ["zstd", "-d", "-q", "-c"]
         runs = self.take_turns(
             {
-                "aws | zstd": lambda: pipeline(self.server, [self.aws(f"s3://{BUCKET}/aws", "-"), back], None, sink=True),
-                "rclone | zstd": lambda: pipeline(self.server, [[str(self.tools.rclone), "cat", f":s3:{BUCKET}/rclone"], back], None, sink=True),
-                "zsnapdb plain": lambda: pipeline(self.server, [self.engine("restore", self.rows("plain"), "-")], None, sink=True),
+                "aws | zstd": lambda: pipeline(
+                    self.server, [self.aws(f"s3://{BUCKET}/aws", "-"), back], None, sink=True
+                ),
+                "rclone | zstd": lambda: pipeline(
+                    self.server, [[str(self.tools.rclone), "cat", f":s3:{BUCKET}/rclone"], back], None, sink=True
+                ),
+                "zsnapdb plain": lambda: pipeline(
+                    self.server, [self.engine("restore", self.rows("plain"), "-")], None, sink=True
+                ),
                 "zsnapdb encrypted": lambda: pipeline(
-                    self.server, [self.engine("restore", self.rows("encrypted"), self.key)], None, sink=True, env={**self.server.environment(), **OTHER}
+                    self.server,
+                    [self.engine("restore", self.rows("encrypted"), self.key)],
+                    None,
+                    sink=True,
+                    env={**self.server.environment(), **OTHER},
                 ),
             }
         )
@@ -317,8 +387,8 @@ class Bench:
         self.figure("increment_wall", wall / full.wall, "ratio")
         share = self.streams.change.stat().st_size / self.streams.full.stat().st_size
         print(
-            f"\nincrement after 1 % of the rows changed: stream {share:.4f} of the full one, stored {stored / full_bytes:.4f} of its bytes, "
-            f"{wall:.2f} s, {wall / full.wall:.3f} of its time"
+            f"\nincrement after 1 % of the rows changed: stream {share:.4f} of the full one, stored"
+            f" {stored / full_bytes:.4f} of its bytes, {wall:.2f} s, {wall / full.wall:.3f} of its time"
         )
 
 
@@ -334,7 +404,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="how often each contender runs (default: 5)")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)} only these")
+    parser.add_argument(
+        "--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=f"of {', '.join(PARTS)} only these"
+    )
     options = parser.parse_args()
     if options.rounds < 1:
         parser.error("--rounds must be at least 1")
@@ -342,7 +414,8 @@ def main() -> int:
     cache = Cache.default()
     try:
         found, streams = tools(cache), recording(cache)
-        # Into the page cache: the disk is not what is measured. Piece by piece: a child inherits the largest memory of who starts it.
+        # Into the page cache: the disk is not what is measured. Piece by piece: a child inherits the largest memory of
+        # who starts it.
         with streams.full.open("rb", buffering=0) as file:
             while file.read(MIB):
                 pass

@@ -48,7 +48,9 @@ def _made(cache: Cache, name: str, key: str, make: object) -> Path:
 def _run(cache: Cache, argv: list[str], env: dict[str, str] | None = None) -> None:
     log = cache.log("bench-tools")
     with log.open("ab") as file:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, **(env or {})})
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env={**os.environ, **(env or {})}
+        )
     if done.returncode != 0:
         raise LabError(f"{argv[0]} failed:\n" + "\n".join(log.read_text(errors="replace").splitlines()[-15:]))
 
@@ -79,7 +81,17 @@ def peers(cache: Cache, zfsbackup: Path | None) -> Path:
     """Return a folder with zfs_uploader, as `python` for a PYTHONPATH, and zfsbackup-go where it is given or can be built."""
 
     def make(folder: Path) -> None:
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-compile", "--target", str(folder / "python"), ZFS_UPLOADER]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "--no-compile",
+            "--target",
+            str(folder / "python"),
+            ZFS_UPLOADER,
+        ]
         _run(cache, pip)
         if zfsbackup is not None:
             shutil.copy(zfsbackup, folder / "zfsbackup-go")

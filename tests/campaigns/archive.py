@@ -1,11 +1,12 @@
 """Campaign: power cuts of the whole guest at random moments with the archiver running, seen from the bucket alone.
 
-Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign archive`). Under the ledger's load, with rotations and big
-transactions under way, `sync_binlog` 0 or 1 and `innodb_flush_log_at_trx_commit` 1 or 2, the archiver is killed here and there and the power
-is cut. What the bucket holds then must be, byte for byte, the beginning of what the server still has after its recovery; every transfer that
-was acknowledged longer before the cut than `binlog.interval` must be in it; and the next run must go on without a gap. Each round has transfers of its own.
-With `innodb_flush_log_at_trx_commit` 2 the server itself may lose in its tables what is in its binlog; then its binlog alone is the measure, and of
-other rounds only the transfers of the round are looked for in the tables.
+Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign archive`). Under the ledger's load,
+with rotations and big transactions under way, `sync_binlog` 0 or 1 and `innodb_flush_log_at_trx_commit` 1 or 2, the
+archiver is killed here and there and the power is cut. What the bucket holds then must be, byte for byte, the beginning
+of what the server still has after its recovery; every transfer that was acknowledged longer before the cut than
+`binlog.interval` must be in it; and the next run must go on without a gap. Each round has transfers of its own. With
+`innodb_flush_log_at_trx_commit` 2 the server itself may lose in its tables what is in its binlog; then its binlog alone
+is the measure, and of other rounds only the transfers of the round are looked for in the tables.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 INTERVAL = 10.0
 TOOLS = {"mysql": "/opt/mysql/bin/mysqlbinlog", "mariadb": "/usr/bin/mariadb-binlog"}
 
-INSIDE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger, json, time, random, threading; S = '/run/mysqld/mysqld.sock'\n"
+INSIDE = (
+    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger, json, time, random, threading; S ="
+    " '/run/mysqld/mysqld.sock'\n"
+)
 
 LOAD = """
 firsts = {worker: {ROUND} * 1000000 for worker in range(3)}
@@ -62,7 +66,7 @@ print('F', load.failures, flush=True)
 LOOK = """
 import os, pathlib, shutil
 from zsnapdb.config import load
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.binlog_archive import BinlogArchive
 archive = BinlogArchive(Instance.of(load(pathlib.Path('/etc/zsnapdb/zsnapdb.toml')), 'main').open_repository(), 'main')
 found = archive.load()
@@ -105,7 +109,10 @@ class Round:
 
 
 class Acknowledged:
-    """What the load was told to be committed, with the guest's time of it; it comes over the serial line, so a power cut does not take it."""
+    """What the load was told to be committed, with the guest's time of it.
+
+    It comes over the serial line, so a power cut does not take it.
+    """
 
     def __init__(self) -> None:
         self.rows: dict[tuple[int, int], float] = {}
@@ -145,12 +152,29 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     guest.power_cut()
     guest.start()
     done = guest.run(
-        [PYTHON, "-c", INSIDE + LOOK.replace("{FLUSH}", str(flush)).replace("{TOOL}", TOOLS[guest.flavour]).replace("{ROUND}", str(number))],
+        [
+            PYTHON,
+            "-c",
+            INSIDE
+            + LOOK.replace("{FLUSH}", str(flush))
+            .replace("{TOOL}", TOOLS[guest.flavour])
+            .replace("{ROUND}", str(number)),
+        ],
         env={"PYTHONPATH": "/checkout"},
         timeout=300,
     )
     if done.code != 0:
-        return Round(number, sync, flush, seconds, len(told.rows), 0, 0.0, 0, (f"looking ended with {done.code}", done.stderr[-2000:], told.other[-500:]))
+        return Round(
+            number,
+            sync,
+            flush,
+            seconds,
+            len(told.rows),
+            0,
+            0.0,
+            0,
+            (f"looking ended with {done.code}", done.stderr[-2000:], told.other[-500:]),
+        )
     seen = json.loads(done.stdout)
     archived = {(int(w), int(n)) for w, n in seen["rows"]}
     server = {(int(w), int(n)) for w, n in seen["server"]}
@@ -166,7 +190,9 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     after = json.loads(again.stdout) if again.code == 0 else {"begun": again.stderr, "gaps": []}
     if after["begun"] is not None or after["gaps"]:
         wrong.append(f"the next run did not go on: {after['begun']} {after['gaps']}")
-    return Round(number, sync, flush, seconds, len(told.rows), len(archived), lag, len(set(told.rows) - server), tuple(wrong))
+    return Round(
+        number, sync, flush, seconds, len(told.rows), len(archived), lag, len(set(told.rows) - server), tuple(wrong)
+    )
 
 
 def _pieces(guest: Guest) -> int:
@@ -205,14 +231,18 @@ def main() -> int:
             found = play(guest, number, random.Random(f"{options.seed}/{number}"))
             rounds.append(found)
             print(
-                f"round {number}: cut after {found.seconds:.1f} s, sync_binlog {found.sync_binlog}, flush {found.flush}: {found.acknowledged} acknowledged, "
-                f"bucket behind by {found.lag_seconds:.2f} s, the server lost {found.lost_by_server}: {'; '.join(found.wrong) or 'right'}",
+                f"round {number}: cut after {found.seconds:.1f} s, sync_binlog {found.sync_binlog}, flush"
+                f" {found.flush}: {found.acknowledged} acknowledged, bucket behind by {found.lag_seconds:.2f} s, the"
+                f" server lost {found.lost_by_server}: {'; '.join(found.wrong) or 'right'}",
                 flush=True,
             )
     if options.out:
         options.out.write_text(json.dumps([asdict(found) for found in rounds], indent=1))
     worst = max(found.lag_seconds for found in rounds)
-    print(f"{sum(not found.wrong for found in rounds)} of {len(rounds)} right; the bucket was at most {worst:.2f} s behind, {INTERVAL:g} s are configured")
+    print(
+        f"{sum(not found.wrong for found in rounds)} of {len(rounds)} right; the bucket was at most {worst:.2f} s"
+        f" behind, {INTERVAL:g} s are configured"
+    )
     return 0 if all(not found.wrong for found in rounds) else 1
 
 

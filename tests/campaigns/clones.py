@@ -1,8 +1,9 @@
 """Campaign: zsnapdb killed with -9 at every step of making, resetting, committing, detaching and destroying clones.
 
-A step is a `zfs` command that changes something; the kill comes right before or right after it (tests/lab/inside/zfs-shim). Afterwards
-`doctor` must name whatever is half made, one `reap` must clear all of it, and what is left is nothing or a whole clone that starts and holds
-its data. `--rounds 0` goes through all steps of all operations in turn (`--only`: of these); else so many are chosen by the seed.
+A step is a `zfs` command that changes something; the kill comes right before or right after it
+(tests/lab/inside/zfs-shim). Afterwards `doctor` must name whatever is half made, one `reap` must clear all of it, and
+what is left is nothing or a whole clone that starts and holds its data. `--rounds 0` goes through all steps of all
+operations in turn (`--only`: of these); else so many are chosen by the seed.
 """
 
 from __future__ import annotations
@@ -139,7 +140,9 @@ class Campaign:
         done = run("zsnapdb", *OPERATIONS[step.operation], shimmed=True)
         disarm()
         # A step counted from another operation's length may lie behind the end: then nothing was cut short.
-        wrong = [] if done.returncode in (-9, 0) else [f"the command ended with {done.returncode}: {done.stderr[-300:]}"]
+        wrong = (
+            [] if done.returncode in (-9, 0) else [f"the command ended with {done.returncode}: {done.stderr[-300:]}"]
+        )
         self.killed += done.returncode == -9
         left = {name for name in names_of_datasets() if name not in self.before}
         clones = document("clone", "list")["clones"]
@@ -161,7 +164,9 @@ class Campaign:
         if remains or servers():
             wrong.append(f"after destroy and reap there is {sorted(remains)} {servers()}")
         print(
-            f"{step.operation:<8} {step.side:<6} {step.number:>2}  left {len(left)}, doctor {len(named)}: {'ok' if not wrong else '; '.join(wrong)}", flush=True
+            f"{step.operation:<8} {step.side:<6} {step.number:>2}  left {len(left)}, doctor {len(named)}:"
+            f" {'ok' if not wrong else '; '.join(wrong)}",
+            flush=True,
         )
         self.wrong += wrong
 
@@ -169,14 +174,21 @@ class Campaign:
         """What is left after the sweep is a whole clone that starts and answers, or nothing where nothing was before."""
         clones = document("clone", "list")["clones"]
         if not clones:
-            return [] if step.operation in (*MAKES, "destroy") else [f"the clone is gone after a {step.operation} that was cut short"]
+            return (
+                []
+                if step.operation in (*MAKES, "destroy")
+                else [f"the clone is gone after a {step.operation} that was cut short"]
+            )
         if step.operation not in (*MAKES, "destroy") and clones[0]["phase"] not in ("ready", "new"):
             return [f"the clone is {clones[0]['phase']}"]
         started = run("zsnapdb", "clone", "start", NAME)
         if started.returncode != 0:
             return [f"it does not start: {started.stderr[-500:]}"]
         login = document("clone", "connect", NAME)
-        with ledger.connect(login["socket"], login["user"], login["password"]) as connection, connection.cursor() as cursor:
+        with (
+            ledger.connect(login["socket"], login["user"], login["password"]) as connection,
+            connection.cursor() as cursor,
+        ):
             cursor.execute("SELECT COUNT(*), SUM(balance) FROM accounts")
             if tuple(map(int, cursor.fetchone())) != (ledger.ACCOUNTS, ledger.ACCOUNTS * ledger.INITIAL):
                 return ["its data is not the source's"]
@@ -190,10 +202,17 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(OPERATIONS), default=list(OPERATIONS))
     options = parser.parse_args()
     campaign = Campaign()
-    lengths = campaign.lengths() if options.rounds == 0 else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6}
+    lengths = (
+        campaign.lengths() if options.rounds == 0 else {"create": 5, "live": 8, "reset": 15, "detach": 19, "destroy": 6}
+    )
     lengths = {name: count for name, count in lengths.items() if name in options.only}
     print(f"changing commands: {lengths}", flush=True)
-    every = [Step(name, number, side) for name, count in lengths.items() for number in range(1, count + 1) for side in ("before", "after")]
+    every = [
+        Step(name, number, side)
+        for name, count in lengths.items()
+        for number in range(1, count + 1)
+        for side in ("before", "after")
+    ]
     chosen = random.Random(options.seed).sample(every, options.rounds) if options.rounds else every
     for step in chosen:
         campaign.round(step)

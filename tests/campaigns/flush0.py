@@ -1,11 +1,12 @@
 """Campaign: why innodb_flush_log_at_trx_commit = 0 is refused: snapshots under it, taken all the same, lack what they claim to hold.
 
-With 0 the prepare record of a transaction may still be in the server's memory when the transaction is already in the binlog. Recovery then
-finds it in the binlog and not in InnoDB: the server claims its GTID, and its rows are missing. Nothing replays them later.
+With 0 the prepare record of a transaction may still be in the server's memory when the transaction is already in the
+binlog. Recovery then finds it in the binlog and not in InnoDB: the server claims its GTID, and its rows are missing.
+Nothing replays them later.
 
-How many rows are missing is a matter of the moment: the log is written once in `innodb_flush_log_at_timeout` (a second, as delivered; both
-manuals), and by the way with every DDL statement and every rotation of the binlog. To show the danger and not its odds, there are none of those
-here, and the timeout is a minute.
+How many rows are missing is a matter of the moment: the log is written once in `innodb_flush_log_at_timeout` (a second,
+as delivered; both manuals), and by the way with every DDL statement and every rotation of the binlog. To show the
+danger and not its odds, there are none of those here, and the timeout is a minute.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import argparse
 import sys
 
 from tests.campaigns.lockfree import BATCH, Campaign, Disturbing
-from zsnapdb.jobs import snapshot
+from zsnapdb.jobs.backup import snapshot
+from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.fitness import Finding
 
 FLUSH_SECONDS = 60
 
 
-def _judge_nothing(_: ServerFacts) -> list[Finding]:
+def _judge_nothing(_: ServerFacts) -> list[FitnessFinding]:
     return []
 
 
@@ -48,7 +49,10 @@ def main() -> int:
     for first in range(1, options.rounds + 1, BATCH):
         campaign.batch(first, min(BATCH, options.rounds + 1 - first))
     lying = [r for r in campaign.rounds if r.wrong and not any(text.startswith("recovered to") for text in r.wrong)]
-    print(f"{campaign.flavour}: {len(lying)} of {len(campaign.rounds)} snapshots recovered to all recorded GTIDs and lack rows of them")
+    print(
+        f"{campaign.flavour}: {len(lying)} of {len(campaign.rounds)} snapshots recovered to all recorded GTIDs and lack"
+        " rows of them"
+    )
     # The danger has to be seen, or the refusal would rest on nothing.
     return 0 if lying else 1
 

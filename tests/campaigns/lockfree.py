@@ -1,9 +1,10 @@
 """Campaign: lock-free snapshots at random moments, each booted, each compared with the source's own binlogs.
 
-Runs inside a guest (`python3 tests/lab campaign lockfree`). Under the ledger's load, with DDL, big transactions and rotations under way and
-the durability settings changing, snapshots are taken without any lock. Each is then cloned and started, and must hold exactly
-what the source's binlogs hold up to the recorded position, as the server's own tool decodes them: the GTIDs, every transfer,
-every balance, every big transaction whole, every scratch table with its columns.
+Runs inside a guest (`python3 tests/lab campaign lockfree`). Under the ledger's load, with DDL, big transactions and
+rotations under way and the durability settings changing, snapshots are taken without any lock. Each is then cloned and
+started, and must hold exactly what the source's binlogs hold up to the recorded position, as the server's own tool
+decodes them: the GTIDs, every transfer, every balance, every big transaction whole, every scratch table with its
+columns.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ import ledger
 
 from zsnapdb.config import load
 from zsnapdb.gtid import Gtids
-from zsnapdb.jobs.common import Instance, fresh_backup_id
-from zsnapdb.jobs.copies import Copy, Layout, lay_out
-from zsnapdb.jobs.observe import Observed, observe
-from zsnapdb.jobs.snapshot import Taken, take
+from zsnapdb.jobs.backup.preflight import Observed, observe
+from zsnapdb.jobs.backup.snapshot import Taken, take
+from zsnapdb.jobs.clock import fresh_backup_id
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.model import Flavour, parse_gtids
-from zsnapdb.planning.identity import Access, PathMap
+from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.zfs import datasets, snapshots
 
 SOCKET = "/run/mysqld/mysqld.sock"
@@ -81,11 +83,18 @@ class Disturbance:
             self.failures.append(f"{error}")
 
     def _ddl(self, cursor: pymysql.cursors.Cursor) -> None:
-        number = next_number(cursor, "SELECT table_name FROM information_schema.tables WHERE table_schema = 'scratch' AND table_name LIKE 'd\\_%'")
+        number = next_number(
+            cursor,
+            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'scratch' AND table_name LIKE"
+            " 'd\\_%'",
+        )
         while not self._stop.wait(0.05):
             cursor.execute(f"CREATE TABLE scratch.d_{number} (id INT PRIMARY KEY, body VARCHAR(200))")
             cursor.execute(f"INSERT INTO scratch.d_{number} VALUES (1, 'one'), (2, 'two')")
-            cursor.execute(f"ALTER TABLE scratch.d_{number} ADD COLUMN extra INT, ALGORITHM={self._random.choice(['COPY', 'INPLACE'])}")
+            cursor.execute(
+                f"ALTER TABLE scratch.d_{number} ADD COLUMN extra INT,"
+                f" ALGORITHM={self._random.choice(['COPY', 'INPLACE'])}"
+            )
             if number > 3:
                 cursor.execute(f"DROP TABLE IF EXISTS scratch.d_{number - 3}")
             number += 1
@@ -128,9 +137,17 @@ class Truth:
         names = names[names.index(self.file) : names.index(file) + 1]
         if (file, offset) == (self.file, self.offset):
             return
-        argv = [self.tool, "--verbose", "--base64-output=DECODE-ROWS", f"--start-position={self.offset}", f"--stop-position={offset}"]
+        argv = [
+            self.tool,
+            "--verbose",
+            "--base64-output=DECODE-ROWS",
+            f"--start-position={self.offset}",
+            f"--stop-position={offset}",
+        ]
         env = {**os.environ, "LC_ALL": "C"}
-        done = subprocess.Popen([*argv, *[str(PARENT / n) for n in names]], stdout=subprocess.PIPE, text=True, errors="replace", env=env)
+        done = subprocess.Popen(
+            [*argv, *[str(PARENT / n) for n in names]], stdout=subprocess.PIPE, text=True, errors="replace", env=env
+        )
         assert done.stdout is not None
         values: list[int] | None = None
         table = ""
@@ -145,7 +162,8 @@ class Truth:
                 self._ddl(line)
         if done.wait() != 0:
             raise RuntimeError(
-                f"{argv[0]} failed on {names}; there are {sorted(os.listdir(PARENT))}; the index has {(PARENT / 'binlog.index').read_text().split()}"
+                f"{argv[0]} failed on {names}; there are {sorted(os.listdir(PARENT))}; the index has"
+                f" {(PARENT / 'binlog.index').read_text().split()}"
             )
         self.file, self.offset = file, offset
 
@@ -214,7 +232,9 @@ class Campaign:
         """Make the ledger and the scratch schema; the truth begins here."""
         with self.instance.session() as session:
             self.flavour = observe(self.instance, session).facts.flavour
-            (row,) = session.records("SHOW BINARY LOG STATUS" if self.flavour is Flavour.MYSQL else "SHOW MASTER STATUS")
+            (row,) = session.records(
+                "SHOW BINARY LOG STATUS" if self.flavour is Flavour.MYSQL else "SHOW MASTER STATUS"
+            )
         tool = "/opt/mysql/bin/mysqlbinlog" if self.flavour is Flavour.MYSQL else "/usr/bin/mariadb-binlog"
         self.truth = Truth(tool, str(row["File"]), int(row["Position"]))
         ledger.set_up(SOCKET)
@@ -249,8 +269,15 @@ class Campaign:
                     sync, flush = self.durability()
                     self.sql(f"SET GLOBAL sync_binlog = {sync}", f"SET GLOBAL innodb_flush_log_at_trx_commit = {flush}")
                     time.sleep(self.random.uniform(0.05, 1.5))
-                    settings = {"sync_binlog": sync, "flush": flush, "beside": "+".join(kinds) or "nothing", "compressing": str(compressing)}
-                    shots.append(Shot(number, settings, take(self.instance, observed, session, fresh_backup_id(), print)))
+                    settings = {
+                        "sync_binlog": sync,
+                        "flush": flush,
+                        "beside": "+".join(kinds) or "nothing",
+                        "compressing": str(compressing),
+                    }
+                    shots.append(
+                        Shot(number, settings, take(self.instance, observed, session, fresh_backup_id(), print))
+                    )
         finally:
             disturbance.stop()
             load_running.stop()
@@ -267,7 +294,14 @@ class Campaign:
         self.truth.advance(position.coordinates.file, position.coordinates.offset)
         began = time.monotonic()
         wrong = self._boot_and_compare(shot.taken, observed)
-        found = Round(shot.number, shot.settings, position.describe(), shot.taken.held_ms, round(time.monotonic() - began, 2), tuple(wrong))
+        found = Round(
+            shot.number,
+            shot.settings,
+            position.describe(),
+            shot.taken.held_ms,
+            round(time.monotonic() - began, 2),
+            tuple(wrong),
+        )
         self.rounds.append(found)
         print(
             f"{'ok  ' if not wrong else 'FAIL'} {found.number:3d} {' '.join(f'{k}={v}' for k, v in found.settings.items())} {position.coordinates} {wrong}",
@@ -276,7 +310,9 @@ class Campaign:
 
     def _boot_and_compare(self, taken: Taken, observed: Observed) -> list[str]:
         names = [s.full_name for s in taken.set.snapshots.values()]
-        layout = lay_out({r: (d, observed.mountpoints[r]) for r, d in observed.volumes.items()}, "tank/campaign", "/mnt/campaign")
+        layout = lay_out(
+            {r: (d, observed.mountpoints[r]) for r, d in observed.volumes.items()}, "tank/campaign", "/mnt/campaign"
+        )
         try:
             for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
                 datasets.clone(taken.set.snapshots[role].full_name, dataset, {"mountpoint": layout.mountpoints[role]})
@@ -288,9 +324,11 @@ class Campaign:
                     datasets.destroy(dataset)
             snapshots.destroy_made(names, taken.set.backup_id)
 
-    def _compare(self, taken: Taken, observed: Observed, layout: Layout) -> list[str]:
+    def _compare(self, taken: Taken, observed: Observed, layout: CopyLayout) -> list[str]:
         pairs = tuple((observed.mountpoints[role], layout.mountpoints[role]) for role in layout.datasets)
-        copy = Copy(self.flavour, observed.facts.variables, PathMap(pairs), Path("/mnt/campaign"), self.instance.settings.server)
+        copy = Copy(
+            self.flavour, observed.facts.variables, PathMap(pairs), Path("/mnt/campaign"), self.instance.settings.server
+        )
         copy.make_private()
         process = copy.process()
         try:
@@ -313,13 +351,20 @@ def differences(connection: pymysql.Connection, truth: Truth, flavour: Flavour, 
         big = set(cursor.fetchall())
         cursor.execute("SELECT number FROM scratch.batches")
         batches = {row[0] for row in cursor.fetchall()}
-        cursor.execute("SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'scratch' AND table_name LIKE 'd\\_%'")
+        cursor.execute(
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'scratch' AND"
+            " table_name LIKE 'd\\_%'"
+        )
         tables: dict[str, set[str]] = {}
         for table, column in cursor.fetchall():
             tables.setdefault(table, set()).add(column)
         for table in tables:
             cursor.execute(f"CHECK TABLE scratch.{table}")
-            wrong += [f"CHECK TABLE: {row}" for row in cursor.fetchall() if row[2] == "error" or (row[2] == "status" and row[3] != "OK")]
+            wrong += [
+                f"CHECK TABLE: {row}"
+                for row in cursor.fetchall()
+                if row[2] == "error" or (row[2] == "status" and row[3] != "OK")
+            ]
     if gtids != wanted:
         wrong.append(f"recovered to {gtids}, recorded {wanted}")
     if batches != truth.batches or big != {(n, BIG_ROWS, BIG_ROWS * 30000) for n in batches}:
@@ -349,9 +394,10 @@ def main() -> int:
     bad = [r for r in campaign.rounds if r.wrong]
     held = sorted(r.held_ms for r in campaign.rounds)
     print(
-        f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} lock-free snapshots exact, seed {options.seed}, "
-        f"{len(campaign.truth.journal)} transfers, {len(campaign.truth.batches)} big transactions; snapshot {held[len(held) // 2]:.1f} ms median, "
-        f"{held[-1]:.1f} ms longest; longest transfer {campaign.longest_wait * 1000:.0f} ms; {time.monotonic() - began:.0f} s"
+        f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} lock-free snapshots exact,"
+        f" seed {options.seed}, {len(campaign.truth.journal)} transfers, {len(campaign.truth.batches)} big"
+        f" transactions; snapshot {held[len(held) // 2]:.1f} ms median, {held[-1]:.1f} ms longest; longest transfer"
+        f" {campaign.longest_wait * 1000:.0f} ms; {time.monotonic() - began:.0f} s"
     )
     document = {"flavour": campaign.flavour.value, "seed": options.seed, "rounds": [asdict(r) for r in campaign.rounds]}
     Path("/out/campaign.json").write_text(json.dumps(document, indent=1) + "\n")

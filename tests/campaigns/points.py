@@ -1,9 +1,10 @@
 """Campaign: restores to points in time, each compared with the source's own binlogs up to there.
 
-Runs inside a guest (`python3 tests/lab campaign points`). Under the ledger's load, with DDL, transactions of a megabyte, rotations and
-compressed transactions, backups are taken and everything is archived. Then points are chosen at random: GTIDs, before-GTIDs and times, some
-inside bursts within one second, some at the ends of binlogs, some in the newest binlog that was never rotated. Each is restored from the
-repository and must hold exactly what the source's binlogs hold up to there, as the server's own tool decodes them.
+Runs inside a guest (`python3 tests/lab campaign points`). Under the ledger's load, with DDL, transactions of a
+megabyte, rotations and compressed transactions, backups are taken and everything is archived. Then points are chosen at
+random: GTIDs, before-GTIDs and times, some inside bursts within one second, some at the ends of binlogs, some in the
+newest binlog that was never rotated. Each is restored from the repository and must hold exactly what the source's
+binlogs hold up to there, as the server's own tool decodes them.
 """
 
 from __future__ import annotations
@@ -95,7 +96,13 @@ def stamps(tool: str, files: list[Path], flavour: Flavour) -> dict[str, int]:
             seconds = datetime.strptime(" ".join(match.group(1).split()), "%y%m%d %H:%M:%S").replace(tzinfo=UTC)
             named = _MARIADB_GTID.search(line)
             gtid = named.group(1) if named else gtid
-            if gtid and "Rotate" not in line and "Gtid list" not in line and "Start: binlog" not in line and "Binlog checkpoint" not in line:
+            if (
+                gtid
+                and "Rotate" not in line
+                and "Gtid list" not in line
+                and "Start: binlog" not in line
+                and "Binlog checkpoint" not in line
+            ):
                 found[gtid] = max(found.get(gtid, 0), int(seconds.timestamp()) * 1_000_000)
             else:
                 gtid = named.group(1) if named else ""
@@ -135,7 +142,10 @@ class Campaign:
         return found
 
     def write_history(self, seconds: float) -> None:
-        """Write under changing settings, with backups in between; archive all of it, the newest binlog as it is, not rotated."""
+        """Write under changing settings, with backups in between.
+
+        Archive all of it, the newest binlog as it is, not rotated.
+        """
         (row,) = self.sql("SHOW BINARY LOG STATUS" if self.flavour is Flavour.MYSQL else "SHOW MASTER STATUS")
         self.begin = str(row[0]), int(str(row[1]))
         ledger.BALLAST_ROWS = 60
@@ -151,7 +161,9 @@ class Campaign:
             variable = "binlog_transaction_compression" if self.flavour is Flavour.MYSQL else "log_bin_compress"
             self.sql(f"SET GLOBAL {variable} = {'ON' if part % 2 else 'OFF'}")
             running = ledger.Load(SOCKET, rate=[80.0, 20.0, 40.0, 80.0][part], first_number=committed)
-            disturbance = Disturbance(self.random.randrange(1 << 30), tuple(Disturbing) if part < 3 else (Disturbing.DDL, Disturbing.BIG))
+            disturbance = Disturbance(
+                self.random.randrange(1 << 30), tuple(Disturbing) if part < 3 else (Disturbing.DDL, Disturbing.BIG)
+            )
             running.start()
             time.sleep(seconds / 4)
             if part == 1:
@@ -190,8 +202,15 @@ class Campaign:
         seconds: dict[int, list[int]] = {}
         for index, one in enumerate(self.written):
             seconds.setdefault(one.committed // 1_000_000, []).append(index)
-        bursts = [i for found in seconds.values() if len(found) >= 20 for i in found[1:-1]] or list(range(1, len(self.written) - 1))
-        places = {"anywhere": range(1, len(self.written) - 1), "burst": bursts, "rotation": [e for e in ends[:-1] if e > 0] or ends, "tail": tail[:-1] or tail}
+        bursts = [i for found in seconds.values() if len(found) >= 20 for i in found[1:-1]] or list(
+            range(1, len(self.written) - 1)
+        )
+        places = {
+            "anywhere": range(1, len(self.written) - 1),
+            "burst": bursts,
+            "rotation": [e for e in ends[:-1] if e > 0] or ends,
+            "tail": tail[:-1] or tail,
+        }
         found = []
         for number in range(count):
             where = list(places)[number % len(places)]
@@ -207,8 +226,13 @@ class Campaign:
         if kind == "before":
             return Target(f"before, {where}", f"before-{one.gtid}", index - 1)
         exact = self.flavour is Flavour.MYSQL
-        # A server that dates by the second: any time in the second, but none behind what is archived, which would be refused.
-        moment = one.committed if exact else min(one.committed + self.random.randrange(1_000_000), max(other.committed for other in self.written))
+        # A server that dates by the second: any time in the second, but none behind what is archived, which would be
+        # refused.
+        moment = (
+            one.committed
+            if exact
+            else min(one.committed + self.random.randrange(1_000_000), max(other.committed for other in self.written))
+        )
         limit = moment if exact else moment // 1_000_000 * 1_000_000
         last = max(i for i, other in enumerate(self.written) if other.committed <= limit)
         return Target(f"time, {where}", (EPOCH + timedelta(microseconds=moment)).isoformat(), last)
@@ -219,7 +243,9 @@ class Campaign:
         wrong: list[str] = []
         restored: dict[str, object] = {"backup_id": "", "top": "tank/campaign"}
         try:
-            restored = self.zsnapdb("restore", "main", "--to", target.to, "--target", "tank/campaign", "--handover", "run")
+            restored = self.zsnapdb(
+                "restore", "main", "--to", target.to, "--target", "tank/campaign", "--handover", "run"
+            )
             wrong = self._compare(target, restored)
         except (RuntimeError, OSError) as error:
             wrong = [str(error)]
@@ -227,8 +253,14 @@ class Campaign:
             self._throw_away(restored)
         replayed = sum(1 for step in restored.get("steps", ()) if step["kind"] == "replay")  # type: ignore[attr-defined]
         seconds = round(time.monotonic() - began, 1)
-        self.rounds.append(Round(number, target.kind, target.to, str(restored["backup_id"]), replayed, seconds, tuple(wrong)))
-        print(f"{'ok  ' if not wrong else 'FAIL'} {number:3d} {target.kind:18s} {target.to} from {restored['backup_id']} in {seconds} s {wrong}", flush=True)
+        self.rounds.append(
+            Round(number, target.kind, target.to, str(restored["backup_id"]), replayed, seconds, tuple(wrong))
+        )
+        print(
+            f"{'ok  ' if not wrong else 'FAIL'} {number:3d} {target.kind:18s} {target.to} from"
+            f" {restored['backup_id']} in {seconds} s {wrong}",
+            flush=True,
+        )
 
     def _compare(self, target: Target, restored: dict[str, object]) -> list[str]:
         last = self.written[target.last]
@@ -258,7 +290,11 @@ class Campaign:
         for journal in Path("/var/lib/zsnapdb/restores").glob("*.json"):
             journal.unlink()
         for dataset in ("tank/campaign/data", "tank/campaign"):
-            listed = subprocess.run(["zfs", "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset], capture_output=True, text=True)
+            listed = subprocess.run(
+                ["zfs", "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset],
+                capture_output=True,
+                text=True,
+            )
             for name in listed.stdout.split():
                 subprocess.run(["zfs", "destroy", name], check=True)
             if listed.returncode == 0:
@@ -290,10 +326,10 @@ def main() -> int:
     bad = [r for r in campaign.rounds if r.wrong]
     took = sorted(r.seconds for r in campaign.rounds)
     print(
-        f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} points exact, seed {options.seed}, "
-        f"{len(campaign.written)} transactions in "
-        f"{len({w.file for w in campaign.written})} binlogs, at most {bursts_of(campaign.written)} in a second; a restore {took[len(took) // 2]:.1f} s median; "
-        f"{time.monotonic() - began:.0f} s"
+        f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} points exact, seed"
+        f" {options.seed}, {len(campaign.written)} transactions in {len({w.file for w in campaign.written})} binlogs,"
+        f" at most {bursts_of(campaign.written)} in a second; a restore {took[len(took) // 2]:.1f} s median;"
+        f" {time.monotonic() - began:.0f} s"
     )
     document = {"flavour": campaign.flavour.value, "seed": options.seed, "rounds": [asdict(r) for r in campaign.rounds]}
     Path("/out/campaign.json").write_text(json.dumps(document, indent=1) + "\n")

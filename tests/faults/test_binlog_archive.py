@@ -25,13 +25,24 @@ def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
         found.run([PYTHON, "-c", PREPARE]).check()
         privilege = "BINLOG_ADMIN" if request.param == "mysql" else "BINLOG ADMIN"
         sql(found, f"GRANT {privilege} ON *.* TO zsnapdb@localhost")
-        found.run(["sed", "-i", r's/repository = "s3"/repository = "s3"\nbinlog = { keep = "0s", purge_files = 2, replicas = 0 }/', CONFIG]).check()
+        found.run(
+            [
+                "sed",
+                "-i",
+                r's/repository = "s3"/repository = "s3"\nbinlog = { keep = "0s", purge_files = 2, replicas = 0 }/',
+                CONFIG,
+            ]
+        ).check()
         found.run(["zsnapdb", "backup"]).check()
         yield found
 
 
 def sql(guest: Guest, *statements: str) -> list[list[Any]]:
-    code = SQL + "".join(f"c.execute({statement!r}); " for statement in statements) + "print(json.dumps(c.fetchall(), default=str))"
+    code = (
+        SQL
+        + "".join(f"c.execute({statement!r}); " for statement in statements)
+        + "print(json.dumps(c.fetchall(), default=str))"
+    )
     found: list[list[Any]] = json.loads(guest.run([PYTHON, "-c", code]).check().stdout)
     return found
 
@@ -50,7 +61,10 @@ def names(guest: Guest) -> list[str]:
 
 
 def test_binlogs_go_from_the_server_only_when_they_are_archived_and_fetched(guest: Guest) -> None:
-    """In batches; the archive goes on behind them without a gap. Then others purge what was not archived, and reset the server."""
+    """In batches; the archive goes on behind them without a gap.
+
+    Then others purge what was not archived, and reset the server.
+    """
     for _ in range(4):
         write(guest, "FLUSH BINARY LOGS")
     before = names(guest)
@@ -75,8 +89,20 @@ def check_replicas_count(guest: Guest, before: list[str]) -> None:
     refused = zsnapdb(guest, "binlog", "purge", "--plan")
     assert (refused["names"], "0 of 1 replicas" in refused["stays"]) == ([], True)
     tool = "/opt/mysql/bin/mysqlbinlog" if guest.flavour == "mysql" else "/usr/bin/mariadb-binlog"
-    replica = guest.spawn([tool, "--read-from-remote-server", "--stop-never", "--socket=/run/mysqld/mysqld.sock", "--user=root", before[-1]])
-    sending = "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%' AND state LIKE '%has sent all binlog%'"
+    replica = guest.spawn(
+        [
+            tool,
+            "--read-from-remote-server",
+            "--stop-never",
+            "--socket=/run/mysqld/mysqld.sock",
+            "--user=root",
+            before[-1],
+        ]
+    )
+    sending = (
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%' AND state LIKE '%has"
+        " sent all binlog%'"
+    )
     probe = SQL + f"import time; n = 0\nwhile not n:\n c.execute({sending!r}); n = c.fetchone()[0]; time.sleep(0.1)"
     guest.run([PYTHON, "-c", probe], timeout=600).check()
     assert zsnapdb(guest, "binlog", "purge", "--plan")["names"] == before[:-1]
@@ -86,7 +112,10 @@ def check_replicas_count(guest: Guest, before: list[str]) -> None:
 
 
 def check_a_gap(guest: Guest) -> None:
-    """What others purge before it is archived is a gap, told at the next look; the window ends there, and begins again with the next backup."""
+    """What others purge before it is archived is a gap, told at the next look.
+
+    The window ends there, and begins again with the next backup.
+    """
     write(guest, "FLUSH BINARY LOGS")
     write(guest, "FLUSH BINARY LOGS")
     sql(guest, f"PURGE BINARY LOGS TO '{names(guest)[-1]}'")

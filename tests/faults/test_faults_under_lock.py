@@ -37,7 +37,9 @@ def plain(guest: Guest) -> Iterator[None]:
 
 
 def sql(guest: Guest, statement: str) -> list[list[object]]:
-    done = guest.run([PYTHON, "-c", SQL + f"c.execute({statement!r}); print(json.dumps(c.fetchall(), default=str))"]).check()
+    done = guest.run(
+        [PYTHON, "-c", SQL + f"c.execute({statement!r}); print(json.dumps(c.fetchall(), default=str))"]
+    ).check()
     found: list[list[object]] = json.loads(done.stdout)
     return found
 
@@ -45,7 +47,10 @@ def sql(guest: Guest, statement: str) -> list[list[object]]:
 def hook(guest: Guest, when: str, script: str, timeout: str = "30s", lock: str = 'deadline = "5s"') -> None:
     """Give the configuration one hook that runs the script."""
     guest.run(["sh", "-c", f"cat > /tmp/hook <<'E'\n#!/bin/sh\n{script}\nE\nchmod +x /tmp/hook"]).check()
-    addition = f'\n[instance.main.lock]\n{lock}\n[[instance.main.hooks]]\nwhen = "{when}"\nrun = "/tmp/hook"\ntimeout = "{timeout}"\n'
+    addition = (
+        f'\n[instance.main.lock]\n{lock}\n[[instance.main.hooks]]\nwhen = "{when}"\nrun = "/tmp/hook"\ntimeout ='
+        f' "{timeout}"\n'
+    )
     guest.run(["sh", "-c", f"cat >> {CONFIG} <<'E'\n{addition}\nE\nrm -f /tmp/reached"]).check()
 
 
@@ -55,7 +60,10 @@ def wait_for(guest: Guest, path: str) -> None:
 
 def is_held(guest: Guest) -> bool:
     """Whether DDL, which every strategy but `none` holds, has to wait now."""
-    code = SQL + "c.execute('SET lock_wait_timeout = 1'); c.execute('CREATE TABLE ledger.held_probe (id INT)'); c.execute('DROP TABLE ledger.held_probe')"
+    code = (
+        SQL + "c.execute('SET lock_wait_timeout = 1'); c.execute('CREATE TABLE ledger.held_probe (id INT)');"
+        " c.execute('DROP TABLE ledger.held_probe')"
+    )
     done = guest.run([PYTHON, "-c", code])
     assert done.code == 0 or "(1205," in done.stderr, done.stderr
     return done.code != 0
@@ -93,8 +101,19 @@ def test_zsnapdb_killed_under_the_lock(guest: Guest) -> None:
 def test_zsnapdb_terminated_under_the_lock_lets_go_and_still_runs_the_after_hooks(guest: Guest) -> None:
     known, before = backups(guest), snapshots(guest)
     hook(guest, "locked", "touch /tmp/reached; sleep 60", lock='deadline = "30s"')
-    guest.run(["sh", "-c", "printf '#!/bin/sh\\necho $ZSNAPDB_OUTCOME > /tmp/after\\n' > /tmp/undo; chmod +x /tmp/undo; rm -f /tmp/after"]).check()
-    guest.run(["sh", "-c", f'printf \'[[instance.main.hooks]]\\nwhen = "after"\\nrun = "/tmp/undo"\\n\' >> {CONFIG}']).check()
+    guest.run(
+        [
+            "sh",
+            "-c",
+            (
+                "printf '#!/bin/sh\\necho $ZSNAPDB_OUTCOME > /tmp/after\\n' > /tmp/undo; chmod +x /tmp/undo; rm -f"
+                " /tmp/after"
+            ),
+        ]
+    ).check()
+    guest.run(
+        ["sh", "-c", f'printf \'[[instance.main.hooks]]\\nwhen = "after"\\nrun = "/tmp/undo"\\n\' >> {CONFIG}']
+    ).check()
     command = guest.spawn(["zsnapdb", "backup"])
     wait_for(guest, "/tmp/reached")
     command.signal(signal.SIGTERM)
@@ -179,12 +198,16 @@ def test_a_hook_before_the_lock_that_fails_leaves_everything_as_it_was(guest: Gu
     settle(guest, known)
 
 
-# A part of the pool on a file system that can be frozen: then no transaction group ends, and no snapshot, until it is thawed.
+# A part of the pool on a file system that can be frozen: then no transaction group ends, and no snapshot, until it is
+# thawed.
 ADD_FREEZABLE = (
-    "truncate -s 400M /tmp/device && mkfs.ext4 -q /tmp/device && mkdir -p /freezable && mount -o loop /tmp/device /freezable && "
-    "truncate -s 256M /freezable/vdev && zpool add -f tank /freezable/vdev && zpool sync"
+    "truncate -s 400M /tmp/device && mkfs.ext4 -q /tmp/device && mkdir -p /freezable && mount -o loop /tmp/device"
+    " /freezable && truncate -s 256M /freezable/vdev && zpool add -f tank /freezable/vdev && zpool sync"
 )
-REMOVE_FREEZABLE = "zpool remove tank /freezable/vdev && zpool wait -t remove tank && zpool sync && umount /freezable && rm /tmp/device"
+REMOVE_FREEZABLE = (
+    "zpool remove tank /freezable/vdev && zpool wait -t remove tank && zpool sync && umount /freezable && rm"
+    " /tmp/device"
+)
 
 
 @pytest.mark.usefixtures("plain")

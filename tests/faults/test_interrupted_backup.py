@@ -11,11 +11,14 @@ import pytest
 
 from tests.lab.guest import Guest, Lab
 
-PREPARE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; ledger.set_up('/run/mysqld/mysqld.sock')"
+PREPARE = (
+    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger;"
+    " ledger.set_up('/run/mysqld/mysqld.sock')"
+)
 WRITE = (
-    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; c = ledger.connect('/run/mysqld/mysqld.sock'); "
-    "c.cursor().execute('UPDATE accounts SET balance = balance + 0 WHERE id = 1'); "
-    "c.cursor().execute('CREATE TABLE IF NOT EXISTS lock_probe (id INT)'); c.close()"
+    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; c ="
+    " ledger.connect('/run/mysqld/mysqld.sock'); c.cursor().execute('UPDATE accounts SET balance = balance + 0 WHERE id"
+    " = 1'); c.cursor().execute('CREATE TABLE IF NOT EXISTS lock_probe (id INT)'); c.close()"
 )
 PYTHON = "/opt/venv/bin/python"
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
@@ -34,7 +37,10 @@ def snapshots(guest: Guest) -> set[str]:
 
 
 def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
-    """No lock blocks a write or DDL; what is listed is what was good; the next run finishes or removes what was left, and makes a backup."""
+    """No lock blocks a write or DDL.
+
+    What is listed is what was good; the next run finishes or removes what was left, and makes a backup.
+    """
     guest.run([PYTHON, "-c", WRITE], timeout=60).check()
     listed = backups(guest)
     assert set(known) <= set(listed)
@@ -43,7 +49,9 @@ def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
     assert set(after) == {*listed, *done["continued"], done["backup"]["backup_id"]}
     assert snapshots(guest) == set(after)
     assert guest.run(["sh", "-c", "zfs list -H -t snapshot -o name | xargs zfs holds -H"]).check().stdout == ""
-    assert guest.run(["sh", "-c", "zfs list -H -t bookmark -o name | sed 's/.*#zsnapdb-//' | sort -u"]).check().stdout.split() == sorted(after)
+    assert guest.run(
+        ["sh", "-c", "zfs list -H -t bookmark -o name | sed 's/.*#zsnapdb-//' | sort -u"]
+    ).check().stdout.split() == sorted(after)
     assert guest.run(["find", "/var/lib/zsnapdb/journal", "-type", "f"]).stdout == ""
     assert json.loads(guest.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"] == []
     return after
@@ -64,7 +72,9 @@ def test_killed_at_random_moments(guest: Guest) -> None:
 
 def small_chunks(guest: Guest) -> None:
     """Have streams cut into chunks of 1 MiB, sent one after the other."""
-    guest.run(["sh", "-c", f"printf '\\n[repository.s3.stream]\\nchunk_size = \"1MiB\"\\nconcurrency = 1\\n' >> {CONFIG}"]).check()
+    guest.run(
+        ["sh", "-c", f"printf '\\n[repository.s3.stream]\\nchunk_size = \"1MiB\"\\nconcurrency = 1\\n' >> {CONFIG}"]
+    ).check()
 
 
 def fill(guest: Guest) -> None:
@@ -94,10 +104,11 @@ def wait_for_chunks(guest: Guest, count: int) -> None:
 
 
 STORED_WHEN = (
-    "import boto3, json, os; os.environ.update(AWS_ENDPOINT_URL='http://127.0.0.1:7070', AWS_DEFAULT_REGION='us-east-1', "
-    "AWS_SHARED_CREDENTIALS_FILE='/etc/zsnapdb/credentials'); p = boto3.client('s3').get_paginator('list_objects_v2'); "
-    "print(json.dumps({o['Key']: [o['ETag'], str(o['LastModified'])] for page in p.paginate(Bucket='backups', Prefix='lab/main/chunks/') "
-    "for o in page.get('Contents', [])}))"
+    "import boto3, json, os; os.environ.update(AWS_ENDPOINT_URL='http://127.0.0.1:7070',"
+    " AWS_DEFAULT_REGION='us-east-1', AWS_SHARED_CREDENTIALS_FILE='/etc/zsnapdb/credentials'); p ="
+    " boto3.client('s3').get_paginator('list_objects_v2'); print(json.dumps({o['Key']: [o['ETag'],"
+    " str(o['LastModified'])] for page in p.paginate(Bucket='backups', Prefix='lab/main/chunks/') for o in"
+    " page.get('Contents', [])}))"
 )
 
 
@@ -127,7 +138,11 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     # The last one may have been stored without being noted any more.
     assert sum(now[key] == before[key] for key in before) >= len(before) - 2
     assert len(now) > len(before)
-    restored = json.loads(used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=600).check().stdout)
+    restored = json.loads(
+        used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=600)
+        .check()
+        .stdout
+    )
     used.run(["cmp", "/var/lib/mysql/data/filling", f"{restored['mount']}/data/filling"]).check()
     used.run(["zfs", "destroy", "-r", "tank/continued"]).check()
 
@@ -149,7 +164,9 @@ def test_terminated_politely_it_says_how_it_goes_on_and_can_be_given_up(used: Gu
 
 def test_a_store_that_is_away_for_a_while_is_waited_for_and_the_same_run_ends_well(used: Guest) -> None:
     if used.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
-        pytest.skip("without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it ends")
+        pytest.skip(
+            "without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it ends"
+        )
     known = backups(used)
     fill(used)
     command = used.spawn(["zsnapdb", "backup", "--json"])
@@ -160,13 +177,19 @@ def test_a_store_that_is_away_for_a_while_is_waited_for_and_the_same_run_ends_we
     used.run(["/checkout/tests/lab/inside/s3", "start"]).check()
     done = json.loads(command.wait(600).check().stdout)["backup"]
     assert (done["backup_id"], backups(used)) == (begun, [*known, begun])
-    restored = json.loads(used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/waited", "--json"], timeout=600).check().stdout)
+    restored = json.loads(
+        used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/waited", "--json"], timeout=600)
+        .check()
+        .stdout
+    )
     used.run(["cmp", "/var/lib/mysql/data/filling", f"{restored['mount']}/data/filling"]).check()
     used.run(["zfs", "destroy", "-r", "tank/waited"]).check()
 
 
 def test_without_room_for_the_journal_a_backup_is_made_all_the_same(used: Guest) -> None:
-    used.run(["sh", "-c", "mkdir -p /var/lib/zsnapdb/journal && mount -t tmpfs -o size=8k none /var/lib/zsnapdb/journal"]).check()
+    used.run(
+        ["sh", "-c", "mkdir -p /var/lib/zsnapdb/journal && mount -t tmpfs -o size=8k none /var/lib/zsnapdb/journal"]
+    ).check()
     fill(used)
     known = check_clean_and_working(used, [])
     used.run(["sh", "-c", "rm -rf /var/lib/zsnapdb/journal/*; dd if=/dev/zero of=/var/lib/zsnapdb/journal/full bs=4k"])
@@ -178,7 +201,9 @@ def test_without_room_for_the_journal_a_backup_is_made_all_the_same(used: Guest)
 
 def test_power_cut_during_the_upload(guest: Guest) -> None:
     if guest.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
-        pytest.skip("without a Go toolchain the guest's S3 server keeps its objects in memory, which a power cut takes with it")
+        pytest.skip(
+            "without a Go toolchain the guest's S3 server keeps its objects in memory, which a power cut takes with it"
+        )
     guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["zsnapdb", "backup"]).check()
     known = backups(guest)

@@ -8,7 +8,10 @@ from typing import Any
 from tests.lab.guest import Guest
 
 PYTHON = "/opt/venv/bin/python"
-PREPARE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; ledger.set_up('/run/mysqld/mysqld.sock')"
+PREPARE = (
+    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger;"
+    " ledger.set_up('/run/mysqld/mysqld.sock')"
+)
 STALLS = {
     "made": (["create", "main", "--name", "made"], 2),
     "reset": (["reset", "reset"], 3),
@@ -30,7 +33,9 @@ def client(guest: Guest, name: str, statement: str) -> str:
     return guest.run(["zsnapdb", "clone", "connect", name, "-N", "-e", statement]).check().stdout.strip()
 
 
-def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does_not_name_and_reap_does_not_clear(guest: Guest) -> None:
+def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does_not_name_and_reap_does_not_clear(
+    guest: Guest,
+) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["zsnapdb", "backup"]).check()
     for name in ("reset", "gone"):
@@ -38,7 +43,16 @@ def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does
     client(guest, "reset", "CREATE TABLE ledger.mine (id INT); INSERT INTO ledger.mine VALUES (7)")
     for name, (words, step) in STALLS.items():
         shim = f"/tmp/{name}"
-        guest.run(["sh", "-c", f"mkdir -p {shim}/bin && cp /checkout/tests/lab/inside/zfs-shim {shim}/bin/zfs && echo {step} stall > {shim}/at"]).check()
+        guest.run(
+            [
+                "sh",
+                "-c",
+                (
+                    f"mkdir -p {shim}/bin && cp /checkout/tests/lab/inside/zfs-shim {shim}/bin/zfs && echo {step} stall"
+                    f" > {shim}/at"
+                ),
+            ]
+        ).check()
         guest.spawn(["sh", "-c", f"SHIM={shim} PATH={shim}/bin:$PATH exec zsnapdb clone {' '.join(words)}"])
         guest.run(["sh", "-c", f"until [ -e {shim}/reached ]; do sleep 0.1; done"], timeout=600).check()
     assert named_by_doctor(guest) == [], "somebody is at work on them: no leaks yet"
@@ -52,7 +66,11 @@ def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does
     (left,) = document(guest, "clone", "list")["clones"]
     assert (left["name"], left["phase"], left["pid"]) == ("reset", "ready", None)
     guest.run(["zsnapdb", "clone", "start", "reset"]).check()
-    assert client(guest, "reset", "SELECT id FROM ledger.mine") == "7", "a reset that was cut short has not taken the data"
+    assert client(guest, "reset", "SELECT id FROM ledger.mine") == "7", (
+        "a reset that was cut short has not taken the data"
+    )
     guest.run(["zsnapdb", "clone", "destroy", "reset"]).check()
-    assert guest.run(["zfs", "list", "-H", "-r", "-o", "name", "tank/zsnapdb/clones"]).check().stdout.split() == ["tank/zsnapdb/clones"]
+    assert guest.run(["zfs", "list", "-H", "-r", "-o", "name", "tank/zsnapdb/clones"]).check().stdout.split() == [
+        "tank/zsnapdb/clones"
+    ]
     guest.run(["zsnapdb", "clone", "create", "main", "--name", "made"]).check()

@@ -9,7 +9,10 @@ import signal
 from tests.lab.guest import Guest
 
 PYTHON = "/opt/venv/bin/python"
-PREPARE = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; ledger.set_up('/run/mysqld/mysqld.sock')"
+PREPARE = (
+    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger;"
+    " ledger.set_up('/run/mysqld/mysqld.sock')"
+)
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 KEEP = f"printf '\\n[instance.main.keep]\\nlast = 1\\nsweep_after = \"1h\"\\n' >> {CONFIG}"
 OTHER_ROLES = f"sed -i 's/parent = /logs = /; s/ data = / files = /' {CONFIG}"

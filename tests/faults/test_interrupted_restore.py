@@ -1,4 +1,7 @@
-"""A restore ended at any step goes on with that step, and holds exactly what was asked for in the end; a store that is away is waited for."""
+"""A restore ended at any step goes on with that step, and holds exactly what was asked for in the end.
+
+A store that is away is waited for.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,14 @@ from tests.lab.guest import Guest, Lab, Running
 PYTHON = "/opt/venv/bin/python"
 HEAD = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
 WRITE = (
-    HEAD + "l = ledger.Load('/run/mysqld/mysqld.sock', rate=100.0); l.start(); l.wait_for(150); l.stop(); c = ledger.connect('/run/mysqld/mysqld.sock'); "
-    "c.cursor().execute('CREATE TABLE later (id INT PRIMARY KEY, body LONGTEXT)'); "
-    "[c.cursor().execute(f'INSERT INTO later VALUES ({n}, REPEAT(CHAR(65 + {n}), 1000000))') for n in range(20)]"
+    HEAD + "l = ledger.Load('/run/mysqld/mysqld.sock', rate=100.0); l.start(); l.wait_for(150); l.stop(); c ="
+    " ledger.connect('/run/mysqld/mysqld.sock'); c.cursor().execute('CREATE TABLE later (id INT PRIMARY KEY, body"
+    " LONGTEXT)'); [c.cursor().execute(f'INSERT INTO later VALUES ({n}, REPEAT(CHAR(65 + {n}), 1000000))') for n in"
+    " range(20)]"
 )
 STATE = (
-    HEAD + "import json; c = ledger.connect(sys.argv[1], 'root', '', 'ledger'); s = ledger.read_state(c); k = c.cursor(); "
+    HEAD
+    + "import json; c = ledger.connect(sys.argv[1], 'root', '', 'ledger'); s = ledger.read_state(c); k = c.cursor(); "
     "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later'); "
     "print(json.dumps([sorted(s.journal), sorted(s.accounts.items()), s.ballast, str(k.fetchone())]))"
 )
@@ -31,11 +36,21 @@ RESUME = ["zsnapdb", "restore", "main", "--resume", "--target", TOP, "--json"]
 
 
 def prepare(guest: Guest) -> str:
-    """Make a full backup, an increment, and archived binlogs behind it; journals go to a dataset, so that a power cut leaves them. Return the state."""
+    """Make a full backup, an increment, and archived binlogs behind it.
+
+    Journals go to a dataset, so that a power cut leaves them. Return the state.
+    """
     guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb", "tank/state"]).check()
     guest.run([PYTHON, "-c", HEAD + "ledger.set_up('/run/mysqld/mysqld.sock')"]).check()
     guest.run(["zsnapdb", "backup"]).check()
-    guest.run([PYTHON, "-c", HEAD + "c = ledger.connect('/run/mysqld/mysqld.sock').cursor(); c.execute('CREATE TABLE between_backups (id INT)')"]).check()
+    guest.run(
+        [
+            PYTHON,
+            "-c",
+            HEAD + "c = ledger.connect('/run/mysqld/mysqld.sock').cursor(); c.execute('CREATE TABLE between_backups (id"
+            " INT)')",
+        ]
+    ).check()
     guest.run(["zsnapdb", "backup"]).check()
     guest.run([PYTHON, "-c", WRITE], timeout=600).check()
     guest.run(["zsnapdb", "binlog", "archive", "main", "--once"], timeout=600).check()
@@ -64,7 +79,9 @@ def check_end(guest: Guest, prepared: str, output: str) -> None:
     restored = json.loads(output)
     assert restored["finished"]
     assert guest.run([PYTHON, "-c", STATE, f"{restored['mount']}/.zsnapdb/server.sock"]).check().stdout == prepared
-    left = guest.run(["sh", "-c", "zfs list -H -t snapshot -o name | grep zsnapdb-restore-; ls /var/lib/zsnapdb/restores/*.json"])
+    left = guest.run(
+        ["sh", "-c", "zfs list -H -t snapshot -o name | grep zsnapdb-restore-; ls /var/lib/zsnapdb/restores/*.json"]
+    )
     assert left.stdout == ""
 
 
@@ -86,7 +103,8 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
             running.signal(signal.SIGKILL)
             # The last step may have been done before.
             finished = running.output(1) if running.wait(600).code == 0 else ""
-        # A step that was quick may have been done when the kill came; the next one that is begun is the next to be killed in.
+        # A step that was quick may have been done when the kill came; the next one that is begun is the next to be
+        # killed in.
         left = left[left.index(name) + 1 :]
         command = RESUME
     if not finished:
@@ -96,7 +114,11 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
     check_end(guest, prepared, finished)
     before = guest.run(LISTING).check().stdout
     other = ["--target", "tank/given-up"]
-    stopped = json.loads(guest.run(["zsnapdb", "restore", "main", *other, "--stop-after", "recover", "--json"], timeout=300).check().stdout)
+    stopped = json.loads(
+        guest.run(["zsnapdb", "restore", "main", *other, "--stop-after", "recover", "--json"], timeout=300)
+        .check()
+        .stdout
+    )
     assert (stopped["finished"], stopped["next_step"]) == (False, "replay-1")
     assert guest.run(LISTING).check().stdout != before
     guest.run(["zsnapdb", "restore", "main", "--abandon", *other]).check()
@@ -106,7 +128,10 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
 def test_a_store_that_is_away_for_a_minute_is_waited_for(lab: Lab) -> None:
     with Guest.boot(lab, "mariadb") as guest:
         if guest.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
-            pytest.skip("without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it ends")
+            pytest.skip(
+                "without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it"
+                " ends"
+            )
         prepared = prepare(guest)
         name = next(name for name in steps(guest) if name.startswith("receive-") and name.endswith("-data"))
         running = guest.spawn(RESTORE)

@@ -18,7 +18,9 @@ from tests.lab.host import LabError
 def test_outputs_exit_status_and_files_come_back(lab: Lab, tmp_path: Path) -> None:
     argv = ["sh", "-c", "echo out; echo err >&2; echo kept > /out/file; exit 7"]
     done = subprocess.run(
-        [sys.executable, str(CHECKOUT / "tests/lab"), "exec", "--flavour", "none", "--out", str(tmp_path), "--", *argv], capture_output=True, text=True
+        [sys.executable, str(CHECKOUT / "tests/lab"), "exec", "--flavour", "none", "--out", str(tmp_path), "--", *argv],
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
     assert (tmp_path / "file").read_text() == "kept\n"
@@ -75,10 +77,23 @@ def leftovers(lab: Lab) -> tuple[list[str], list[str], list[str]]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_stays_behind_when_the_owner_of_a_guest_is_ended(lab: Lab, number: int) -> None:
     before = leftovers(lab)
-    argv = [sys.executable, str(CHECKOUT / "tests/lab"), "exec", "--flavour", "none", "--", "sh", "-c", "echo up; sleep 300"]
+    argv = [
+        sys.executable,
+        str(CHECKOUT / "tests/lab"),
+        "exec",
+        "--flavour",
+        "none",
+        "--",
+        "sh",
+        "-c",
+        "echo up; sleep 300",
+    ]
     # Below a shell's background job SIGINT is ignored, and whatever is started inherits that.
     process = subprocess.Popen(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL) and None,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"

@@ -10,17 +10,27 @@ from tests.lab.guest import Guest
 
 PYTHON = "/opt/venv/bin/python"
 LEDGER = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
-SET_UP = LEDGER + "ledger.set_up('/run/mysqld/mysqld.sock'); load = ledger.Load('/run/mysqld/mysqld.sock'); load.start(); load.wait_for(40); load.stop()"
-MORE = LEDGER + "load = ledger.Load('/run/mysqld/mysqld.sock', first_number={n: 10000 for n in range(3)}); load.start(); load.wait_for(60); load.stop()"
+SET_UP = (
+    LEDGER + "ledger.set_up('/run/mysqld/mysqld.sock'); load = ledger.Load('/run/mysqld/mysqld.sock'); load.start();"
+    " load.wait_for(40); load.stop()"
+)
+MORE = (
+    LEDGER + "load = ledger.Load('/run/mysqld/mysqld.sock', first_number={n: 10000 for n in range(3)}); load.start();"
+    " load.wait_for(60); load.stop()"
+)
 STATE = (
     LEDGER
-    + "s = ledger.read_state(ledger.connect(sys.argv[1])); print(len(s.journal), sum(s.accounts.values()), s.accounts == ledger.balances(s.journal), s.ballast)"
+    + "s = ledger.read_state(ledger.connect(sys.argv[1])); print(len(s.journal), sum(s.accounts.values()), s.accounts"
+    " == ledger.balances(s.journal), s.ballast)"
 )
 GTIDS = (
-    LEDGER + "c = ledger.connect(sys.argv[1], 'zsnapdb', 'lab-zsnapdb', None).cursor(); "
-    "c.execute(\"SHOW GLOBAL VARIABLES WHERE variable_name IN ('gtid_executed', 'gtid_binlog_pos')\"); print(''.join(row[1] for row in c.fetchall()))"
+    LEDGER
+    + "c = ledger.connect(sys.argv[1], 'zsnapdb', 'lab-zsnapdb', None).cursor(); c.execute(\"SHOW GLOBAL VARIABLES"
+    " WHERE variable_name IN ('gtid_executed', 'gtid_binlog_pos')\"); print(''.join(row[1] for row in c.fetchall()))"
 )
-INNOCHECKSUM = "cd /opt/mysql/bin && sed s/mysqldump/innochecksum/ mysqldump > innochecksum && chmod +x innochecksum || true"
+INNOCHECKSUM = (
+    "cd /opt/mysql/bin && sed s/mysqldump/innochecksum/ mysqldump > innochecksum && chmod +x innochecksum || true"
+)
 KEY = "/etc/zsnapdb/identity"
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 
@@ -34,7 +44,10 @@ def encrypt_and_name_contacts(guest: Guest) -> None:
     made = json.loads(guest.run(["zsnapdb", "key", "generate", "--identity", KEY, "--json"]).check().stdout)
     recipient = re.search(r"age1[0-9a-z]+", json.dumps(made))
     assert recipient is not None
-    more = f'\n[repository.s3.encryption]\nrecipients = ["{recipient.group()}"]\nidentity_file = "{KEY}"\n[site]\ncontacts = ["Ann, 555-0100"]\n'
+    more = (
+        f'\n[repository.s3.encryption]\nrecipients = ["{recipient.group()}"]\nidentity_file = "{KEY}"\n[site]\ncontacts'
+        ' = ["Ann, 555-0100"]\n'
+    )
     guest.run(["sh", "-c", f"printf %s {shlex.quote(more)} >> {CONFIG}"]).check()
 
 
@@ -42,7 +55,9 @@ def make_bare(guest: Guest) -> None:
     """No server, none of its datasets, nothing of ours but the package, the configuration and the key."""
     guest.run(["/checkout/tests/lab/inside/server", "stop"]).check()
     guest.run(["zfs", "destroy", "-r", "tank/mysql"]).check()
-    guest.run(["sh", "-c", "rm -rf /var/lib/zsnapdb /var/cache/zsnapdb /run/zsnapdb /var/lib/mysql/*; zpool scrub -w tank"]).check()
+    guest.run(
+        ["sh", "-c", "rm -rf /var/lib/zsnapdb /var/cache/zsnapdb /run/zsnapdb /var/lib/mysql/*; zpool scrub -w tank"]
+    ).check()
     assert guest.run(["zfs", "list", "-H", "-o", "name"]).check().stdout.split() == ["tank"]
 
 

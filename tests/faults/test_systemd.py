@@ -26,7 +26,9 @@ def said(guest: Guest, *argv: str) -> str:
 
 def configured(guest: Guest, name: str, *lines: str) -> str:
     path = f"/tmp/{name}.toml"
-    text = said(guest, "cat", CONFIG).replace("[instance.main.server]\n", "[instance.main.server]\n" + "".join(f"{line}\n" for line in lines))
+    text = said(guest, "cat", CONFIG).replace(
+        "[instance.main.server]\n", "[instance.main.server]\n" + "".join(f"{line}\n" for line in lines)
+    )
     guest.run(["sh", "-c", f"cat > {path} <<'END'\n{text}\nEND"]).check()
     return path
 
@@ -42,7 +44,9 @@ def processes(guest: Guest) -> dict[str, Any]:
 
 def test_a_clone_is_a_unit_with_its_limits_and_gone_from_systemd_with_its_end(guest: Guest) -> None:
     config = configured(guest, "limited", 'memory = "1GiB"', "processors = 0.5", "nice = 5")
-    pid = json.loads(said(guest, "zsnapdb", "clone", "create", "main", "--name", "limited", "--json", "--config", config))["clone"]["pid"]
+    pid = json.loads(
+        said(guest, "zsnapdb", "clone", "create", "main", "--name", "limited", "--json", "--config", config)
+    )["clone"]["pid"]
     unit = said(guest, "cat", f"/proc/{pid}/cgroup").rpartition("/")[2]
     assert unit.startswith("zsnapdb-limited-")
     folder = "/sys/fs/cgroup" + said(guest, "cat", f"/proc/{pid}/cgroup").rpartition(":")[2]
@@ -55,7 +59,9 @@ def test_a_clone_is_a_unit_with_its_limits_and_gone_from_systemd_with_its_end(gu
         assert int(held_back["nr_throttled"]) > 0, "it never had to wait for its half of a processor"
     shown = said(guest, "systemctl", "show", "--property=MainPID,MemoryMax,CPUQuotaPerSecUSec", unit).split()
     assert set(shown) == {f"MainPID={pid}", "MemoryMax=1073741824", "CPUQuotaPerSecUSec=500ms"}
-    (line,) = (line for line in said(guest, "cat", f"/proc/{pid}/limits").splitlines() if line.startswith("Max data size"))
+    (line,) = (
+        line for line in said(guest, "cat", f"/proc/{pid}/limits").splitlines() if line.startswith("Max data size")
+    )
     assert line.split()[3] == str(1 << 30)
     assert said(guest, "cat", f"/proc/{pid}/stat").rpartition(")")[2].split()[16] == "5"
     said(guest, "zsnapdb", "clone", "destroy", "limited")
@@ -66,7 +72,15 @@ def test_a_clone_outlives_the_service_that_made_it(guest: Guest) -> None:
     for manager in ("detached", "systemd"):
         config = configured(guest, manager, f'manager = "{manager}"')
         words = ["zsnapdb", "clone", "create", "main", "--name", manager, "--config", config]
-        said(guest, "systemd-run", "--quiet", f"--unit=maker-{manager}", "--service-type=oneshot", "--setenv=PATH=/opt/venv/bin:/usr/sbin:/usr/bin", *words)
+        said(
+            guest,
+            "systemd-run",
+            "--quiet",
+            f"--unit=maker-{manager}",
+            "--service-type=oneshot",
+            "--setenv=PATH=/opt/venv/bin:/usr/sbin:/usr/bin",
+            *words,
+        )
     found = processes(guest)
     # systemd ends what is left of a service's control group: the process that was merely detached is the danger shown.
     assert found["detached"] is None

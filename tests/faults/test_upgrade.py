@@ -69,8 +69,16 @@ def test_an_upgrade_to_the_next_release_is_rehearsed_and_the_source_is_left_alon
         guest.run(["sh", "-c", SET_UP, "sh", str(folder)], timeout=300).check()
         guest.run(["zsnapdb", "backup", "old", "--config", "/tmp/old.toml"], timeout=180).check()
         before = guest.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
-        words = ["--binary", "/usr/sbin/mariadbd", "--query", "SELECT COUNT(*), SUM(price), MIN(made) FROM ledger.things", "--json"]
-        done = guest.run(["zsnapdb", "clone", "upgrade-test", "old", *words, "--config", "/tmp/old.toml"], timeout=300).check()
+        words = [
+            "--binary",
+            "/usr/sbin/mariadbd",
+            "--query",
+            "SELECT COUNT(*), SUM(price), MIN(made) FROM ledger.things",
+            "--json",
+        ]
+        done = guest.run(
+            ["zsnapdb", "clone", "upgrade-test", "old", *words, "--config", "/tmp/old.toml"], timeout=300
+        ).check()
         result = json.loads(done.stdout)
         assert result["old_version"].startswith("10.11.")
         assert result["new_version"].startswith("11.")
@@ -81,7 +89,18 @@ def test_an_upgrade_to_the_next_release_is_rehearsed_and_the_source_is_left_alon
         after = guest.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
         assert set(after.split()) - set(before.split()) <= {"tank/zsnapdb", "tank/zsnapdb/clones"}
         still = (
-            guest.run(["mariadb", "--skip-ssl", "-uroot", "-S", "/run/mysqld/old.sock", "-N", "-e", "SELECT VERSION(), COUNT(*) FROM ledger.things"])
+            guest.run(
+                [
+                    "mariadb",
+                    "--skip-ssl",
+                    "-uroot",
+                    "-S",
+                    "/run/mysqld/old.sock",
+                    "-N",
+                    "-e",
+                    "SELECT VERSION(), COUNT(*) FROM ledger.things",
+                ]
+            )
             .check()
             .stdout
         )

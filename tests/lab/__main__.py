@@ -45,7 +45,9 @@ def _demo(cache: Cache, options: argparse.Namespace) -> int:
         began = time.monotonic()
         with Guest.boot(lab, flavour) as guest:
             print(f"{flavour}: a guest with its server is up after {guest.boot_seconds:.1f} s", flush=True)
-            done = guest.run(["/opt/venv/bin/python", "/checkout/tests/lab/inside/demo.py"], timeout=600, sink=_to_terminal)
+            done = guest.run(
+                ["/opt/venv/bin/python", "/checkout/tests/lab/inside/demo.py"], timeout=600, sink=_to_terminal
+            )
             codes.append(done.code)
             written = guest.out / "demo.json"
             if written.exists():
@@ -65,9 +67,14 @@ def _test(cache: Cache, options: argparse.Namespace) -> int:
 
 def _campaign(cache: Cache, options: argparse.Namespace) -> int:
     flavours = [options.flavour] if options.flavour else ["mysql", "mariadb"]
-    found = campaign.run(Lab.ready(cache), options.name, flavours, options.arguments, timeout=options.timeout, keep=options.out)
+    found = campaign.run(
+        Lab.ready(cache), options.name, flavours, options.arguments, timeout=options.timeout, keep=options.out
+    )
     for outcome in found:
-        print(f"{options.name}, {outcome.flavour}: {'ok' if outcome.code == 0 else 'FAILED'}, {outcome.seconds:.0f} s", flush=True)
+        print(
+            f"{options.name}, {outcome.flavour}: {'ok' if outcome.code == 0 else 'FAILED'}, {outcome.seconds:.0f} s",
+            flush=True,
+        )
     return max(outcome.code for outcome in found)
 
 
@@ -88,16 +95,26 @@ def _shell(cache: Cache, options: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python3 tests/lab", description="Real OpenZFS, MySQL and MariaDB in User Mode Linux guests.")
-    parser.add_argument("--cache", type=Path, help="cache folder (default: $ZSNAPDB_LAB_CACHE, else zsnapdb-lab in the XDG cache folder)")
+    parser = argparse.ArgumentParser(
+        prog="python3 tests/lab", description="Real OpenZFS, MySQL and MariaDB in User Mode Linux guests."
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        help="cache folder (default: $ZSNAPDB_LAB_CACHE, else zsnapdb-lab in the XDG cache folder)",
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     made = commands.add_parser("build", help="build what is missing; instant if nothing is")
     made.set_defaults(run=_build)
-    demo = commands.add_parser("demo", help="the main job: backups under load, restores, clones, compared with the truth")
+    demo = commands.add_parser(
+        "demo", help="the main job: backups under load, restores, clones, compared with the truth"
+    )
     demo.add_argument("--flavour", choices=FLAVOURS[:2], help="only this one (default: both)")
     demo.add_argument("--json", type=Path, metavar="FILE", help="write steps and checks there")
     demo.set_defaults(run=_demo)
-    test = commands.add_parser("test", help="lint, types, unit, system and fault tests; or only what the arguments name")
+    test = commands.add_parser(
+        "test", help="lint, types, unit, system and fault tests; or only what the arguments name"
+    )
     test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST-ARGUMENTS")
     test.set_defaults(run=_test)
     long = commands.add_parser("campaign", help="a long, seeded proof in guests: " + ", ".join(campaign.known()))
@@ -105,7 +122,12 @@ def _parser() -> argparse.ArgumentParser:
     long.add_argument("--out", type=Path, metavar="DIR", help="its JSON goes there")
     long.add_argument("--timeout", type=float, default=7200.0, metavar="SECONDS")
     long.add_argument("name", metavar="NAME")
-    long.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="the campaign's own, such as --rounds 100 --seed 1")
+    long.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        metavar="ARGUMENTS",
+        help="the campaign's own, such as --rounds 100 --seed 1",
+    )
     long.set_defaults(run=_campaign)
     run = commands.add_parser("exec", help="run a command as root in a fresh guest")
     run.add_argument("--flavour", choices=FLAVOURS, default="mysql")

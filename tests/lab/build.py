@@ -47,7 +47,12 @@ class _Progress:
             with self._log.open("rb") as file:
                 file.seek(max(0, self._log.stat().st_size - 400))
                 last = file.read().decode(errors="replace").rstrip().rpartition("\n")[2].strip()
-            print(f"\r\033[K  {self._name:<14} {time.monotonic() - self._started:6.0f} s  {last[:90]}", end="", flush=True, file=sys.stderr)
+            print(
+                f"\r\033[K  {self._name:<14} {time.monotonic() - self._started:6.0f} s  {last[:90]}",
+                end="",
+                flush=True,
+                file=sys.stderr,
+            )
 
     def end(self, words: str) -> None:
         """Replace the line by the step's end."""
@@ -114,7 +119,17 @@ def _debootstrap(b: Builder, out: Path) -> None:
         b.run(["apt-get", "-q", "update"])
         b.run(["apt-get", "-q", "-y", "install", "debootstrap"])
     private = ["unshare", "--mount", "--propagation", "private"]
-    b.run([*private, "debootstrap", "--variant=minbase", "--components=main,contrib", recipe.SUITE, str(out), host.mirror()])
+    b.run(
+        [
+            *private,
+            "debootstrap",
+            "--variant=minbase",
+            "--components=main,contrib",
+            recipe.SUITE,
+            str(out),
+            host.mirror(),
+        ]
+    )
     (out / "etc/apt/apt.conf.d/90lab").write_text(
         'APT::Install-Recommends "false";\nAcquire::Languages "none";\nAcquire::Retries "3";\nDpkg::Use-Pty "false";\n'
         'Dpkg::Options { "--force-unsafe-io"; };\n' + host.apt_proxy_lines()
@@ -138,29 +153,37 @@ def _toolroot(b: Builder, out: Path) -> None:
         options = apt_options(sources, "/usr/src/apt", suite)
         # A mirror need not have every suite, and a suite not always the same kernel.
         script = (
-            f"cd /usr/src; apt-get {options} update && apt-get {options} download {package} || exit 0; "
-            f"dpkg-deb --fsys-tarfile {package}_*.deb | tar x -O ./usr/src/{package}.tar.xz | tar xJ; mv {package} linux; rm {package}_*.deb"
+            f"cd /usr/src; apt-get {options} update && apt-get {options} download {package} || exit 0; dpkg-deb"
+            f" --fsys-tarfile {package}_*.deb | tar x -O ./usr/src/{package}.tar.xz | tar xJ; mv {package} linux; rm"
+            f" {package}_*.deb"
         )
         b.chroot(out, script)
         if (out / "usr/src/linux").exists():
             break
     else:
-        raise host.LabError("the mirror has none of " + ", ".join(f"{package} of {suite}" for suite, package in recipe.KERNEL_SOURCES))
+        raise host.LabError(
+            "the mirror has none of " + ", ".join(f"{package} of {suite}" for suite, package in recipe.KERNEL_SOURCES)
+        )
     shutil.rmtree(sources)
 
 
 def apt_options(folder: Path, inside: str, suite: str) -> str:
-    """Make a folder in which apt knows one other suite, and return the options that make it use that. `inside` is its path in the chroot.
+    """Make a folder in which apt knows one other suite, and return the options that make it use that.
+
+    `inside` is its path in the chroot.
 
     A mirror may be a frozen copy of the suite: its date then lies back, its signature still counts.
     """
     for name in ("lists/partial", "archives/partial", "parts"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     (folder / "status").write_text("")
-    (folder / "sources.list").write_text(f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {suite} main\n")
+    (folder / "sources.list").write_text(
+        f"deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] {host.mirror()} {suite} main\n"
+    )
     return (
-        f"-q -y -o Acquire::Check-Valid-Until=false -o Dir::Etc::SourceList={inside}/sources.list -o Dir::Etc::SourceParts={inside}/parts "
-        f"-o Dir::State::Lists={inside}/lists -o Dir::Cache::Archives={inside}/archives -o Dir::State::Status={inside}/status"
+        f"-q -y -o Acquire::Check-Valid-Until=false -o Dir::Etc::SourceList={inside}/sources.list -o"
+        f" Dir::Etc::SourceParts={inside}/parts -o Dir::State::Lists={inside}/lists -o"
+        f" Dir::Cache::Archives={inside}/archives -o Dir::State::Status={inside}/status"
     )
 
 
@@ -169,9 +192,10 @@ def _kernel(b: Builder, out: Path) -> None:
     disable = " ".join(f"-d {o}" for o in recipe.KERNEL_WITHOUT)
     jobs = (os.cpu_count() or 2) + 1
     script = (
-        f"cp -a /usr/src/linux /out/src; cd /out/src; sed -i '{recipe.KERNEL_EDITS[0]}' {recipe.KERNEL_EDITS[1]}; "
-        f"make -s ARCH=um defconfig; scripts/config {enable} {disable} --set-val KERNEL_STACK_ORDER {recipe.KERNEL_STACK_ORDER}; "
-        f"make -s ARCH=um olddefconfig; make ARCH=um -j{jobs} linux modules; cp linux .config /out/"
+        f"cp -a /usr/src/linux /out/src; cd /out/src; sed -i '{recipe.KERNEL_EDITS[0]}' {recipe.KERNEL_EDITS[1]}; make"
+        f" -s ARCH=um defconfig; scripts/config {enable} {disable} --set-val KERNEL_STACK_ORDER"
+        f" {recipe.KERNEL_STACK_ORDER}; make -s ARCH=um olddefconfig; make ARCH=um -j{jobs} linux modules; cp linux"
+        " .config /out/"
     )
     b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
 
@@ -198,7 +222,10 @@ def _mysql(b: Builder, out: Path) -> None:
     )
     b.chroot(b.paths["toolroot"], script, [host.Bind(out, "/out")])
     loader = "/opt/mysql/usr/lib64/ld-linux-x86-64.so.2 --library-path /opt/mysql/usr/lib/x86_64-linux-gnu"
-    home = "--basedir=/opt/mysql/usr --lc-messages-dir=/opt/mysql/usr/share/mysql --plugin-dir=/opt/mysql/usr/lib/mysql/plugin"
+    home = (
+        "--basedir=/opt/mysql/usr --lc-messages-dir=/opt/mysql/usr/share/mysql"
+        " --plugin-dir=/opt/mysql/usr/lib/mysql/plugin"
+    )
     wrappers = out / "bin-lab"
     wrappers.mkdir()
     for name, path, extra in (
@@ -215,14 +242,23 @@ def _mysql(b: Builder, out: Path) -> None:
 
 def _guest(b: Builder, out: Path) -> None:
     _copy_tree(b, b.paths["base"], out)
-    b.chroot(out, "apt-get -q update; apt-get -q -y install " + " ".join(recipe.GUEST_PACKAGES) + "; apt-get clean; rm -rf /var/lib/mysql/*")
-    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
-    binds = [host.Bind(certificates.parent, "/etc/ssl/certs")] if certificates.exists() else []
-    b.chroot(out, "python3 -m venv /opt/venv; /opt/venv/bin/pip install -q " + " ".join(f"'{p}'" for p in recipe.PYTHON_PACKAGES), binds)
     b.chroot(
         out,
-        "echo /checkout > $(echo /opt/venv/lib/python3*/site-packages)/zsnapdb-checkout.pth; mkdir -p /checkout /out /opt/mysql /opt/s3; "
-        "install -d -o mysql -g mysql -m 750 /var/lib/mysql-files",
+        "apt-get -q update; apt-get -q -y install "
+        + " ".join(recipe.GUEST_PACKAGES)
+        + "; apt-get clean; rm -rf /var/lib/mysql/*",
+    )
+    certificates = Path("/etc/ssl/certs/ca-certificates.crt")
+    binds = [host.Bind(certificates.parent, "/etc/ssl/certs")] if certificates.exists() else []
+    b.chroot(
+        out,
+        "python3 -m venv /opt/venv; /opt/venv/bin/pip install -q " + " ".join(f"'{p}'" for p in recipe.PYTHON_PACKAGES),
+        binds,
+    )
+    b.chroot(
+        out,
+        "echo /checkout > $(echo /opt/venv/lib/python3*/site-packages)/zsnapdb-checkout.pth; mkdir -p /checkout /out"
+        " /opt/mysql /opt/s3; install -d -o mysql -g mysql -m 750 /var/lib/mysql-files",
     )
     command = out / "usr/local/bin/zsnapdb"
     command.write_text('#!/bin/sh\nexec /opt/venv/bin/python -m zsnapdb "$@"\n')
@@ -246,7 +282,13 @@ def _s3(b: Builder, out: Path) -> None:
         (out / "which").write_text("moto\n")
         return
     work = out / "go"
-    env = {**os.environ, "GOPATH": str(work), "GOCACHE": str(work / "cache"), "CGO_ENABLED": "0", "GOFLAGS": "-modcacherw"}
+    env = {
+        **os.environ,
+        "GOPATH": str(work),
+        "GOCACHE": str(work / "cache"),
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-modcacherw",
+    }
     try:
         b.run([go, "install", recipe.VERSITYGW], env=env)
         shutil.move(work / "bin/versitygw", out / "versitygw")
@@ -261,7 +303,9 @@ def _image(flavour: str) -> Callable[[Builder, Path], None]:
     def make(b: Builder, out: Path) -> None:
         from .guest import Guest, Lab
 
-        lab = Lab(kernel=b.paths["kernel"] / "linux", base=b.paths["base"], root=b.paths["guest"], images={}, cache=b.cache)
+        lab = Lab(
+            kernel=b.paths["kernel"] / "linux", base=b.paths["base"], root=b.paths["guest"], images={}, cache=b.cache
+        )
         with Guest.boot(lab, flavour="none", blank_pool=True, log=b.log) as guest:
             status = guest.run(["/checkout/tests/lab/inside/prepare", flavour], timeout=300)
             with b.log.open("a") as log:
@@ -282,8 +326,24 @@ def products() -> list[Product]:
     """Return all products, each after what it needs."""
     return [
         Product("base", (recipe.SUITE, "2"), (), _debootstrap),
-        Product("toolroot", (*recipe.BUILD_PACKAGES, *(word for source in recipe.KERNEL_SOURCES for word in source)), ("base",), _toolroot),
-        Product("kernel", (*recipe.KERNEL_OPTIONS, "without", *recipe.KERNEL_WITHOUT, *recipe.KERNEL_EDITS, recipe.KERNEL_STACK_ORDER), ("toolroot",), _kernel),
+        Product(
+            "toolroot",
+            (*recipe.BUILD_PACKAGES, *(word for source in recipe.KERNEL_SOURCES for word in source)),
+            ("base",),
+            _toolroot,
+        ),
+        Product(
+            "kernel",
+            (
+                *recipe.KERNEL_OPTIONS,
+                "without",
+                *recipe.KERNEL_WITHOUT,
+                *recipe.KERNEL_EDITS,
+                recipe.KERNEL_STACK_ORDER,
+            ),
+            ("toolroot",),
+            _kernel,
+        ),
         Product("zfs", ("1",), ("kernel",), _zfs),
         Product("mysql", (recipe.MYSQL_SUITE, *recipe.MYSQL_PACKAGES), ("toolroot",), _mysql),
         Product("s3", (recipe.VERSITYGW,), (), _s3),
@@ -294,7 +354,12 @@ def products() -> list[Product]:
             _guest,
         ),
         *(
-            Product(f"image-{flavour}", tuple(map(_text, ("prepare", "server", "accounts.sql", f"{flavour}.cnf"))), ("guest",), _image(flavour))
+            Product(
+                f"image-{flavour}",
+                tuple(map(_text, ("prepare", "server", "accounts.sql", f"{flavour}.cnf"))),
+                ("guest",),
+                _image(flavour),
+            )
             for flavour in ("mysql", "mariadb")
         ),
     ]

@@ -34,7 +34,9 @@ def known() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
 
 
-def run(lab: Lab, name: str, flavours: Sequence[str], arguments: Sequence[str], *, timeout: float, keep: Path | None = None) -> list[Outcome]:
+def run(
+    lab: Lab, name: str, flavours: Sequence[str], arguments: Sequence[str], *, timeout: float, keep: Path | None = None
+) -> list[Outcome]:
     """Run a campaign on each flavour at once and return what came of it; LabError if there is none of that name.
 
     What it leaves in its guest's /out/campaign.json goes to `keep`, named by flavour.
@@ -42,7 +44,9 @@ def run(lab: Lab, name: str, flavours: Sequence[str], arguments: Sequence[str], 
     if name not in known():
         raise LabError(f"no campaign {name!r}; there are: {', '.join(known())}")
     outcomes = [Outcome(flavour) for flavour in flavours]
-    threads = [threading.Thread(target=_run_one, args=(lab, name, found, arguments, timeout, keep)) for found in outcomes]
+    threads = [
+        threading.Thread(target=_run_one, args=(lab, name, found, arguments, timeout, keep)) for found in outcomes
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -92,7 +96,9 @@ def _on_host(lab: Lab, name: str, flavour: str, arguments: Sequence[str], timeou
         argv += ["--out", str(keep / f"{name}-{flavour}.json")]
     env = {**os.environ, "ZSNAPDB_LAB_CACHE": str(lab.cache.top), "PYTHONDONTWRITEBYTECODE": "1"}
     show = _Lines(flavour)
-    process = subprocess.Popen(argv, cwd=CHECKOUT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    process = subprocess.Popen(
+        argv, cwd=CHECKOUT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     assert process.stdout is not None
     timer = threading.Timer(timeout, process.kill)
     timer.start()

@@ -54,7 +54,9 @@ class Lab:
         paths = build(cache)
         images = {name: paths[f"image-{name}"] for name in ("mysql", "mariadb")}
         _compile(paths["guest"])
-        return cls(kernel=paths["kernel"] / "linux", base=paths["base"], root=paths["guest"], images=images, cache=cache)
+        return cls(
+            kernel=paths["kernel"] / "linux", base=paths["base"], root=paths["guest"], images=images, cache=cache
+        )
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ class Outcome:
     def check(self) -> Outcome:
         """Return self, or raise LabError with both outputs if the command failed."""
         if self.code != 0:
-            raise LabError(f"command in the guest ended with exit status {self.code}\n{self.stdout[-4000:]}\n{self.stderr[-4000:]}")
+            raise LabError(
+                f"command in the guest ended with exit status {self.code}\n{self.stdout[-4000:]}\n{self.stderr[-4000:]}"
+            )
         return self
 
 
@@ -103,7 +107,9 @@ class Running:
         if not self.done.wait(timeout):
             self.signal(signal.SIGKILL)
             self.done.wait(10)
-            raise LabError(f"no end of the command within {timeout:.0f} s\n" + self.output(1)[-4000:] + self.output(2)[-4000:])
+            raise LabError(
+                f"no end of the command within {timeout:.0f} s\n" + self.output(1)[-4000:] + self.output(2)[-4000:]
+            )
         if self.code is None:
             raise LabError("the guest went away while the command ran\n" + self.guest.console_tail())
         return Outcome(self.code, self.output(1), self.output(2))
@@ -132,10 +138,20 @@ class Guest:
         self.boot_seconds = 0.0
 
     @classmethod
-    def boot(cls, lab: Lab, flavour: str, *, memory_mib: int = 3072, blank_pool: bool = False, log: Path | None = None, init: str = LAB_INIT) -> Guest:
+    def boot(
+        cls,
+        lab: Lab,
+        flavour: str,
+        *,
+        memory_mib: int = 3072,
+        blank_pool: bool = False,
+        log: Path | None = None,
+        init: str = LAB_INIT,
+    ) -> Guest:
         """Return a fresh guest that accepts commands; its server (if any) accepts queries.
 
-        `flavour` is mysql, mariadb or none; `init` its process 1, LAB_INIT or SYSTEMD. Raises LabError with the console's last lines if it does not come up.
+        `flavour` is mysql, mariadb or none; `init` its process 1, LAB_INIT or SYSTEMD. Raises LabError with the
+        console's last lines if it does not come up.
         """
         if flavour not in FLAVOURS:
             raise LabError(f"unknown flavour {flavour!r}; one of {', '.join(FLAVOURS)}")
@@ -159,7 +175,9 @@ class Guest:
                 file.truncate(POOL_BYTES)
             return
         name = self.flavour if self.flavour != "none" else "mariadb"
-        subprocess.run(["cp", "--sparse=always", str(self.lab.images[name] / self.pool.name), str(self.pool)], check=True)
+        subprocess.run(
+            ["cp", "--sparse=always", str(self.lab.images[name] / self.pool.name), str(self.pool)], check=True
+        )
 
     @property
     def pool(self) -> Path:
@@ -200,7 +218,9 @@ class Guest:
             f"ubdb={self.pool}",
             f"uml_dir={self.folder / 'uml'} umid=guest panic=-1 con=null ssl=null",
             f"con0=null,fd:1 ssl0=fd:{descriptor},fd:{descriptor}",
-            f"lab.checkout={CHECKOUT} lab.out={self.out} lab.bucket={self.bucket} lab.flavour={self.flavour} lab.pool={'none' if blank_pool else 'tank'}",
+            (
+                f"lab.checkout={CHECKOUT} lab.out={self.out} lab.bucket={self.bucket} lab.flavour={self.flavour} lab.pool={'none' if blank_pool else 'tank'}"
+            ),
             f"lab.init={self.init}",
         ]
         # The kernel is linked against the libc of the tree it was built in, so it runs chrooted there.
@@ -288,7 +308,13 @@ class Guest:
         return command
 
     def run(
-        self, argv: Sequence[str], *, timeout: float = 120.0, env: Mapping[str, str] | None = None, cwd: str = "/root", sink: Sink | None = None
+        self,
+        argv: Sequence[str],
+        *,
+        timeout: float = 120.0,
+        env: Mapping[str, str] | None = None,
+        cwd: str = "/root",
+        sink: Sink | None = None,
     ) -> Outcome:
         """Run a command to its end."""
         return self.spawn(argv, env=env, cwd=cwd, sink=sink).wait(timeout)
@@ -329,14 +355,21 @@ class Guest:
     def __enter__(self) -> Guest:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
 def _compile(root: Path) -> None:
-    """Compile the package where Python looks for it: else each command in a guest does it again, for 0.6 s. Not done where the checkout is read-only."""
+    """Compile the package where Python looks for it: else each command in a guest does it again, for 0.6 s.
+
+    Not done where the checkout is read-only.
+    """
     argv = ["/opt/venv/bin/python", "-m", "compileall", "-q", "zsnapdb"]
-    subprocess.run(in_root(root, argv, [Bind(CHECKOUT, str(CHECKOUT))], cwd=str(CHECKOUT), own_processes=True), capture_output=True)
+    subprocess.run(
+        in_root(root, argv, [Bind(CHECKOUT, str(CHECKOUT))], cwd=str(CHECKOUT), own_processes=True), capture_output=True
+    )
 
 
 def _die_with_parent() -> None:

@@ -34,7 +34,9 @@ def missing() -> list[str]:
     if os.geteuid() != 0:
         found.append("root (chroot, mknod and debootstrap need it)")
     tools = ("apt-get", "dpkg", "unshare", "chroot")
-    return found + [f"the command {tool} (a Debian 12 or 13 machine has it)" for tool in tools if shutil.which(tool) is None]
+    return found + [
+        f"the command {tool} (a Debian 12 or 13 machine has it)" for tool in tools if shutil.which(tool) is None
+    ]
 
 
 def require() -> None:
@@ -53,7 +55,9 @@ def _deb822(text: str) -> list[tuple[str, str]]:
             if match:
                 fields[match.group(1).lower()] = match.group(2)
         if "deb" in fields.get("types", "").split() and fields.get("enabled", "yes").lower() != "no":
-            pairs += [(uri, suite) for uri in fields.get("uris", "").split() for suite in fields.get("suites", "").split()]
+            pairs += [
+                (uri, suite) for uri in fields.get("uris", "").split() for suite in fields.get("suites", "").split()
+            ]
     return pairs
 
 
@@ -76,7 +80,9 @@ def mirror() -> str:
         for uri, suite in _deb822(text) if file.suffix == ".sources" else _one_line(text):
             if suite in recipe.SYSTEM_SUITES and "security" not in uri:
                 return uri.rstrip("/")
-    raise LabError("no Debian mirror found in /etc/apt/sources.list or sources.list.d; add this machine's Debian suite there")
+    raise LabError(
+        "no Debian mirror found in /etc/apt/sources.list or sources.list.d; add this machine's Debian suite there"
+    )
 
 
 def in_root(
@@ -93,8 +99,15 @@ def in_root(
     With `own_processes` it is process 1 of a PID namespace: when it or the returned command dies, so does
     every process it left.
     """
-    # The tree is mounted on itself first: then its root is a mount point, and a guest can be started from inside it too.
-    lines = ["set -e", 'mount --bind "$0" "$0"', 'mount -t proc proc "$0/proc"', 'mount --rbind /dev "$0/dev"', 'mount -t tmpfs tmpfs "$0/tmp"']
+    # The tree is mounted on itself first: then its root is a mount point, and a guest can be started from inside it
+    # too.
+    lines = [
+        "set -e",
+        'mount --bind "$0" "$0"',
+        'mount -t proc proc "$0/proc"',
+        'mount --rbind /dev "$0/dev"',
+        'mount -t tmpfs tmpfs "$0/tmp"',
+    ]
     lines += [f'mkdir -p "$0{bind.target}" && mount --bind \'{bind.source}\' "$0{bind.target}"' for bind in binds]
     lines.append('exec chroot "$0" /usr/bin/env -i "$@"')
     environment = {

@@ -1,4 +1,7 @@
-"""Servers of an older Debian, for rehearsals of upgrades. Made when a test asks for one; no guest has it unless it mounts it."""
+"""Servers of an older Debian, for rehearsals of upgrades.
+
+Made when a test asks for one; no guest has it unless it mounts it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,8 @@ PACKAGES = ("mariadb-server-core", "mariadb-client-core", "mariadb-server", "lib
 
 def _make(b: Builder, out: Path) -> None:
     options = apt_options(out / "apt", "/out/apt", SUITE)
-    # The guest's own, newer libraries serve, but for one whose name has changed: only the packages themselves are wanted.
+    # The guest's own, newer libraries serve, but for one whose name has changed: only the packages themselves are
+    # wanted.
     script = (
         f"apt-get {options} update; cd /out/apt; apt-get {options} download {' '.join(PACKAGES)}; "
         "for deb in *.deb; do dpkg-deb --fsys-tarfile $deb | tar x -C /out; done; rm -rf /out/apt"

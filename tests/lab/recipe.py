@@ -9,7 +9,8 @@ SUITE = "trixie"
 MYSQL_SUITE = "sid"
 SYSTEM_SUITES = ("bookworm", "trixie", "forky", "sid", "stable", "testing", "unstable")
 
-# The first of these that the mirror has. From Linux 6.16 on a guest's processes are stopped by seccomp instead of ptrace, which makes system calls
+# The first of these that the mirror has. From Linux 6.16 on a guest's processes are stopped by seccomp instead of
+# ptrace, which makes system calls
 # and page faults cheaper. OpenZFS of the suite must know the version: its META says up to which.
 KERNEL_SOURCES = (("trixie-backports", "linux-source-7.2"), ("trixie", "linux-source-6.12"))
 

@@ -13,7 +13,10 @@ from .host import LabError
 
 
 def attach(guest: Guest) -> int:
-    """Run a login shell in the guest on this terminal until it ends; return its exit status. The terminal is as before."""
+    """Run a login shell in the guest on this terminal until it ends; return its exit status.
+
+    The terminal is as before.
+    """
     if not sys.stdin.isatty():
         raise LabError("shell needs a terminal; use exec for a script")
     size = os.get_terminal_size()

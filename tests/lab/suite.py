@@ -1,6 +1,7 @@
 """Runs everything that is checked: lint, types, unit tests, system tests in guests of both flavours, samples of campaigns, fault tests.
 
-The parts are independent jobs; a few run side by side, the longest first. Only the lab's own fault tests run alone: they count what is on the machine.
+The parts are independent jobs; a few run side by side, the longest first. Only the lab's own fault tests run alone:
+they count what is on the machine.
 """
 
 from __future__ import annotations
@@ -20,7 +21,18 @@ from . import campaign
 from .guest import CHECKOUT, Guest, Lab
 from .host import Bind, LabError, in_root
 
-PYTEST = ("/opt/venv/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "-o", "addopts=", "-q", "--durations=10", "--durations-min=5")
+PYTEST = (
+    "/opt/venv/bin/python",
+    "-m",
+    "pytest",
+    "-p",
+    "no:cacheprovider",
+    "-o",
+    "addopts=",
+    "-q",
+    "--durations=10",
+    "--durations-min=5",
+)
 LINT = (
     ("ruff", "check", "--no-cache", "."),
     ("ruff", "format", "--no-cache", "--check", "."),
@@ -51,7 +63,10 @@ SECONDS: dict[str, float] = {
     "test_runbook.py": 150,
     "test_faults_under_lock.py": 200,
 }
-"""About how long a file takes, where that is far from the usual: what begins first, and in which guest. Nothing else depends on it."""
+"""About how long a file takes, where that is far from the usual: what begins first, and in which guest.
+
+Nothing else depends on it.
+"""
 LAB_FAULTS = "test_lab.py"
 _NO_TESTS = 5
 """Exit status of pytest when nothing was selected."""
@@ -108,7 +123,9 @@ def _local(lab: Lab, commands: Sequence[Sequence[str]]) -> tuple[int, str]:
     """Run commands in the chroot one after the other; the status is the first that is not 0."""
     code, output = 0, ""
     for argv in commands:
-        done = subprocess.run(_inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run(
+            _inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         code = code or done.returncode
         output += (f"$ {' '.join(argv)}\n" if len(commands) > 1 else "") + done.stdout.decode(errors="replace")
     return code, output
@@ -120,7 +137,9 @@ def _in_guest(lab: Lab, flavour: str, arguments: Sequence[str]) -> tuple[int, st
     try:
         with Guest.boot(lab, flavour) as guest:
             env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1"}
-            code = guest.run([*PYTEST, *arguments], cwd="/checkout", env=env, timeout=2400, sink=lambda _, data: output.extend(data)).code
+            code = guest.run(
+                [*PYTEST, *arguments], cwd="/checkout", env=env, timeout=2400, sink=lambda _, data: output.extend(data)
+            ).code
     except LabError as error:
         return 1, output.decode(errors="replace") + f"\n{error}\n"
     return code, output.decode(errors="replace")
@@ -132,11 +151,17 @@ def _system(lab: Lab, arguments: Sequence[str]) -> list[Job]:
     if own[0] != "tests/system":
         shards = [own]
     else:
-        shards = [[*files, *own[1:]] for files in shared_out(sorted(path.name for path in (CHECKOUT / "tests/system").glob("test_*.py")), SHARDS)]
+        shards = [
+            [*files, *own[1:]]
+            for files in shared_out(sorted(path.name for path in (CHECKOUT / "tests/system").glob("test_*.py")), SHARDS)
+        ]
     jobs = []
     for number, shard in enumerate(shards, 1):
         label = f" {number}" if len(shards) > 1 else ""
-        jobs += [Job(f"system{label}, {flavour}", 600, functools.partial(_in_guest, lab, flavour, shard)) for flavour in ("mysql", "mariadb")]
+        jobs += [
+            Job(f"system{label}, {flavour}", 600, functools.partial(_in_guest, lab, flavour, shard))
+            for flavour in ("mysql", "mariadb")
+        ]
     return jobs
 
 
@@ -158,7 +183,11 @@ def _faults(lab: Lab, arguments: Sequence[str]) -> list[Job]:
         return [Job("faults", 300, functools.partial(_pytest, lab, own))]
     files = sorted(path.name for path in (CHECKOUT / "tests/faults").glob("test_*.py"))
     return [
-        Job(f"faults {name[5:-3]}, {flavour}", SECONDS.get(name, 60.0), functools.partial(_pytest, lab, [f"tests/faults/{name}", "-k", chosen, *own[1:]]))
+        Job(
+            f"faults {name[5:-3]}, {flavour}",
+            SECONDS.get(name, 60.0),
+            functools.partial(_pytest, lab, [f"tests/faults/{name}", "-k", chosen, *own[1:]]),
+        )
         for name in files
         if name != LAB_FAULTS
         for flavour, chosen in (("mysql", "not mariadb"), ("mariadb", "mariadb"))
@@ -202,13 +231,17 @@ def arguments_for(kind: str, arguments: Sequence[str]) -> list[str]:
 def lanes(processors: int, memory: int) -> int:
     """Return how many jobs run at once on a machine of so many processors and bytes of memory.
 
-    One more than processors, as a guest often waits; no more than fit, a guest with what is around it taking up to 5 GiB.
+    One more than processors, as a guest often waits; no more than fit, a guest with what is around it taking up to 5
+    GiB.
     """
     return max(2, min(processors + 1, memory // (5 << 30), 12))
 
 
 def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
-    """Run jobs, the longest first, as many at once as the machine can; return what came of them, in the order they were given."""
+    """Run jobs, the longest first, as many at once as the machine can.
+
+    Return what came of them, in the order they were given.
+    """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     for job in sorted(jobs, key=lambda job: -job.weight):
         waiting.put(job)
@@ -223,7 +256,9 @@ def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
             stages[job.name] = job.run()
 
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    threads = [threading.Thread(target=lane, daemon=True) for _ in range(min(len(jobs), lanes(os.cpu_count() or 1, memory)))]
+    threads = [
+        threading.Thread(target=lane, daemon=True) for _ in range(min(len(jobs), lanes(os.cpu_count() or 1, memory)))
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -250,7 +285,9 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
     stages += _side_by_side(jobs)
     own = arguments_for("faults", arguments)
     if "faults" in kinds and own[0] == "tests/faults":
-        stages.append(Job("faults lab", 0, functools.partial(_pytest, lab, [f"tests/faults/{LAB_FAULTS}", *own[1:]])).run())
+        stages.append(
+            Job("faults lab", 0, functools.partial(_pytest, lab, [f"tests/faults/{LAB_FAULTS}", *own[1:]])).run()
+        )
     return _conclude(stages, time.monotonic() - began)
 
 

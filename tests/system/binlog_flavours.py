@@ -96,17 +96,31 @@ def empty(first: int) -> tuple[str, ...]:
 COMPRESSED = "SET SESSION binlog_transaction_compression = ON"
 MYSQL = {
     "tags": Kind((*tags("blue", "green", 5), *new_files("blue")), writes=frozenset({TAGGED_GTID})),
-    "compressed": Kind((COMPRESSED, *PLAIN, *DEFINITIONS, *COPIED, *NO_TRANSACTIONS, *LARGE), writes=frozenset({PAYLOAD})),
+    "compressed": Kind(
+        (COMPRESSED, *PLAIN, *DEFINITIONS, *COPIED, *NO_TRANSACTIONS, *LARGE), writes=frozenset({PAYLOAD})
+    ),
     "compressed xa": Kind((COMPRESSED, *XA), writes=frozenset({XA_PREPARE})),
-    "compressed tags": Kind((COMPRESSED, *tags("lime", "rose", 6), *new_files("lime")), writes=frozenset({PAYLOAD, TAGGED_GTID})),
+    "compressed tags": Kind(
+        (COMPRESSED, *tags("lime", "rose", 6), *new_files("lime")), writes=frozenset({PAYLOAD, TAGGED_GTID})
+    ),
     "empty transactions": Kind(empty(10)),
     "no gtids": Kind(
         (*PLAIN, *ALL_MIXED_ENGINES, "SET SESSION binlog_format = MIXED", *STATEMENTS),
-        ("SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET GLOBAL gtid_mode = OFF_PERMISSIVE", "SET GLOBAL enforce_gtid_consistency = OFF"),
-        ("SET GLOBAL enforce_gtid_consistency = ON", "SET GLOBAL gtid_mode = ON_PERMISSIVE", "SET GLOBAL gtid_mode = ON"),
+        (
+            "SET GLOBAL gtid_mode = ON_PERMISSIVE",
+            "SET GLOBAL gtid_mode = OFF_PERMISSIVE",
+            "SET GLOBAL enforce_gtid_consistency = OFF",
+        ),
+        (
+            "SET GLOBAL enforce_gtid_consistency = ON",
+            "SET GLOBAL gtid_mode = ON_PERMISSIVE",
+            "SET GLOBAL gtid_mode = ON",
+        ),
         frozenset({ANONYMOUS_GTID}),
     ),
-    "statements beside rows": Kind(("SET SESSION binlog_rows_query_log_events = ON", *PLAIN), writes=frozenset({ROWS_QUERY})),
+    "statements beside rows": Kind(
+        ("SET SESSION binlog_rows_query_log_events = ON", *PLAIN), writes=frozenset({ROWS_QUERY})
+    ),
 }
 DOMAINS = (
     "SET SESSION gtid_domain_id = 7",
@@ -157,9 +171,26 @@ SEQUENCES = (
 )
 MARIADB = {
     "transactions over several engines": Kind(ALL_MIXED_ENGINES),
-    "domains and servers": Kind((*DOMAINS, "FLUSH BINARY LOGS", "SET SESSION gtid_domain_id = 0", "INSERT INTO i (b) VALUES ('zero')", "FLUSH BINARY LOGS")),
+    "domains and servers": Kind(
+        (
+            *DOMAINS,
+            "FLUSH BINARY LOGS",
+            "SET SESSION gtid_domain_id = 0",
+            "INSERT INTO i (b) VALUES ('zero')",
+            "FLUSH BINARY LOGS",
+        )
+    ),
     "compressed": setting(
-        "log_bin_compress", "ON", "OFF", *PLAIN, *DEFINITIONS, *COPIED, *MIXED_ENGINES, *LARGE, *XA, writes=frozenset({ROWS_COMPRESSED, XA_PREPARE})
+        "log_bin_compress",
+        "ON",
+        "OFF",
+        *PLAIN,
+        *DEFINITIONS,
+        *COPIED,
+        *MIXED_ENGINES,
+        *LARGE,
+        *XA,
+        writes=frozenset({ROWS_COMPRESSED, XA_PREPARE}),
     ),
     "compressed statements": Kind(
         ("SET SESSION binlog_format = STATEMENT", *STATEMENTS, *DEFINITIONS, *MIXED_ENGINES, *LARGE, *XA),
@@ -181,7 +212,14 @@ MARIADB = {
     "atomic replacement": Kind(REPLACED),
     "alter in two phases": Kind(TWO_PHASES),
     "sequences": Kind(SEQUENCES),
-    "compound statements": Kind(("BEGIN NOT ATOMIC START TRANSACTION; INSERT INTO i (b) VALUES ('c'); COMMIT; INSERT INTO m (b) VALUES ('c'); END",)),
+    "compound statements": Kind(
+        (
+            (
+                "BEGIN NOT ATOMIC START TRANSACTION; INSERT INTO i (b) VALUES ('c'); COMMIT; INSERT INTO m (b) VALUES"
+                " ('c'); END"
+            ),
+        )
+    ),
     "xa in statement format": Kind(("SET SESSION binlog_format = STATEMENT", *XA)),
     "commits by rename": setting(
         "binlog_large_commit_threshold",
@@ -198,13 +236,38 @@ MARIADB = {
     ),
 }
 KINDS = {**BOTH, **(MYSQL if FLAVOUR is Flavour.MYSQL else MARIADB)}
-# One file with a little of everything, to be cut and damaged. MySQL is given GTIDs of its own again, as they can be made only once.
+# One file with a little of everything, to be cut and damaged. MySQL is given GTIDs of its own again, as they can be
+# made only once.
 ALSO = {
     Flavour.MYSQL: (*tags("cut", "cut_too", 7), *empty(20), COMPRESSED, *PLAIN, *COPIED, *NO_TRANSACTIONS),
     Flavour.MARIADB: (*DOMAINS, *REPLACED, *TWO_PHASES, *SEQUENCES, *ALL_MIXED_ENGINES),
 }
 WORDS = {
-    Flavour.MYSQL: ("Transaction_Payload", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "START TRANSACTION", ":cut_too:1'", ":cut:9223372036854775806'"),
-    Flavour.MARIADB: (" START ALTER ", " COMMIT ALTER ", " ROLLBACK ALTER ", "XA PREPARE", "XA COMMIT", "XA ROLLBACK", "4294967295-5-"),
+    Flavour.MYSQL: (
+        "Transaction_Payload",
+        "XA PREPARE",
+        "XA COMMIT",
+        "XA ROLLBACK",
+        "START TRANSACTION",
+        ":cut_too:1'",
+        ":cut:9223372036854775806'",
+    ),
+    Flavour.MARIADB: (
+        " START ALTER ",
+        " COMMIT ALTER ",
+        " ROLLBACK ALTER ",
+        "XA PREPARE",
+        "XA COMMIT",
+        "XA ROLLBACK",
+        "4294967295-5-",
+    ),
 }
-EVERYTHING = (*PLAIN, *NO_TRANSACTIONS, *COPIED, *XA, *ALSO[FLAVOUR], "SET SESSION binlog_format = STATEMENT", *STATEMENTS)
+EVERYTHING = (
+    *PLAIN,
+    *NO_TRANSACTIONS,
+    *COPIED,
+    *XA,
+    *ALSO[FLAVOUR],
+    "SET SESSION binlog_format = STATEMENT",
+    *STATEMENTS,
+)

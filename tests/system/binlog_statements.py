@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Kind:
-    """Statements of one kind. `b: …` runs on a second connection, `fails: …` must be refused, `b: leaves` closes the connection.
+    """Statements of one kind.
 
-    `before` and `after` change settings of the whole server and change them back. `writes` are the types of the events that the
-    kind is here for: without them it would prove nothing.
+    `b: …` runs on a second connection, `fails: …` must be refused, `b: leaves` closes the connection.
+
+    `before` and `after` change settings of the whole server and change them back. `writes` are the types of the events
+    that the kind is here for: without them it would prove nothing.
     """
 
     steps: tuple[str, ...]
@@ -70,7 +72,10 @@ DEFINITIONS = (
     "INSERT INTO d (id) VALUES (1)",
     "CREATE PROCEDURE p () BEGIN INSERT INTO d (id) VALUES (2); INSERT INTO i (b) VALUES ('p'); COMMIT; END",
     "CALL p()",
-    "CREATE FUNCTION n () RETURNS INT DETERMINISTIC MODIFIES SQL DATA BEGIN INSERT INTO i (b) VALUES ('f'); RETURN 1; END",
+    (
+        "CREATE FUNCTION n () RETURNS INT DETERMINISTIC MODIFIES SQL DATA BEGIN INSERT INTO i (b) VALUES ('f'); RETURN"
+        " 1; END"
+    ),
     "SELECT n()",
     "CREATE EVENT later ON SCHEDULE AT '2037-01-01 00:00:00' DISABLE DO SET @x = 1",
     "DROP EVENT later",
@@ -151,7 +156,10 @@ STATEMENTS = (
     "CREATE PROCEDURE p2 () BEGIN INSERT INTO i (b) VALUES ('p'); INSERT INTO m (b) VALUES ('p'); END",
     "CALL p2()",
     "DROP PROCEDURE p2",
-    "CREATE FUNCTION n2 () RETURNS INT DETERMINISTIC MODIFIES SQL DATA BEGIN INSERT INTO j (b) VALUES ('f'); RETURN 1; END",
+    (
+        "CREATE FUNCTION n2 () RETURNS INT DETERMINISTIC MODIFIES SQL DATA BEGIN INSERT INTO j (b) VALUES ('f'); RETURN"
+        " 1; END"
+    ),
     "SELECT n2()",
     "INSERT INTO i (b) VALUES (n2())",
     "DROP FUNCTION n2",
@@ -172,13 +180,15 @@ LARGE = (
     "DELETE FROM i WHERE LENGTH(b) = 1000000",
     "FLUSH BINARY LOGS",
 )
-# A change that cannot be rolled back and does not fit the cache: the server notes an incident in its binlog, and rotates.
+# A change that cannot be rolled back and does not fit the cache: the server notes an incident in its binlog, and
+# rotates.
 NOT_LOGGED = setting(
     "max_binlog_stmt_cache_size",
     "4096",
     "DEFAULT",
     "INSERT INTO i (b) VALUES ('before')",
-    "fails: INSERT INTO m (b) SELECT REPEAT('x', 9000) FROM (SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6) six",
+    "fails: INSERT INTO m (b) SELECT REPEAT('x', 9000) FROM (SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4"
+    " UNION SELECT 5 UNION SELECT 6) six",
     "INSERT INTO i (b) VALUES ('after')",
     writes=frozenset({INCIDENT}),
 )
@@ -233,7 +243,10 @@ BOTH = {
     "definitions": Kind(DEFINITIONS),
     "tables made of others": Kind(COPIED),
     "engines without transactions": Kind(NO_TRANSACTIONS),
-    "statement format": Kind(("SET SESSION binlog_format = STATEMENT", *STATEMENTS), writes=frozenset({INTVAR, RAND, USER_VAR, BEGIN_LOAD, EXECUTE_LOAD})),
+    "statement format": Kind(
+        ("SET SESSION binlog_format = STATEMENT", *STATEMENTS),
+        writes=frozenset({INTVAR, RAND, USER_VAR, BEGIN_LOAD, EXECUTE_LOAD}),
+    ),
     "mixed format": Kind(("SET SESSION binlog_format = MIXED", *STATEMENTS, "INSERT INTO i (b) VALUES (UUID())")),
     "definitions in statement format": Kind(("SET SESSION binlog_format = STATEMENT", *DEFINITIONS, *COPIED)),
     "rotation": Kind(ROTATION),

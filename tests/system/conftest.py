@@ -24,7 +24,7 @@ import pymysql
 from zygote import Zygote
 
 from zsnapdb.config import load
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 
@@ -37,7 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "LAB_FLAVOUR" not in os.environ:
         for item in items:
             if Path(item.fspath).is_relative_to(Path(__file__).parent):
-                item.add_marker(pytest.mark.skip(reason="runs in a guest of the lab: python3 tests/lab test tests/system"))
+                item.add_marker(
+                    pytest.mark.skip(reason="runs in a guest of the lab: python3 tests/lab test tests/system")
+                )
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,10 @@ def zfs(*words: str) -> list[str]:
 
 
 def everything() -> list[str]:
-    """Every dataset, snapshot and bookmark there is, with its GUID; the home of clones, which the first one makes, left out."""
+    """Every dataset, snapshot and bookmark there is, with its GUID.
+
+    The home of clones, which the first one makes, left out.
+    """
     home = ("tank/zsnapdb\t", "tank/zsnapdb/clones\t", "tank/zsnapdb/received\t", "tank/zsnapdb/prepared\t")
     return [line for line in zfs("list", "-H", "-p", "-t", "all", "-o", "name,guid") if not line.startswith(home)]
 
@@ -129,7 +134,9 @@ class Lab:
     def truth(self, backup: dict[str, Any]) -> frozenset[ledger.Key]:
         """The journal rows up to a backup's position, from the source's own binlogs."""
         position, parent = backup["position"], Path("/var/lib/mysql")
-        return ledger.journal_in_binlog(parent, parent / "binlog.index", self.binlog_tool, position["binlog_file"], position["binlog_offset"])
+        return ledger.journal_in_binlog(
+            parent, parent / "binlog.index", self.binlog_tool, position["binlog_file"], position["binlog_offset"]
+        )
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ import pytest
 
 from zsnapdb.config import load
 from zsnapdb.gtid import contains
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.mysql.transactions import transactions
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -64,7 +64,13 @@ def archived(lab: Lab, first: dict[str, Any], load_running: ledger.Load, config:
 
 def start(config: Path) -> subprocess.Popen[str]:
     argv = ["zsnapdb", "binlog", "archive", "main"]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "ZSNAPDB_CONFIG": str(config)})
+    return subprocess.Popen(
+        argv,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "ZSNAPDB_CONFIG": str(config)},
+    )
 
 
 def archive() -> BinlogArchive:
@@ -77,19 +83,29 @@ def plain(path: Path) -> bytes:
     return bytes(data)
 
 
-def test_what_is_archived_is_what_the_server_wrote(lab: Lab, archived: tuple[ArchivedFile, ...], config: Path, tmp_path: Path) -> None:
-    """To the byte, to the last commit, in one history without gaps; times and GTIDs as the server's own tool and the server tell them."""
+def test_what_is_archived_is_what_the_server_wrote(
+    lab: Lab, archived: tuple[ArchivedFile, ...], config: Path, tmp_path: Path
+) -> None:
+    """To the byte, to the last commit, in one history without gaps.
+
+    Times and GTIDs as the server's own tool and the server tell them.
+    """
     names = [Path(line).name for line in (FOLDER / "binlog.index").read_text().split()]
     assert [file.name for file in archived] == names
     assert [file.is_sealed for file in archived] == [True] * (len(names) - 1) + [False]
     for file in archived:
         archive().fetch(file, tmp_path / file.name)
         assert (tmp_path / file.name).read_bytes() == plain(FOLDER / file.name)
-    reached = parse_gtids(Flavour(lab.flavour), str(lab.sql(f"SELECT @@GLOBAL.{'gtid_executed' if lab.flavour == 'mysql' else 'gtid_binlog_pos'}")[0][0]))
+    reached = parse_gtids(
+        Flavour(lab.flavour),
+        str(lab.sql(f"SELECT @@GLOBAL.{'gtid_executed' if lab.flavour == 'mysql' else 'gtid_binlog_pos'}")[0][0]),
+    )
     assert archived[-1].reached is not None
     assert contains(archived[-1].reached, reached)
     assert contains(reached, archived[-1].reached)
-    leftovers = [key for key in lab.objects() if re.search(r"/(growing|segments)/", key) and archived[-1].name not in key]
+    leftovers = [
+        key for key in lab.objects() if re.search(r"/(growing|segments)/", key) and archived[-1].name not in key
+    ]
     assert leftovers == []
     check_times(lab, tmp_path / archived[-2].name)
     check_status(lab, archived)
@@ -99,12 +115,21 @@ def test_what_is_archived_is_what_the_server_wrote(lab: Lab, archived: tuple[Arc
 
 def check_times(lab: Lab, file: Path) -> None:
     """Commit times of a file are those the server's own tool prints."""
-    done = subprocess.run([lab.binlog_tool, str(file)], capture_output=True, text=True, errors="replace", env={**os.environ, "TZ": "UTC"}, check=True)
+    done = subprocess.run(
+        [lab.binlog_tool, str(file)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        env={**os.environ, "TZ": "UTC"},
+        check=True,
+    )
     with file.open("rb") as opened:
         found = list(transactions(opened, file.name))
     assert len(found) > 10
     if lab.flavour == "mysql":
-        printed = [int(number) for number in re.findall(r"^# immediate_commit_timestamp=(\d+)", done.stdout, re.MULTILINE)]
+        printed = [
+            int(number) for number in re.findall(r"^# immediate_commit_timestamp=(\d+)", done.stdout, re.MULTILINE)
+        ]
         assert [t.committed for t in found] == printed
         assert all(t.is_exact for t in found)
         return

@@ -74,13 +74,18 @@ class Server:
 
     def says(self) -> tuple[BinlogCoordinates, Gtids]:
         """Where the server says its newest binlog ends, and which GTIDs it has executed."""
-        status, variable = ("BINARY LOG", "gtid_executed") if FLAVOUR is Flavour.MYSQL else ("MASTER", "gtid_binlog_pos")
+        status, variable = (
+            ("BINARY LOG", "gtid_executed") if FLAVOUR is Flavour.MYSQL else ("MASTER", "gtid_binlog_pos")
+        )
         (row,) = self.rows(f"SHOW {status} STATUS")
         ((gtids,),) = self.rows(f"SELECT @@GLOBAL.{variable}")
         return BinlogCoordinates(row[0], row[1]), parse_gtids(FLAVOUR, gtids)
 
     def compare(self, after: str) -> None:
-        """The tail of the newest binlog is what the server says. MariaDB adds checkpoints of its own, so it is asked before and behind."""
+        """The tail of the newest binlog is what the server says.
+
+        MariaDB adds checkpoints of its own, so it is asked before and behind.
+        """
         deadline = time.monotonic() + 300
         while True:
             said = self.says()
@@ -185,7 +190,10 @@ _BETWEEN = ("Start: ", "Previous-GTIDs", "Gtid list ", "Binlog checkpoint ", "Ro
 
 
 def truth_of(path: Path, tool: str, before: Gtids) -> Truth:
-    """Read a file with the server's tool. A transaction lasts until the next one, or until an event that is in none, starts."""
+    """Read a file with the server's tool.
+
+    A transaction lasts until the next one, or until an event that is in none, starts.
+    """
     text = run(tool, str(path)).stdout
     assert [word for word in WORDS[FLAVOUR] if word not in text] == []
     starts: list[int] = []
@@ -261,9 +269,17 @@ def test_a_wrong_bit_before_the_last_event_is_damage(truth: Truth, tmp_path: Pat
     path = tmp_path / "damaged"
     for start, end in list(pairwise(truth.starts))[:60]:
         has_next = HEADER.unpack_from(truth.data, start)[4] != 0
-        # Inside of transactions MariaDB 11 does not say where the next event starts; a size beyond the end of the file looks like a cut.
+        # Inside of transactions MariaDB 11 does not say where the next event starts; a size beyond the end of the file
+        # looks like a cut.
         places = [n for n in range(HEADER.size) if has_next or n not in range(9, 13)]
-        for at in (*(start + n for n in places), start + HEADER.size, (start + HEADER.size + end) // 2, end - 5, end - 4, end - 1):
+        for at in (
+            *(start + n for n in places),
+            start + HEADER.size,
+            (start + HEADER.size + end) // 2,
+            end - 5,
+            end - 4,
+            end - 1,
+        ):
             data = bytearray(truth.data)
             data[at] ^= 0x40
             path.write_bytes(data)
@@ -271,7 +287,9 @@ def test_a_wrong_bit_before_the_last_event_is_damage(truth: Truth, tmp_path: Pat
                 read_tail(path)
 
 
-def test_while_a_rotation_is_under_way_the_position_is_the_end_of_one_file_or_the_start_of_the_next(server: Server, tmp_path: Path) -> None:
+def test_while_a_rotation_is_under_way_the_position_is_the_end_of_one_file_or_the_start_of_the_next(
+    server: Server, tmp_path: Path
+) -> None:
     server.step("INSERT INTO i (b) VALUES ('the last of its file')")
     gtids = server.says()[1]
     server.step("FLUSH BINARY LOGS")
@@ -288,14 +306,32 @@ def test_while_a_rotation_is_under_way_the_position_is_the_end_of_one_file_or_th
         assert str(position.gtids) == str(gtids), f"{size} bytes"
 
 
-@pytest.mark.skipif(FLAVOUR is Flavour.MYSQL, reason="the lab's MySQL has no keyring component, and without one it encrypts no binlog")
+@pytest.mark.skipif(
+    FLAVOUR is Flavour.MYSQL, reason="the lab's MySQL has no keyring component, and without one it encrypts no binlog"
+)
 def test_a_binlog_that_a_server_encrypted_is_named_as_such(lab: Lab, tmp_path: Path) -> None:
     key, log = tmp_path / "key", tmp_path / "log.err"
     key.write_text(f"1;{'5a' * 32}\n")
-    files = {"datadir": ".", "socket": "socket", "pid-file": "pid", "log-bin": "enc", "file-key-management-filename": "key", "log-error": "log.err"}
+    files = {
+        "datadir": ".",
+        "socket": "socket",
+        "pid-file": "pid",
+        "log-bin": "enc",
+        "file-key-management-filename": "key",
+        "log-error": "log.err",
+    }
     options = [f"--{option}={tmp_path / file}" for option, file in files.items()]
-    flags = ["--user=root", "--server-id=9", "--skip-grant-tables", "--skip-networking", "--skip-innodb", "--default-storage-engine=Aria"]
-    process = subprocess.Popen(["mariadbd", "--no-defaults", *flags, *options, "--plugin-load-add=file_key_management", "--encrypt-binlog"])
+    flags = [
+        "--user=root",
+        "--server-id=9",
+        "--skip-grant-tables",
+        "--skip-networking",
+        "--skip-innodb",
+        "--default-storage-engine=Aria",
+    ]
+    process = subprocess.Popen(
+        ["mariadbd", "--no-defaults", *flags, *options, "--plugin-load-add=file_key_management", "--encrypt-binlog"]
+    )
     try:
         deadline = time.monotonic() + 300
         while not (log.exists() and "ready for connections" in log.read_text()):

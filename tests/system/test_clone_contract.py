@@ -128,7 +128,9 @@ def observe(connection: pymysql.Connection, pid: int, upstream: Upstream, opens:
     """Watch a started server for longer than an event's second and a replica's retry."""
     before = ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0]
     deadline = time.monotonic() + 4
-    while time.monotonic() < deadline and not (upstream.calls and ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0] > before):
+    while time.monotonic() < deadline and not (
+        upstream.calls and ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0] > before
+    ):
         time.sleep(0.2)
     variables = variables_of(connection)
     try:
@@ -150,11 +152,16 @@ def observe(connection: pymysql.Connection, pid: int, upstream: Upstream, opens:
 
 @pytest.fixture(scope="module")
 def dangerous(lab: Lab) -> Iterator[tuple[dict[str, Any], dict[str, str], Upstream]]:
-    """A snapshot set of a source with everything in it that a copy must not do; the source is stopped, an upstream listens."""
+    """A snapshot set of a source with everything in it that a copy must not do.
+
+    The source is stopped, an upstream listens.
+    """
     mysql = lab.flavour == "mysql"
     with Upstream() as upstream:
         lab.sql("CREATE TABLE ledger.beats (at BIGINT)")
-        lab.sql("CREATE EVENT ledger.beat ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.beats VALUES (UNIX_TIMESTAMP())")
+        lab.sql(
+            "CREATE EVENT ledger.beat ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.beats VALUES (UNIX_TIMESTAMP())"
+        )
         if mysql:
             lab.sql(
                 f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={upstream.port}, SOURCE_USER='r', "
@@ -166,7 +173,8 @@ def dangerous(lab: Lab) -> Iterator[tuple[dict[str, Any], dict[str, str], Upstre
             lab.sql("SET PERSIST max_connections = 77")
         else:
             lab.sql(
-                f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={upstream.port}, MASTER_USER='r', MASTER_PASSWORD='production', MASTER_CONNECT_RETRY=1"
+                f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={upstream.port}, MASTER_USER='r',"
+                " MASTER_PASSWORD='production', MASTER_CONNECT_RETRY=1"
             )
         backup = lab.zsnapdb("backup", "--json").json["backup"]
         theirs = {str(name).lower(): str(value) for name, value in lab.sql("SHOW GLOBAL VARIABLES")}
@@ -196,9 +204,18 @@ def naive(lab: Lab, backup_id: str, upstream: Upstream) -> Found:
     try:
         text = Path("/etc/lab.cnf").read_text().replace(str(SOURCE), str(NAIVE))
         lines = [
-            line for line in text.splitlines() if line.partition("=")[0].strip() not in ("mysqlx", "socket", "pid_file", "log_error", "port", "bind_address")
+            line
+            for line in text.splitlines()
+            if line.partition("=")[0].strip()
+            not in ("mysqlx", "socket", "pid_file", "log_error", "port", "bind_address")
         ]
-        lines += [f"port={NAIVE_PORT}", f"socket={NAIVE}/s", f"pid_file={NAIVE}/p", f"log_error={NAIVE}/e", "event_scheduler=ON"]
+        lines += [
+            f"port={NAIVE_PORT}",
+            f"socket={NAIVE}/s",
+            f"pid_file={NAIVE}/p",
+            f"log_error={NAIVE}/e",
+            "event_scheduler=ON",
+        ]
         lines += (
             [f"mysqlx_socket={NAIVE}/x"]
             if lab.flavour == "mysql"
@@ -209,7 +226,10 @@ def naive(lab: Lab, backup_id: str, upstream: Upstream) -> Found:
         binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
         with Opens() as opens:
             process = subprocess.Popen(
-                [binary, f"--defaults-file={option_file}"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                [binary, f"--defaults-file={option_file}"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
             )
             try:
                 with ledger.connect_when_up(f"{NAIVE}/s", process) as connection:
@@ -222,7 +242,9 @@ def naive(lab: Lab, backup_id: str, upstream: Upstream) -> Found:
             zfs("destroy", dataset)
 
 
-def test_a_naive_clone_is_its_source_and_ours_is_not(lab: Lab, dangerous: tuple[dict[str, Any], dict[str, str], Upstream]) -> None:
+def test_a_naive_clone_is_its_source_and_ours_is_not(
+    lab: Lab, dangerous: tuple[dict[str, Any], dict[str, str], Upstream]
+) -> None:
     backup, theirs, upstream = dangerous
     mysql = lab.flavour == "mysql"
     semi_sync = "rpl_semi_sync_source_enabled" if mysql else "rpl_semi_sync_master_enabled"
@@ -231,7 +253,9 @@ def test_a_naive_clone_is_its_source_and_ours_is_not(lab: Lab, dangerous: tuple[
     source_index = (SOURCE / "binlog.index").read_bytes()
     with Opens() as opens:
         made = lab.zsnapdb("clone", "create", "main", "--name", "ours", "--json").json
-        with pymysql.connect(host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], autocommit=True) as here:
+        with pymysql.connect(
+            host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], autocommit=True
+        ) as here:
             good = observe(here, made["clone"]["pid"], upstream, opens)
             channels = ask(here, "SHOW REPLICA STATUS")
             # What rotates, purges and forgets logs does it to the clone's own.
@@ -274,7 +298,9 @@ def test_a_naive_clone_is_its_source_and_ours_is_not(lab: Lab, dangerous: tuple[
     assert (SOURCE / "data" / "auto.cnf").exists() == mysql
 
 
-def test_a_clone_that_breaks_its_contract_is_stopped_and_gone(lab: Lab, dangerous: tuple[dict[str, Any], dict[str, str], Upstream]) -> None:
+def test_a_clone_that_breaks_its_contract_is_stopped_and_gone(
+    lab: Lab, dangerous: tuple[dict[str, Any], dict[str, str], Upstream]
+) -> None:
     """A server that does not obey its option file: one whose wrapper starts it with an option of its own."""
     binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
     wrapper = lab.folder / "wrapper"

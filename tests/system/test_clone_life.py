@@ -25,7 +25,9 @@ MOUNTS = Path("/var/lib/zsnapdb/clones")
 @contextlib.contextmanager
 def connected(lab: Lab, name: str) -> Iterator[pymysql.Connection]:
     login = lab.zsnapdb("clone", "connect", name, "--json").json
-    with pymysql.connect(host=login["host"], port=login["port"], user=login["user"], password=login["password"], autocommit=True) as connection:
+    with pymysql.connect(
+        host=login["host"], port=login["port"], user=login["user"], password=login["password"], autocommit=True
+    ) as connection:
         yield connection
 
 
@@ -51,7 +53,10 @@ def with_terms(lab: Lab, terms: str) -> Path:
 
 
 def plans_of_changes_change_nothing(lab: Lab) -> None:
-    """Each change of the running clone `life` says what it would do; afterwards the clone, and all datasets, are as they were."""
+    """Each change of the running clone `life` says what it would do.
+
+    Afterwards the clone, and all datasets, are as they were.
+    """
 
     def seen() -> tuple[dict[str, Any], list[str]]:
         # What it occupies changes by itself: its server runs.
@@ -74,7 +79,9 @@ def plans_of_changes_change_nothing(lab: Lab) -> None:
 
 def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file_of_ours(lab: Lab) -> None:
     before = everything()
-    made = lab.zsnapdb("clone", "create", "main", "--name", "life", "--owner", "ada", "--profile", "tiny", "--ttl", "1h", "--json").json
+    made = lab.zsnapdb(
+        "clone", "create", "main", "--name", "life", "--owner", "ada", "--profile", "tiny", "--ttl", "1h", "--json"
+    ).json
     plans_of_changes_change_nothing(lab)
     with connected(lab, "life") as here:
         assert ask(here, "SELECT @@innodb_buffer_pool_size") == [(32 << 20,)]
@@ -123,7 +130,9 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
     assert not list(MOUNTS.iterdir())
 
 
-def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepared(lab: Lab, load_running: ledger.Load) -> None:
+def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepared(
+    lab: Lab, load_running: ledger.Load
+) -> None:
     before = everything()
     state = load_running.total()
     lab.zsnapdb("clone", "create", "main", "--name", "live", "--from", "live", "--json").json  # noqa: B018
@@ -161,7 +170,11 @@ def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepar
     assert lab.zsnapdb("clone", "destroy", "ready").code == 0
     for _ in range(2):
         swept(lab, config=unused)
-    assert not [name for name in zfs("list", "-H", "-o", "name") if name.startswith(("tank/zsnapdb/received/", "tank/zsnapdb/prepared/"))]
+    assert not [
+        name
+        for name in zfs("list", "-H", "-o", "name")
+        if name.startswith(("tank/zsnapdb/received/", "tank/zsnapdb/prepared/"))
+    ]
     # The chain goes on from the bookmarks.
     assert lab.zsnapdb("backup").code == 0
 
@@ -183,7 +196,11 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
     with connected(lab, "third"), open("/run/zsnapdb/clone-worked-on.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = swept(lab, config=config)
-        assert {name: item["fate"] for name, item in found.items()} == {"guarded": "keep", "worked-on": "keep", "third": "keep"}
+        assert {name: item["fate"] for name, item in found.items()} == {
+            "guarded": "keep",
+            "worked-on": "keep",
+            "third": "keep",
+        }
         assert "protected" in found["guarded"]["reason"]
         assert "working on it" in found["worked-on"]["reason"]
         assert "clients are connected" in found["third"]["reason"]
@@ -200,18 +217,28 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
     assert everything() == before
 
 
-@pytest.mark.parametrize("verb", [("extend", "--ttl", "1h"), ("protect", "--for", "1h"), ("commit", "-m", "raced")], ids=lambda words: words[0])
+@pytest.mark.parametrize(
+    "verb",
+    [("extend", "--ttl", "1h"), ("protect", "--for", "1h"), ("commit", "-m", "raced")],
+    ids=lambda words: words[0],
+)
 def test_a_reaper_and_a_user_at_the_same_moment_never_leave_half_a_clone(lab: Lab, verb: tuple[str, ...]) -> None:
     before = everything()
     name = f"raced-{verb[0]}"
     starts = verb[0] == "commit"
-    assert lab.zsnapdb("clone", "create", "main", *(() if starts else ("--no-start",)), "--ttl", "1s", "--name", name).code == 0
+    assert (
+        lab.zsnapdb("clone", "create", "main", *(() if starts else ("--no-start",)), "--ttl", "1s", "--name", name).code
+        == 0
+    )
     codes: dict[str, int] = {}
 
     def go(key: str, *words: str) -> None:
         codes[key] = subprocess.run(["zsnapdb", *words], capture_output=True, timeout=300, check=False).returncode
 
-    threads = [threading.Thread(target=go, args=("user", "clone", verb[0], name, *verb[1:])), threading.Thread(target=go, args=("reaper", "reap"))]
+    threads = [
+        threading.Thread(target=go, args=("user", "clone", verb[0], name, *verb[1:])),
+        threading.Thread(target=go, args=("reaper", "reap")),
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -13,9 +13,26 @@ pytestmark = pytest.mark.usefixtures("first")
 
 
 def test_a_set_replicates_from_its_first_clone_and_not_from_the_source(lab: Lab) -> None:
-    made = lab.zsnapdb("clone", "create", "main", "--name", "team", "--count", "3", "--topology", "replication", "--profile", "tiny", "--json").json
+    made = lab.zsnapdb(
+        "clone",
+        "create",
+        "main",
+        "--name",
+        "team",
+        "--count",
+        "3",
+        "--topology",
+        "replication",
+        "--profile",
+        "tiny",
+        "--json",
+    ).json
     try:
-        assert [(m["name"], m["part"]) for m in made["members"]] == [("team-1", "source"), ("team-2", "replica"), ("team-3", "replica")]
+        assert [(m["name"], m["part"]) for m in made["members"]] == [
+            ("team-1", "source"),
+            ("team-2", "replica"),
+            ("team-3", "replica"),
+        ]
         assert len({m["backup_id"] for m in made["members"]}) == 1
         assert made["arrival_seconds"] < 60
         clones = [{"clone": m, "user": m["user"], "password": m["password"]} for m in made["members"]]
@@ -25,7 +42,9 @@ def test_a_set_replicates_from_its_first_clone_and_not_from_the_source(lab: Lab)
             ask(source, "INSERT INTO ledger.arrived VALUES (42)")
             deadline = time.monotonic() + 300
             for replica in (one, two):
-                while ask(replica, "SHOW TABLES FROM ledger LIKE 'arrived'") == [] or ask(replica, "SELECT * FROM ledger.arrived") != [(42,)]:
+                while ask(replica, "SHOW TABLES FROM ledger LIKE 'arrived'") == [] or ask(
+                    replica, "SELECT * FROM ledger.arrived"
+                ) != [(42,)]:
                     assert time.monotonic() < deadline
                 assert ask(replica, "SELECT @@GLOBAL.read_only")[0][0] == 1
             assert len({ask(server, "SELECT @@server_id")[0][0] for server in (source, one, two)}) == 3
@@ -61,7 +80,12 @@ def test_a_set_is_whole_or_not_there(lab: Lab) -> None:
 
 def test_what_makes_no_set_is_refused_before_anything_is_touched(lab: Lab) -> None:
     was = everything()
-    for words in (("--count", "1", "--topology", "replication"), ("--topology", "replication"), ("--count", "0"), ("--count", "2", "--no-start")):
+    for words in (
+        ("--count", "1", "--topology", "replication"),
+        ("--topology", "replication"),
+        ("--count", "0"),
+        ("--count", "2", "--no-start"),
+    ):
         assert lab.zsnapdb("clone", "create", "main", "--name", "none", *words).code == 4
     plan = lab.zsnapdb("clone", "create", "main", "--name", "planned", "--count", "2", "--plan", "--json").json
     assert plan["names"] == ["planned-1", "planned-2"]

@@ -27,7 +27,9 @@ def clone(lab: Lab, name: str) -> Iterator[dict[str, Any]]:
 
 
 def connect(made: dict[str, Any]) -> pymysql.Connection:
-    return pymysql.connect(host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], autocommit=True)
+    return pymysql.connect(
+        host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], autocommit=True
+    )
 
 
 def ask(connection: pymysql.Connection, statement: str) -> list[tuple[Any, ...]]:
@@ -112,7 +114,10 @@ def test_a_clone_answers_to_its_credentials_file(lab: Lab) -> None:
 
 def test_a_clone_of_a_replica_does_not_connect_to_the_source_of_its_source(lab: Lab) -> None:
     if lab.flavour == "mysql":
-        lab.sql("CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=9, SOURCE_USER='nobody', SOURCE_PASSWORD='x'")
+        lab.sql(
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=9, SOURCE_USER='nobody',"
+            " SOURCE_PASSWORD='x'"
+        )
     else:
         lab.sql("CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=9, MASTER_USER='nobody', MASTER_PASSWORD='x'")
     try:
@@ -150,7 +155,10 @@ def test_destroy_refuses_what_is_not_marked_as_the_clone(lab: Lab) -> None:
 def test_plans_of_clones_change_nothing(lab: Lab) -> None:
     before = everything()
     plan = lab.zsnapdb("clone", "create", "main", "--name", "planned", "--plan", "--json").json
-    assert plan["datasets"] == {"parent": "tank/zsnapdb/clones/planned/r1", "data": "tank/zsnapdb/clones/planned/r1/data"}
+    assert plan["datasets"] == {
+        "parent": "tank/zsnapdb/clones/planned/r1",
+        "data": "tank/zsnapdb/clones/planned/r1/data",
+    }
     assert everything() == before
     with clone(lab, "kept") as made:
         plan = lab.zsnapdb("clone", "destroy", "kept", "--plan", "--json").json

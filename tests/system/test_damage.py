@@ -32,7 +32,14 @@ def test_a_chunk_that_is_not_what_was_written(lab: Lab, first: dict[str, Any], h
             store.delete(key)
         else:
             middle = len(good) // 2
-            store.put(key, {"flipped": good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :], "cut": good[:-1], "swapped": other}[how])
+            store.put(
+                key,
+                {
+                    "flipped": good[:middle] + bytes([good[middle] ^ 1]) + good[middle + 1 :],
+                    "cut": good[:-1],
+                    "swapped": other,
+                }[how],
+            )
         restore(lab, first, f"chunk {key.removeprefix(prefix)}")
     finally:
         store.put(key, good)

@@ -53,7 +53,11 @@ def nothing_stays(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
 
     def seen() -> tuple[list[str], list[str], list[str]]:
         mounts = sorted(str(path) for path in Path("/var/lib/zsnapdb").rglob("drill-*"))
-        return [line for line in everything() if "@" not in line and "#" not in line and not line.startswith(home)], holds(), mounts
+        return (
+            [line for line in everything() if "@" not in line and "#" not in line and not line.startswith(home)],
+            holds(),
+            mounts,
+        )
 
     before = seen()
     yield
@@ -88,7 +92,9 @@ def test_a_drill_passes_and_leaves_its_evidence_alone(lab: Lab, first: dict[str,
     kinds = [step["kind"] for step in found["steps"]]
     assert (kinds[0], kinds[-4:]) == ("preflight", ["pages", "start", "tables", "probes"])
     assert {"receive", "mount", "recover"} <= set(kinds)
-    assert all(step["seconds"] > 0 and step["size"] > 0 for step in found["steps"] if step["kind"] in ("receive", "pages"))
+    assert all(
+        step["seconds"] > 0 and step["size"] > 0 for step in found["steps"] if step["kind"] in ("receive", "pages")
+    )
     (new,) = set(lab.objects()) - set(before)
     assert new.endswith(f"main/drills/{found['drill_id']}.json")
     assert lab.zsnapdb("drills", "main", "latest", "--json").json["drill"] == found
@@ -132,7 +138,10 @@ def test_a_damaged_chunk_fails_the_drill_of_its_backup_with_evidence(lab: Lab, f
 
 def test_after_kill_9_the_next_drill_sweeps_and_a_wrong_answer_fails_it(lab: Lab) -> None:
     drill = subprocess.Popen(
-        ["zsnapdb", "drill", "main"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "ZSNAPDB_CONFIG": str(CONFIG)}
+        ["zsnapdb", "drill", "main"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "ZSNAPDB_CONFIG": str(CONFIG)},
     )
     deadline = time.monotonic() + 300
     while not servers_of_drills():

@@ -14,7 +14,11 @@ import pytest
 from .conftest import Lab, run, zfs
 
 READER = Path(__file__).parents[1] / "independent_reader.py"
-S3 = {"AWS_ENDPOINT_URL": "http://127.0.0.1:7070", "AWS_DEFAULT_REGION": "us-east-1", "AWS_SHARED_CREDENTIALS_FILE": "/etc/zsnapdb/credentials"}
+S3 = {
+    "AWS_ENDPOINT_URL": "http://127.0.0.1:7070",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_SHARED_CREDENTIALS_FILE": "/etc/zsnapdb/credentials",
+}
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ def sealed(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Sealed:
 
     def config(more: str) -> Path:
         section = f'addressing = "path"\n[repository.s3.encryption]\n{common}{more}\n'
-        return lab.changed(('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'), ('addressing = "path"', section))
+        return lab.changed(
+            ('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'), ('addressing = "path"', section)
+        )
 
     writer = config(f'signing_key_file = "{folder / "sign"}"')
     assert lab.zsnapdb("init", "--json", config=writer).json["step"] == "create"
@@ -65,7 +71,9 @@ def test_each_identity_alone_restores_and_none_of_it_is_stored_in_the_clear(lab:
         assert restored["gtids"] == sealed.backups[1]["position"]["gtids"]
     zstd = b"\x28\xb5\x2f\xfd"
     assert not [key for key, body in objects(lab).items() if "/chunks/" in key and body.startswith(zstd)]
-    secrets = [line.encode() for file in sealed.identities for line in file.read_text().splitlines() if "SECRET" in line]
+    secrets = [
+        line.encode() for file in sealed.identities for line in file.read_text().splitlines() if "SECRET" in line
+    ]
     assert not [key for key, body in objects(lab).items() for secret in secrets if secret in body]
 
 
@@ -86,11 +94,26 @@ def test_the_doctor_says_who_can_read_and_finds_a_host_that_would_not_encrypt_un
 
 
 def test_an_independent_reader_gives_zfs_receive_exactly_what_was_sent(lab: Lab, sealed: Sealed) -> None:
-    assert "zsnapdb" not in {line.split()[1].split(".")[0] for line in READER.read_text().splitlines() if line.startswith(("import ", "from "))}
+    assert "zsnapdb" not in {
+        line.split()[1].split(".")[0]
+        for line in READER.read_text().splitlines()
+        if line.startswith(("import ", "from "))
+    }
     for backup in sealed.backups:
-        argv = [sys.executable, str(READER), "s3://backups/sealed", "main", backup["backup_id"], "data", str(sealed.identities[1]), sealed.signer]
+        argv = [
+            sys.executable,
+            str(READER),
+            "s3://backups/sealed",
+            "main",
+            backup["backup_id"],
+            "data",
+            str(sealed.identities[1]),
+            sealed.signer,
+        ]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, env={**os.environ, **S3}) as reader:
-            received = subprocess.run(["zfs", "receive", "-u", "tank/independent"], stdin=reader.stdout, capture_output=True, text=True)
+            received = subprocess.run(
+                ["zfs", "receive", "-u", "tank/independent"], stdin=reader.stdout, capture_output=True, text=True
+            )
         assert (reader.returncode, received.returncode) == (0, 0), received.stderr
         (volume,) = (v for v in backup["volumes"] if v["role"] == "data")
         name = f"@zsnapdb-{backup['backup_id']}"
@@ -125,7 +148,15 @@ def test_a_manifest_that_was_altered_is_named_and_the_others_go_on(lab: Lab, sea
         listed = lab.zsnapdb("list", "--json", config=sealed.writer)
         assert listed.code == 7
         assert "its signature is not that of its content" in listed.stderr
-        done = lab.zsnapdb("restore", "main", "--to", sealed.backups[1]["backup_id"], "--target", "tank/altered", config=sealed.readers[0])
+        done = lab.zsnapdb(
+            "restore",
+            "main",
+            "--to",
+            sealed.backups[1]["backup_id"],
+            "--target",
+            "tank/altered",
+            config=sealed.readers[0],
+        )
         assert done.code == 7
         assert run("zfs", "list", "tank/altered").code != 0
     finally:

@@ -49,11 +49,25 @@ def state(socket: str) -> ledger.State:
         return ledger.read_state(connection)
 
 
-def test_a_restored_replica_has_caught_up_and_goes_on_following(lab: Lab, account: Path, load_running: ledger.Load) -> None:
-    # Of its own: between the first one and now other tests may have left incidents in the binlog, at which any replica stops.
+def test_a_restored_replica_has_caught_up_and_goes_on_following(
+    lab: Lab, account: Path, load_running: ledger.Load
+) -> None:
+    # Of its own: between the first one and now other tests may have left incidents in the binlog, at which any replica
+    # stops.
     backup = lab.zsnapdb("backup", "--json").json["backup"]
     load_running.wait_for(20)
-    words = ("--to", backup["backup_id"], "--target", "tank/replica", "--handover", "replica", "--source", "127.0.0.1:3306", "--source-user", "replica")
+    words = (
+        "--to",
+        backup["backup_id"],
+        "--target",
+        "tank/replica",
+        "--handover",
+        "replica",
+        "--source",
+        "127.0.0.1:3306",
+        "--source-user",
+        "replica",
+    )
     restored = lab.zsnapdb("restore", "main", *words, "--source-password-file", str(account), "--json").json
     stack = contextlib.ExitStack()
     try:
@@ -74,7 +88,9 @@ def test_a_restored_replica_has_caught_up_and_goes_on_following(lab: Lab, accoun
         process = ServerProcess(Path(restored["mount"]) / ".zsnapdb")
         process.stop(timeout=300)
         binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
-        again = stack.enter_context(subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL))
+        again = stack.enter_context(
+            subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
+        )
         stack.callback(again.terminate)
         with contextlib.closing(ledger.connect_when_up(socket, again)):
             lab.sql("UPDATE ledger.accounts SET balance = balance + 1 WHERE id = 1")
@@ -98,13 +114,25 @@ def _has_table(socket: str, name: str) -> bool:
 def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: Lab) -> None:
     backup = lab.zsnapdb("backup", "--json").json["backup"]
     before = state(SOCKET)
-    words = ("restore", "main", "--to", backup["backup_id"], "--target", "tank/promoted", "--handover", "promote", "--json")
+    words = (
+        "restore",
+        "main",
+        "--to",
+        backup["backup_id"],
+        "--target",
+        "tank/promoted",
+        "--handover",
+        "promote",
+        "--json",
+    )
     still_running = lab.zsnapdb(*words)
     assert (still_running.code, "still runs on" in still_running.stderr) == (4, True), still_running.stderr
     subprocess.run([SERVER, "stop"], check=True)
     try:
         done = lab.zsnapdb("restore", "main", "--resume", "--json").json
-        (kept,) = [line.split()[6] for line in done["notes"] if line.startswith("the old tank/mysql is kept as")] or [""]
+        (kept,) = [line.split()[6] for line in done["notes"] if line.startswith("the old tank/mysql is kept as")] or [
+            ""
+        ]
         kept = kept.rstrip(",")
         new = zfs("list", "-H", "-o", "name,mountpoint,mounted", "-r", "tank/mysql")
         assert new == ["tank/mysql\t/var/lib/mysql\tyes", "tank/mysql/data\t/var/lib/mysql/data\tyes"]
@@ -123,7 +151,14 @@ def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: La
 def _back_to_the_old_one() -> None:
     """Let the guest's first server have its place again, for the tests after this."""
     subprocess.run([SERVER, "stop"], check=False)
-    old = next((name for name in zfs("list", "-H", "-o", "name", "-d", "1", "tank") if name.startswith("tank/mysql-replaced-")), None)
+    old = next(
+        (
+            name
+            for name in zfs("list", "-H", "-o", "name", "-d", "1", "tank")
+            if name.startswith("tank/mysql-replaced-")
+        ),
+        None,
+    )
     if old is None:
         # It was never moved: the test has failed, and the tests after it need their server all the same.
         subprocess.run([SERVER, "start"], check=True)
@@ -149,11 +184,15 @@ def _back_to_the_old_one() -> None:
 def test_a_host_that_never_had_the_instance_restores_from_the_bucket_alone(lab: Lab, first: dict[str, Any]) -> None:
     volumes = 'volumes = { parent = "tank/mysql", data = "tank/mysql/data" }\n'
     config = lab.changed(('socket = "/run/mysqld/mysqld.sock"', 'socket = "/nonexistent"'), (volumes, ""))
-    restored = lab.zsnapdb("restore", "main", "--to", first["backup_id"], "--as", "elsewhere", "--handover", "run", "--json", config=config).json
+    restored = lab.zsnapdb(
+        "restore", "main", "--to", first["backup_id"], "--as", "elsewhere", "--handover", "run", "--json", config=config
+    ).json
     try:
         assert restored["top"] == "tank/zsnapdb/restored/elsewhere"
         assert restored["gtids"] == first["position"]["gtids"]
-        with pymysql.connect(host="127.0.0.1", port=restored["port"], user="app", password="lab-app", database="ledger") as connection:
+        with pymysql.connect(
+            host="127.0.0.1", port=restored["port"], user="app", password="lab-app", database="ledger"
+        ) as connection:
             assert sum(ledger.read_state(connection).accounts.values()) == ledger.ACCOUNTS * ledger.INITIAL
     finally:
         remove("tank/zsnapdb/restored/elsewhere")

@@ -39,7 +39,10 @@ def long_select(lab: Lab, seconds: int) -> Iterator[int]:
     thread.start()
     try:
         until = time.monotonic() + 10
-        while not lab.sql(f"SELECT 1 FROM information_schema.processlist WHERE id = {connection.thread_id()} AND time >= 1 AND info LIKE 'SELECT SLEEP%'"):
+        while not lab.sql(
+            f"SELECT 1 FROM information_schema.processlist WHERE id = {connection.thread_id()} AND time >= 1 AND info"
+            " LIKE 'SELECT SLEEP%'"
+        ):
             assert time.monotonic() < until
             time.sleep(0.1)
         yield connection.thread_id()
@@ -55,7 +58,9 @@ def lock_of(done: Done) -> dict[str, Any]:
     return found
 
 
-def test_lock_free_is_taken_where_it_is_forced_and_the_restored_server_is_exact(lab: Lab, load_running: ledger.Load) -> None:
+def test_lock_free_is_taken_where_it_is_forced_and_the_restored_server_is_exact(
+    lab: Lab, load_running: ledger.Load
+) -> None:
     done = lab.zsnapdb("backup", "--json", config=with_lock(lab, 'strategy = "none"'))
     assert lock_of(done)["strategy"] == "none"
     restored = lab.zsnapdb("restore", "main", "--target", "tank/lockfree", "--json").json
@@ -69,10 +74,14 @@ def test_ddl_in_the_way_of_the_instance_lock_is_not_waited_for(lab: Lab) -> None
     with ledger.connect(SOCKET) as reader, reader.cursor() as cursor:
         cursor.execute("BEGIN")
         cursor.execute("SELECT COUNT(*) FROM altered")
-        alter = threading.Thread(target=lab.sql, args=("ALTER TABLE ledger.altered ADD COLUMN more INT, ALGORITHM=COPY",))
+        alter = threading.Thread(
+            target=lab.sql, args=("ALTER TABLE ledger.altered ADD COLUMN more INT, ALGORITHM=COPY",)
+        )
         alter.start()
         until = time.monotonic() + 10
-        while not lab.sql("SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'"):
+        while not lab.sql(
+            "SELECT 1 FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'"
+        ):
             assert time.monotonic() < until
             time.sleep(0.05)
         done = lab.zsnapdb("backup", "--json")
@@ -117,12 +126,16 @@ def test_the_global_read_lock_is_tried_again_within_its_budget(lab: Lab) -> None
 def test_other_peoples_queries_are_ended_only_if_the_configuration_says_so(lab: Lab) -> None:
     lab.sql(f"GRANT {'CONNECTION_ADMIN' if lab.flavour == 'mysql' else 'CONNECTION ADMIN'} ON *.* TO zsnapdb@localhost")
     with long_select(lab, 60):
-        done = lab.zsnapdb("backup", "--json", config=with_lock(lab, 'strategy = "ftwrl", budget = "0s", kill = "select"'))
+        done = lab.zsnapdb(
+            "backup", "--json", config=with_lock(lab, 'strategy = "ftwrl", budget = "0s", kill = "select"')
+        )
         assert lock_of(done)["strategy"] == "ftwrl"
         assert lab.sql("SELECT 1 FROM information_schema.processlist WHERE info LIKE 'SELECT SLEEP%'") == []
 
 
-def test_a_query_that_gets_in_the_way_after_the_look_is_ended_where_that_is_allowed(lab: Lab, load_running: ledger.Load) -> None:
+def test_a_query_that_gets_in_the_way_after_the_look_is_ended_where_that_is_allowed(
+    lab: Lab, load_running: ledger.Load
+) -> None:
     """On MySQL the attempt leaves tables marked for flush, and writers would wait for the SELECT's 60 s although the lock was given up."""
     lab.sql(f"GRANT {'CONNECTION_ADMIN' if lab.flavour == 'mysql' else 'CONNECTION ADMIN'} ON *.* TO zsnapdb@localhost")
     with long_select(lab, 60):
@@ -173,9 +186,16 @@ def test_tables_that_a_crash_may_tear_are_not_snapshotted_without_a_lock(lab: La
 @pytest.fixture
 def crash_unsafe_tables(lab: Lab) -> Iterator[list[str]]:
     """MyISAM (and, on MariaDB, Aria) tables under writes from two connections."""
-    engines = {"m": "MyISAM"} if lab.flavour == "mysql" else {"m": "MyISAM", "a": "Aria TRANSACTIONAL=0", "t": "Aria TRANSACTIONAL=1"}
+    engines = (
+        {"m": "MyISAM"}
+        if lab.flavour == "mysql"
+        else {"m": "MyISAM", "a": "Aria TRANSACTIONAL=0", "t": "Aria TRANSACTIONAL=1"}
+    )
     for name, engine in engines.items():
-        lab.sql(f"CREATE TABLE ledger.unsafe_{name} (id INT AUTO_INCREMENT PRIMARY KEY, body VARCHAR(2000), KEY (body(50))) ENGINE={engine}")
+        lab.sql(
+            f"CREATE TABLE ledger.unsafe_{name} (id INT AUTO_INCREMENT PRIMARY KEY, body VARCHAR(2000), KEY (body(50)))"
+            f" ENGINE={engine}"
+        )
     stop = threading.Event()
 
     def write(seed: int) -> None:
@@ -185,7 +205,9 @@ def crash_unsafe_tables(lab: Lab) -> Iterator[list[str]]:
                 number += 2
                 for name in engines:
                     cursor.execute(f"INSERT INTO unsafe_{name} (body) VALUES (REPEAT('{number}', {number % 300 + 1}))")
-                    cursor.execute(f"UPDATE unsafe_{name} SET body = CONCAT('u', body) WHERE id = {max(1, number // 3)}")
+                    cursor.execute(
+                        f"UPDATE unsafe_{name} SET body = CONCAT('u', body) WHERE id = {max(1, number // 3)}"
+                    )
 
     threads = [threading.Thread(target=write, args=(seed,)) for seed in (0, 1)]
     for thread in threads:
@@ -221,7 +243,16 @@ def test_a_plan_tells_everything_and_touches_nothing(lab: Lab, unchanged: None) 
     }
     assert sum(plan["block_sizes"].values()) > 3
     assert plan["page_size"] == 16384
-    assert {f["what"] for f in plan["findings"]} >= {"server", "tables", "redo log", "binlog", "lock", "paths", "blocks", "datasets"}
+    assert {f["what"] for f in plan["findings"]} >= {
+        "server",
+        "tables",
+        "redo log",
+        "binlog",
+        "lock",
+        "paths",
+        "blocks",
+        "datasets",
+    }
     text = lab.zsnapdb("backup", "--plan").stdout
     assert "snapshot tank/mysql/data, tank/mysql in one request, then unlock" in text
     assert plan["lock"]["reason"] in text
@@ -252,7 +283,9 @@ def test_the_doctor_ends_with_0_1_or_2(lab: Lab, unchanged: None) -> None:
 
 
 def test_the_doctor_says_that_a_server_is_down(lab: Lab) -> None:
-    done = lab.zsnapdb("doctor", "--instance", "main", config=lab.changed(("/run/mysqld/mysqld.sock", "/run/mysqld/none.sock")))
+    done = lab.zsnapdb(
+        "doctor", "--instance", "main", config=lab.changed(("/run/mysqld/mysqld.sock", "/run/mysqld/none.sock"))
+    )
     assert done.code == 2
     assert "/run/mysqld/none.sock" in done.stdout
 
@@ -261,7 +294,10 @@ def test_volumes_that_are_not_configured_are_found_and_the_chain_goes_on(lab: La
     config = lab.changed(('volumes = { parent = "tank/mysql", data = "tank/mysql/data" }\n', ""))
     done = lab.zsnapdb("backup", "--json", config=config)
     assert not done.json["backup"]["full"]
-    assert {v["role"]: v["dataset"] for v in done.json["backup"]["volumes"]} == {"data": "tank/mysql/data", "parent": "tank/mysql"}
+    assert {v["role"]: v["dataset"] for v in done.json["backup"]["volumes"]} == {
+        "data": "tank/mysql/data",
+        "parent": "tank/mysql",
+    }
     listed = lab.zsnapdb("list", "main", "--json", config=config).json["backups"]
     assert listed[-1]["local"]
     assert lab.zsnapdb("clone", "create", "main", "--plan", config=config).code == 0
@@ -304,11 +340,19 @@ def test_snapshots_are_of_one_transaction_group_and_carry_their_properties(make:
     made = snapshots.describe([f"{dataset}@s" for dataset in scratch])
     snapshots.check_one_group(made)
     for dataset in scratch:
-        assert zfs("get", "-H", "-o", "value,source", "zsnapdb:backup,zsnapdb:position", f"{dataset}@s") == ["one two\tlocal", f"{value}\tlocal"]
+        assert zfs("get", "-H", "-o", "value,source", "zsnapdb:backup,zsnapdb:position", f"{dataset}@s") == [
+            "one two\tlocal",
+            f"{value}\tlocal",
+        ]
 
 
-@pytest.mark.parametrize(("names", "error"), [(("tank/scratch@s", "tank/scratch/below@old"), ExistsError), (("tank/scratch@s", "tank/nowhere@s"), NotThere)])
-def test_either_all_snapshots_are_made_or_none_and_the_reason_is_told(make: Any, scratch: list[str], names: tuple[str, ...], error: type) -> None:
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [(("tank/scratch@s", "tank/scratch/below@old"), ExistsError), (("tank/scratch@s", "tank/nowhere@s"), NotThere)],
+)
+def test_either_all_snapshots_are_made_or_none_and_the_reason_is_told(
+    make: Any, scratch: list[str], names: tuple[str, ...], error: type
+) -> None:
     zfs("snapshot", "tank/scratch/below@old")
     with pytest.raises(error) as caught:
         make(list(names), {"zsnapdb:backup": "x"})

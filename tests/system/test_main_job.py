@@ -44,7 +44,12 @@ def test_after_a_backup_no_hold_and_no_lock_is_left(lab: Lab) -> None:
 def test_a_snapshot_set_is_one_transaction_group_and_carries_its_facts(lab: Lab) -> None:
     backup = lab.zsnapdb("backup", "--json").json["backup"]
     names = [f"{dataset}@zsnapdb-{backup['backup_id']}" for dataset in ("tank/mysql", "tank/mysql/data")]
-    rows = [line.split("\t") for line in zfs("list", "-H", "-p", "-t", "snapshot", "-o", "createtxg,zsnapdb:backup,zsnapdb:instance,zsnapdb:lock", *names)]
+    rows = [
+        line.split("\t")
+        for line in zfs(
+            "list", "-H", "-p", "-t", "snapshot", "-o", "createtxg,zsnapdb:backup,zsnapdb:instance,zsnapdb:lock", *names
+        )
+    ]
     assert rows[0] == rows[1]
     assert rows[0][1:] == [backup["backup_id"], "main", backup["lock"]["strategy"]]
 
@@ -55,7 +60,10 @@ def test_an_increment_needs_only_the_bookmark_of_its_base(lab: Lab) -> None:
         zfs("destroy", f"{dataset}@zsnapdb-{base['backup_id']}")
     following = lab.zsnapdb("backup", "--json").json["backup"]
     assert [v["from_guid"] for v in following["volumes"]] == [v["guid"] for v in base["volumes"]]
-    assert lab.zsnapdb("show", "main", following["backup_id"], "--json").json["chain"][-2:] == [base["backup_id"], following["backup_id"]]
+    assert lab.zsnapdb("show", "main", following["backup_id"], "--json").json["chain"][-2:] == [
+        base["backup_id"],
+        following["backup_id"],
+    ]
 
 
 def test_a_restored_dataset_has_the_properties_that_matter(lab: Lab) -> None:
@@ -69,7 +77,10 @@ def test_a_restored_dataset_has_the_properties_that_matter(lab: Lab) -> None:
         dataset: zfs("get", "-H", "-p", "-o", "value", "recordsize,compression,primarycache,atime", dataset)
         for dataset in ("tank/properties", "tank/properties/data")
     }
-    assert found == {"tank/properties": ["131072", "zstd", "all", "off"], "tank/properties/data": ["16384", "lz4", "metadata", "off"]}
+    assert found == {
+        "tank/properties": ["131072", "zstd", "all", "off"],
+        "tank/properties/data": ["16384", "lz4", "metadata", "off"],
+    }
 
 
 def test_a_plan_changes_nothing(lab: Lab, unchanged: None) -> None:
@@ -121,7 +132,14 @@ def test_tables_of_other_engines_make_the_lock_a_stronger_one(lab: Lab) -> None:
 
 def test_a_set_somebody_else_holds_does_not_stop_the_next_backup(lab: Lab) -> None:
     snapshot = "tank/mysql@zsnapdb-20200101T000000Z-0000"
-    properties = ["-o", "zsnapdb:backup=20200101T000000Z-0000", "-o", "zsnapdb:instance=main", "-o", "zsnapdb:state=taken"]
+    properties = [
+        "-o",
+        "zsnapdb:backup=20200101T000000Z-0000",
+        "-o",
+        "zsnapdb:instance=main",
+        "-o",
+        "zsnapdb:state=taken",
+    ]
     zfs("snapshot", *properties, snapshot)
     zfs("hold", "foreign", snapshot)
     try:

@@ -36,7 +36,10 @@ def private(lab: Lab) -> Iterator[None]:
     """A schema with a secret in rows, deleted rows, two engines, histograms and a log file, backed up."""
     log = Path("/var/lib/mysql/data/slow.log")
     lab.sql("CREATE DATABASE private")
-    lab.sql("CREATE TABLE private.people (id INT PRIMARY KEY, name VARCHAR(200), email VARCHAR(200), note TEXT, KEY (email))")
+    lab.sql(
+        "CREATE TABLE private.people (id INT PRIMARY KEY, name VARCHAR(200), email VARCHAR(200), note TEXT, KEY"
+        " (email))"
+    )
     lab.sql("CREATE TABLE private.others (id INT PRIMARY KEY, note VARCHAR(200)) ENGINE = MyISAM")
     lab.sql("CREATE TABLE private.keys_of (id INT PRIMARY KEY, api_key VARCHAR(100))")
     lab.sql("INSERT INTO private.keys_of VALUES (1, 'ZSECRET')")
@@ -44,7 +47,10 @@ def private(lab: Lab) -> Iterator[None]:
     lab.sql("CREATE TABLE private.untouched (id INT PRIMARY KEY, word VARCHAR(20))")
     lab.sql("INSERT INTO private.untouched VALUES (1, 'kept')")
     numbers = "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900) SELECT"
-    lab.sql(f"INSERT INTO private.people {numbers} i, CONCAT('ZSECRET ', i), CONCAT('ZSECRET', i, '@x'), REPEAT('ZSECRET note ', 20) FROM n")
+    lab.sql(
+        f"INSERT INTO private.people {numbers} i, CONCAT('ZSECRET ', i), CONCAT('ZSECRET', i, '@x'), REPEAT('ZSECRET"
+        " note ', 20) FROM n"
+    )
     lab.sql(f"INSERT INTO private.mails {numbers} i, REPEAT('ZSECRET mail ', 20) FROM n")
     lab.sql(f"INSERT INTO private.others {numbers} i, 'ZSECRET other' FROM n")
     lab.sql("DELETE FROM private.people WHERE id > 800")
@@ -81,7 +87,10 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
         with connect(naive) as here, here.cursor() as cursor:
             for statement in SQL.split(";\n")[:-1]:
                 cursor.execute(statement)
-        places = {name.rpartition("/")[2].split(".")[0].rstrip("0123456789") for name in holding(Path(naive["clone"]["mount"]))}
+        places = {
+            name.rpartition("/")[2].split(".")[0].rstrip("0123456789")
+            for name in holding(Path(naive["clone"]["mount"]))
+        }
         assert {"binlog", "slow"} <= places, places
         # And where masking is required, zsnapdb does not hand out one that was made before it was.
         refused = lab.zsnapdb("clone", "connect", "naive", "--dsn", config=config)
@@ -99,10 +108,17 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
             assert ask(here, "SELECT * FROM private.keys_of") == [(1, "")]
             assert ask(here, "SELECT * FROM private.untouched") == [(1, "kept")]
             assert ask(here, "SELECT COUNT(*) FROM mysql.user WHERE user = 'zsnapdb_mask'") == [(0,)]
-            assert all(row[-1] == "OK" for table in ("people", "others", "mails", "keys_of") for row in ask(here, f"CHECK TABLE private.{table}"))
+            assert all(
+                row[-1] == "OK"
+                for table in ("people", "others", "mails", "keys_of")
+                for row in ask(here, f"CHECK TABLE private.{table}")
+            )
         assert not list((mount / ".zsnapdb").glob("mask*"))
         report = made["masking"]
-        assert [(s["name"], s["statements"], s["rows"]) for s in report["steps"]] == [(str(sql), 3, 800 + 900 + 900), (str(script), None, None)]
+        assert [(s["name"], s["statements"], s["rows"]) for s in report["steps"]] == [
+            (str(sql), 3, 800 + 900 + 900),
+            (str(script), None, None),
+        ]
         assert set(report["rebuilt"]) == {f"private.{table}" for table in ("people", "others", "mails", "keys_of")}
         for dataset in made["clone"]["datasets"][1:]:
             assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", dataset) == ["local"]
@@ -111,7 +127,9 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
         # What was masked can be committed and cloned, and is not masked again: these statements would fail.
         sql.write_text("UPDATE private.nowhere SET name = 'x';\n")
         commit = lab.zsnapdb("clone", "commit", "masked", "--json").json["id"]
-        again = lab.zsnapdb("clone", "create", "main", "--from", commit, "--name", "again", "--json", config=config).json
+        again = lab.zsnapdb(
+            "clone", "create", "main", "--from", commit, "--name", "again", "--json", config=config
+        ).json
         assert again["masking"] is None
         assert holding(Path(again["clone"]["mount"])) == {}
         assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", again["clone"]["datasets"][1]) == ["local"]
@@ -128,10 +146,14 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
     ],
     ids=["fails", "open comment"],
 )
-def test_a_clone_whose_masking_fails_is_never_there(lab: Lab, private: None, tmp_path: Path, text: str, said: str) -> None:
+def test_a_clone_whose_masking_fails_is_never_there(
+    lab: Lab, private: None, tmp_path: Path, text: str, said: str
+) -> None:
     sql, before = tmp_path / "mask.sql", everything()
     sql.write_text(text)
-    done = lab.zsnapdb("clone", "create", "main", "--name", "half", config=configured(lab, "required = true", f'run = ["{sql}"]'))
+    done = lab.zsnapdb(
+        "clone", "create", "main", "--name", "half", config=configured(lab, "required = true", f'run = ["{sql}"]')
+    )
     assert done.code == 12, done.stderr
     assert said in done.stderr
     assert everything() == before
@@ -142,7 +164,9 @@ def test_a_clone_made_without_a_start_is_masked_at_its_first(lab: Lab, private: 
     sql = tmp_path / "mask.sql"
     sql.write_text("UPDATE private.nowhere SET name = 'x';\n")
     config = configured(lab, f'run = ["{sql}"]')
-    made = lab.zsnapdb("clone", "create", "main", "--name", "later", "--mask", "--no-start", "--json", config=config).json
+    made = lab.zsnapdb(
+        "clone", "create", "main", "--name", "later", "--mask", "--no-start", "--json", config=config
+    ).json
     try:
         failed = lab.zsnapdb("clone", "start", "later", config=config)
         assert failed.code == 12, failed.stderr
@@ -156,7 +180,15 @@ def test_a_clone_made_without_a_start_is_masked_at_its_first(lab: Lab, private: 
 
 def test_a_script_that_fails_leaves_no_clone_either(lab: Lab, private: None) -> None:
     before = everything()
-    done = lab.zsnapdb("clone", "create", "main", "--name", "half", "--mask", config=configured(lab, 'run = [["/bin/sh", "-c", "echo no key; exit 3"]]'))
+    done = lab.zsnapdb(
+        "clone",
+        "create",
+        "main",
+        "--name",
+        "half",
+        "--mask",
+        config=configured(lab, 'run = [["/bin/sh", "-c", "echo no key; exit 3"]]'),
+    )
     assert done.code == 12, done.stderr
     assert "no key" in done.stderr
     assert everything() == before

@@ -1,4 +1,7 @@
-"""Restores to a point in time hold exactly the transactions up to it; what cannot be reached is refused before anything is touched."""
+"""Restores to a point in time hold exactly the transactions up to it.
+
+What cannot be reached is refused before anything is touched.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import ledger
 import pymysql
 import pytest
 
-from zsnapdb.mysql.transactions import Transaction, transactions
+from zsnapdb.mysql.transactions import BinlogTransaction, transactions
 
 from .conftest import CONFIG, SOCKET, Lab, end_process, everything, zfs
 
@@ -26,7 +29,7 @@ class History:
     """A backup and what was written behind it, all of it archived: each transaction with its binlog."""
 
     backup: dict[str, Any]
-    written: tuple[tuple[str, Transaction], ...]
+    written: tuple[tuple[str, BinlogTransaction], ...]
     ballast: str
 
     def time(self, index: int) -> str:
@@ -37,12 +40,21 @@ class History:
 @pytest.fixture(scope="module")
 def history(lab: Lab) -> History:
     backup = lab.zsnapdb("backup", "--json").json["backup"]
-    load = ledger.Load(SOCKET, rate=60.0, first_number={row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")})
+    load = ledger.Load(
+        SOCKET,
+        rate=60.0,
+        first_number={
+            row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")
+        },
+    )
     load.start()
     load.wait_for(40)
     lab.sql("CREATE USER replayed@localhost IDENTIFIED BY 'Repl-4yed'")
     lab.sql("CREATE TABLE ledger.replayed (id INT PRIMARY KEY, body LONGTEXT)")
-    lab.sql("CREATE EVENT ledger.fires ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.replayed VALUES (UNIX_TIMESTAMP(), 'the event')")
+    lab.sql(
+        "CREATE EVENT ledger.fires ON SCHEDULE EVERY 1 SECOND DO INSERT INTO ledger.replayed VALUES (UNIX_TIMESTAMP(),"
+        " 'the event')"
+    )
     lab.sql("INSERT INTO ledger.replayed VALUES (1, REPEAT('x', 3000000))")
     lab.sql("FLUSH BINARY LOGS")
     load.wait_for(40)
@@ -57,12 +69,18 @@ def history(lab: Lab) -> History:
     for name in names[names.index(backup["position"]["binlog_file"]) :]:
         with (PARENT / name).open("rb") as file:
             written += [(name, found) for found in transactions(file, name)]
-    written = [w for w in written if w[0] != backup["position"]["binlog_file"] or w[1].start >= backup["position"]["binlog_offset"]]
+    written = [
+        w
+        for w in written
+        if w[0] != backup["position"]["binlog_file"] or w[1].start >= backup["position"]["binlog_offset"]
+    ]
     return History(backup, tuple(written), ballast)
 
 
 def connected(lab: Lab, restored: Mapping[str, Any]) -> pymysql.Connection:
-    return pymysql.connect(host="127.0.0.1", port=restored["port"], user="app", password="lab-app", database="ledger", autocommit=True)
+    return pymysql.connect(
+        host="127.0.0.1", port=restored["port"], user="app", password="lab-app", database="ledger", autocommit=True
+    )
 
 
 def end(lab: Lab, restored: Mapping[str, Any]) -> None:
@@ -96,7 +114,21 @@ def restored(lab: Lab) -> Iterator[Any]:
     made: list[dict[str, Any]] = []
 
     def restore(to: str, name: str, *words: str, config: Path = CONFIG) -> dict[str, Any]:
-        made.append(lab.zsnapdb("restore", "main", "--to", to, "--target", f"tank/{name}", "--handover", "run", "--json", *words, config=config).json)
+        made.append(
+            lab.zsnapdb(
+                "restore",
+                "main",
+                "--to",
+                to,
+                "--target",
+                f"tank/{name}",
+                "--handover",
+                "run",
+                "--json",
+                *words,
+                config=config,
+            ).json
+        )
         return made[-1]
 
     yield restore
@@ -104,7 +136,9 @@ def restored(lab: Lab) -> Iterator[Any]:
         end(lab, found)
 
 
-def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cloned_again(lab: Lab, history: History) -> None:
+def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cloned_again(
+    lab: Lab, history: History
+) -> None:
     before = everything()
     index = middle(history)
     # Everything committed by then: where the server dates by the second, that may be more than one.
@@ -116,7 +150,9 @@ def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cl
     assert plan["replays"] >= 1
     assert everything() == before
     made = lab.zsnapdb("clone", "create", "main", "--name", "then", "--at", history.time(index), "--json").json
-    with pymysql.connect(host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], database="ledger") as connection:
+    with pymysql.connect(
+        host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], database="ledger"
+    ) as connection:
         checks = ledger.compare("clone", ledger.read_state(connection), truth, history.ballast)
     assert [c for c in checks if not c.ok] == []
     # The point is kept: a next clone of it replays nothing.
@@ -132,9 +168,20 @@ def test_a_question_is_answered_as_of_any_transaction_in_the_archive(lab: Lab, h
     last = middle(history)
     file, found = history.written[last]
     truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
-    answer = lab.zsnapdb("query", "main", "--at", found.gtid, "--json", "SELECT worker, MAX(number), COUNT(*) FROM ledger.journal GROUP BY worker").json
-    expected = {worker: [number for owner, number in truth if owner == worker] for worker in {worker for worker, _ in truth}}
-    assert {row[0]: row[1:] for row in answer["rows"]} == {worker: [max(numbers), len(numbers)] for worker, numbers in expected.items()}
+    answer = lab.zsnapdb(
+        "query",
+        "main",
+        "--at",
+        found.gtid,
+        "--json",
+        "SELECT worker, MAX(number), COUNT(*) FROM ledger.journal GROUP BY worker",
+    ).json
+    expected = {
+        worker: [number for owner, number in truth if owner == worker] for worker in {worker for worker, _ in truth}
+    }
+    assert {row[0]: row[1:] for row in answer["rows"]} == {
+        worker: [max(numbers), len(numbers)] for worker, numbers in expected.items()
+    }
     assert answer["moment"]["exact"]
     assert [name for name in zfs("list", "-H", "-o", "name") if "/own-" in name] == []
 
@@ -167,7 +214,9 @@ def test_a_time_takes_in_what_was_committed_by_then(lab: Lab, history: History, 
 
 def test_a_client_replays_to_the_same_state_as_the_applier(lab: Lab, history: History, restored: Any) -> None:
     config = lab.changed(("[repository.s3]", '[restore]\nreplay = "client"\n\n[repository.s3]'))
-    plan = lab.zsnapdb("restore", "main", "--to", "latest", "--target", "tank/p-client", "--plan", "--json", config=config).json
+    plan = lab.zsnapdb(
+        "restore", "main", "--to", "latest", "--target", "tank/p-client", "--plan", "--json", config=config
+    ).json
     assert ["through the client" in step["what"] for step in plan["steps"] if step["kind"] == "replay"] == [True]
     found = restored("latest", "p-client", config=config)
     check(lab, history, found, len(history.written) - 1)

@@ -1,6 +1,7 @@
 """The answers the unit tests replay are those of the real server: the one of this guest against its file in tests/unit/recorded.
 
-Only what zsnapdb decides on is compared, not values such as positions; the patch level may differ from the recorded one.
+Only what zsnapdb decides on is compared, not values such as positions; the patch level may differ from the recorded
+one.
 """
 
 from __future__ import annotations
@@ -65,7 +66,11 @@ def differences(real: dict[str, Any], recorded: dict[str, Any]) -> list[str]:
     """Return one line for each name that only one of the two has, or for which they say different things."""
     lines = [f"{name}: the server has it, the file does not" for name in sorted(real.keys() - recorded.keys())]
     lines += [f"{name}: the file has it, the server does not" for name in sorted(recorded.keys() - real.keys())]
-    return lines + [f"{name}: {real[name]!r} from the server, {recorded[name]!r} in the file" for name in real if real[name] != recorded.get(name, real[name])]
+    return lines + [
+        f"{name}: {real[name]!r} from the server, {recorded[name]!r} in the file"
+        for name in real
+        if real[name] != recorded.get(name, real[name])
+    ]
 
 
 @pytest.mark.parametrize("part", ["parser", "columns", "engines", "status", "xa_recover"])
@@ -77,30 +82,56 @@ def test_the_server_has_the_variables_that_are_written_down(real: dict[str, Any]
     # What is asked for since then, and stands in no recording of any server, cannot be missing from this one.
     asked = {name for file in RECORDINGS.glob("*.json") for name in Recorded.load(file.stem).answers["variables"]}
     assert recorded.answers["variables"].keys() <= asked
-    found, written = (dict.fromkeys((name for name in part["variables"] if name in asked), "there") for part in (real, recorded.answers))
+    found, written = (
+        dict.fromkeys((name for name in part["variables"] if name in asked), "there")
+        for part in (real, recorded.answers)
+    )
     assert differences(found, written) == []
     assert flavour_of(real["variables"]) is flavour_of(recorded.answers["variables"])
 
 
 @pytest.mark.parametrize("part", ["position", "replica_status"])
-def test_the_server_names_the_columns_that_are_written_down(part: str, real: dict[str, Any], recorded: Recorded) -> None:
+def test_the_server_names_the_columns_that_are_written_down(
+    part: str, real: dict[str, Any], recorded: Recorded
+) -> None:
     assert real[part]["statement"] == recorded.answers[part]["statement"]
     (found,), (written,) = real[part]["rows"], recorded.answers[part]["rows"]
     assert differences(dict.fromkeys(found, "there"), dict.fromkeys(written, "there")) == []
 
 
 def test_the_server_lists_table_files_where_it_is_written_down(real: dict[str, Any], recorded: Recorded) -> None:
-    found, written = ({name: "./shop/orders.ibd" in files for name, files in part["tablespace_files"].items()} for part in (real, recorded.answers))
+    found, written = (
+        {name: "./shop/orders.ibd" in files for name, files in part["tablespace_files"].items()}
+        for part in (real, recorded.answers)
+    )
     assert differences(found, written) == []
 
 
-def test_probing_the_server_and_replaying_its_file_come_to_the_same(root: Session, session: Session, recorded: Recorded) -> None:
+def test_probing_the_server_and_replaying_its_file_come_to_the_same(
+    root: Session, session: Session, recorded: Recorded
+) -> None:
     with a_shop(root), replica_of_nobody(root):
         real, played = probe(session), probe(RecordedSession(recorded))
-    for name in ("flavour", "capabilities", "dialect", "sees_all_tables", "redo_disabled", "prepared_xa", "row_versions", "has_binlog", "has_gtids"):
+    for name in (
+        "flavour",
+        "capabilities",
+        "dialect",
+        "sees_all_tables",
+        "redo_disabled",
+        "prepared_xa",
+        "row_versions",
+        "has_binlog",
+        "has_gtids",
+    ):
         assert getattr(real, name) == getattr(played, name), name
     (channel,), (written,) = real.channels, played.channels
-    assert (channel.name, channel.host, channel.port, channel.receiving, channel.applying) == ("", "127.0.0.1", 1, True, True)
+    assert (channel.name, channel.host, channel.port, channel.receiving, channel.applying) == (
+        "",
+        "127.0.0.1",
+        1,
+        True,
+        True,
+    )
     assert channel.coordinates == written.coordinates
 
 

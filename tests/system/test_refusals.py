@@ -23,12 +23,21 @@ def refused(done: Done, code: int, *texts: str) -> None:
 
 
 def test_an_unknown_configuration_key(lab: Lab) -> None:
-    refused(lab.zsnapdb("backup", config=lab.changed(("volumes", "volume"))), 3, "unknown key instance.main.volume", "did you mean 'volumes'?")
+    refused(
+        lab.zsnapdb("backup", config=lab.changed(("volumes", "volume"))),
+        3,
+        "unknown key instance.main.volume",
+        "did you mean 'volumes'?",
+    )
 
 
 def test_a_missing_dataset(lab: Lab) -> None:
     config = lab.changed(("tank/mysql/data", "tank/mysql/nowhere"))
-    refused(lab.zsnapdb("backup", config=config), 4, "dataset tank/mysql/nowhere (volume data of instance main) does not exist")
+    refused(
+        lab.zsnapdb("backup", config=config),
+        4,
+        "dataset tank/mysql/nowhere (volume data of instance main) does not exist",
+    )
 
 
 def test_a_server_that_is_down(lab: Lab) -> None:
@@ -56,7 +65,12 @@ def test_wrong_credentials_of_the_repository(lab: Lab) -> None:
 
 
 def test_a_missing_bucket(lab: Lab) -> None:
-    refused(lab.zsnapdb("backup", config=lab.changed(("s3://backups/lab", "s3://nowhere/lab"))), 6, "NoSuchBucket", "create the bucket nowhere")
+    refused(
+        lab.zsnapdb("backup", config=lab.changed(("s3://backups/lab", "s3://nowhere/lab"))),
+        6,
+        "NoSuchBucket",
+        "create the bucket nowhere",
+    )
 
 
 def test_an_s3_server_that_is_down(lab: Lab) -> None:
@@ -88,8 +102,16 @@ def test_a_mount_place_that_is_not_empty(lab: Lab) -> None:
 
 
 def test_a_backup_that_is_not_there(lab: Lab) -> None:
-    refused(lab.zsnapdb("restore", "main", "--to", "20200101T000000Z-0000", "--target", "tank/x"), 6, "no backup 20200101T000000Z-0000")
-    refused(lab.zsnapdb("clone", "create", "main", "--from", "20200101T000000Z-0000"), 6, "no snapshot set 20200101T000000Z-0000")
+    refused(
+        lab.zsnapdb("restore", "main", "--to", "20200101T000000Z-0000", "--target", "tank/x"),
+        6,
+        "no backup 20200101T000000Z-0000",
+    )
+    refused(
+        lab.zsnapdb("clone", "create", "main", "--from", "20200101T000000Z-0000"),
+        6,
+        "no snapshot set 20200101T000000Z-0000",
+    )
 
 
 def test_a_server_program_that_is_missing(lab: Lab) -> None:
@@ -100,7 +122,12 @@ def test_a_server_program_that_is_missing(lab: Lab) -> None:
 
 def test_server_files_outside_the_datasets(lab: Lab) -> None:
     config = lab.changed(('parent = "tank/mysql", ', ""))
-    refused(lab.zsnapdb("backup", config=config), 4, "innodb_log_group_home_dir = /var/lib/mysql is on zfs tank/mysql", "none of the instance's volumes")
+    refused(
+        lab.zsnapdb("backup", config=config),
+        4,
+        "innodb_log_group_home_dir = /var/lib/mysql is on zfs tank/mysql",
+        "none of the instance's volumes",
+    )
 
 
 def test_settings_under_which_a_snapshot_would_lie(lab: Lab) -> None:
@@ -123,9 +150,25 @@ def test_a_table_file_that_is_a_link_to_elsewhere(lab: Lab, tmp_path: Path) -> N
 def test_an_encrypted_dataset(lab: Lab) -> None:
     key = lab.folder / "key"
     key.write_bytes(bytes(32))
-    zfs("create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", f"keylocation=file://{key}", "-o", "mountpoint=none", "tank/secret")
+    zfs(
+        "create",
+        "-o",
+        "encryption=on",
+        "-o",
+        "keyformat=raw",
+        "-o",
+        f"keylocation=file://{key}",
+        "-o",
+        "mountpoint=none",
+        "tank/secret",
+    )
     try:
-        refused(lab.zsnapdb("backup", config=lab.changed(("tank/mysql/data", "tank/secret"))), 4, "tank/secret", "is encrypted")
+        refused(
+            lab.zsnapdb("backup", config=lab.changed(("tank/mysql/data", "tank/secret"))),
+            4,
+            "tank/secret",
+            "is encrypted",
+        )
     finally:
         zfs("destroy", "tank/secret")
 
@@ -173,12 +216,18 @@ def second_pool() -> Iterator[None]:
 def test_datasets_in_two_pools(lab: Lab) -> None:
     with second_pool():
         before = everything()
-        refused(lab.zsnapdb("backup", config=lab.changed(("tank/mysql/data", "second/data"))), 4, "the volumes lie in 2 pools (second, tank)")
+        refused(
+            lab.zsnapdb("backup", config=lab.changed(("tank/mysql/data", "second/data"))),
+            4,
+            "the volumes lie in 2 pools (second, tank)",
+        )
         assert everything() == before
 
 
 def test_a_lock_that_is_not_to_be_had_before_the_deadline(lab: Lab) -> None:
-    config = lab.changed(('repository = "s3"', 'repository = "s3"\nlock = { deadline = "2s", budget = "3s", strategy = "ftwrl" }'))
+    config = lab.changed(
+        ('repository = "s3"', 'repository = "s3"\nlock = { deadline = "2s", budget = "3s", strategy = "ftwrl" }')
+    )
     with ledger.connect(SOCKET) as holder, holder.cursor() as cursor:
         # A transaction that has written a table keeps FLUSH TABLES WITH READ LOCK from blocking its commit; an open
         # table lock keeps it from being had at all.

@@ -1,4 +1,7 @@
-"""A replica's backup says where it stood in its source; exactly, if the applier may be stopped for a moment, and it always runs again."""
+"""A replica's backup says where it stood in its source.
+
+Exactly, if the applier may be stopped for a moment, and it always runs again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ import pymysql
 import pytest
 
 from zsnapdb.config import load
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql.capability import dialect
 from zsnapdb.mysql.probe import channels
 
@@ -34,7 +37,9 @@ class Upstream:
     number: int = 0
 
     def connect(self) -> pymysql.Connection:
-        return pymysql.connect(host="127.0.0.1", port=self.port, user=self.user, password=self.password, autocommit=True)
+        return pymysql.connect(
+            host="127.0.0.1", port=self.port, user=self.user, password=self.password, autocommit=True
+        )
 
     def position(self, cursor: pymysql.cursors.Cursor) -> tuple[str, int]:
         cursor.execute("SHOW BINARY LOG STATUS" if self.flavour == "mysql" else "SHOW MASTER STATUS")
@@ -68,14 +73,16 @@ def upstream(lab: Lab) -> Iterator[Upstream]:
             cursor.execute("CREATE TABLE ledger.upstream (id INT PRIMARY KEY)")
         if lab.flavour == "mysql":
             lab.sql(
-                f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={found.port}, SOURCE_USER='{found.user}', "
-                f"SOURCE_PASSWORD='{found.password}', SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1"
+                f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={found.port},"
+                f" SOURCE_USER='{found.user}', SOURCE_PASSWORD='{found.password}', SOURCE_AUTO_POSITION=1,"
+                " GET_SOURCE_PUBLIC_KEY=1"
             )
             lab.sql("START REPLICA")
         else:
             lab.sql(
-                f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={found.port}, MASTER_USER='{found.user}', "
-                f"MASTER_PASSWORD='{found.password}', MASTER_LOG_FILE='{file}', MASTER_LOG_POS={offset}, MASTER_USE_GTID=no"
+                f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={found.port}, MASTER_USER='{found.user}',"
+                f" MASTER_PASSWORD='{found.password}', MASTER_LOG_FILE='{file}', MASTER_LOG_POS={offset},"
+                " MASTER_USE_GTID=no"
             )
             lab.sql("START SLAVE")
         writer.start()
@@ -84,7 +91,9 @@ def upstream(lab: Lab) -> Iterator[Upstream]:
     finally:
         stop.set()
         writer.join()
-        for statement in ("STOP REPLICA", "RESET REPLICA ALL") if lab.flavour == "mysql" else ("STOP SLAVE", "RESET SLAVE ALL"):
+        for statement in (
+            ("STOP REPLICA", "RESET REPLICA ALL") if lab.flavour == "mysql" else ("STOP SLAVE", "RESET SLAVE ALL")
+        ):
             lab.sql(statement)
         lab.sql(f"REVOKE {admin} ON *.* FROM zsnapdb@localhost")
         lab.sql("DROP TABLE IF EXISTS ledger.upstream")
@@ -122,17 +131,26 @@ def test_an_applier_that_is_not_stopped_goes_on_and_its_position_is_told_as_near
     assert channel["binlog_file"]
 
 
-def test_an_interrupted_run_starts_the_applier_again_and_leaves_a_channel_alone_that_was_stopped(lab: Lab, upstream: Upstream, tmp_path: Path) -> None:
+def test_an_interrupted_run_starts_the_applier_again_and_leaves_a_channel_alone_that_was_stopped(
+    lab: Lab, upstream: Upstream, tmp_path: Path
+) -> None:
     hook = tmp_path / "interrupt"
     hook.write_text("#!/bin/sh\nkill -TERM $PPID; sleep 60\n")
     hook.chmod(0o755)
     if lab.flavour == "mysql":
-        make, forget = "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=9 FOR CHANNEL 'idle'", "RESET REPLICA ALL FOR CHANNEL 'idle'"
+        make, forget = (
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=9 FOR CHANNEL 'idle'",
+            "RESET REPLICA ALL FOR CHANNEL 'idle'",
+        )
     else:
         make, forget = "CHANGE MASTER 'idle' TO MASTER_HOST='127.0.0.1', MASTER_PORT=9", "RESET SLAVE 'idle' ALL"
     lab.sql(make)
     try:
-        lock = 'repository = "s3"\nlock = { stop_applier = true }\nhooks = [ { when = "locked", run = "' + str(hook) + '" } ]'
+        lock = (
+            'repository = "s3"\nlock = { stop_applier = true }\nhooks = [ { when = "locked", run = "'
+            + str(hook)
+            + '" } ]'
+        )
         assert lab.zsnapdb("backup", config=lab.changed(('repository = "s3"', lock))).code == 130
         stuck = applied(lab)
         wait_until(lambda: applied(lab) > stuck)
@@ -144,11 +162,15 @@ def test_an_interrupted_run_starts_the_applier_again_and_leaves_a_channel_alone_
         lab.sql(forget)
 
 
-def test_an_applier_that_a_killed_run_left_stopped_is_started_by_the_next_one(lab: Lab, upstream: Upstream, tmp_path: Path) -> None:
+def test_an_applier_that_a_killed_run_left_stopped_is_started_by_the_next_one(
+    lab: Lab, upstream: Upstream, tmp_path: Path
+) -> None:
     hook = tmp_path / "kill"
     hook.write_text("#!/bin/sh\nkill -KILL $PPID\n")
     hook.chmod(0o755)
-    lock = 'repository = "s3"\nlock = { stop_applier = true }\nhooks = [ { when = "locked", run = "' + str(hook) + '" } ]'
+    lock = (
+        'repository = "s3"\nlock = { stop_applier = true }\nhooks = [ { when = "locked", run = "' + str(hook) + '" } ]'
+    )
     assert lab.zsnapdb("backup", config=lab.changed(('repository = "s3"', lock))).code == -9
     stuck = applied(lab)
     assert "left the applier stopped" in lab.zsnapdb("doctor").stdout

@@ -23,9 +23,15 @@ def precious(lab: Lab) -> Iterator[dict[str, Any]]:
     """A backup with a table as it was before somebody's mistake (`then`), and the mistake."""
     lab.sql("CREATE DATABASE shop")
     lab.sql("CREATE TABLE shop.customers (id INT PRIMARY KEY)")
-    lab.sql("CREATE TABLE shop.orders (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(200), parent INT, FOREIGN KEY (parent) REFERENCES customers (id))")
+    lab.sql(
+        "CREATE TABLE shop.orders (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(200), parent INT, FOREIGN KEY"
+        " (parent) REFERENCES customers (id))"
+    )
     lab.sql("INSERT INTO shop.customers VALUES (1), (2), (3)")
-    lab.sql("INSERT INTO shop.orders (body, parent) VALUES " + ", ".join(f"(UNHEX(SHA2({number}, 512)), {number % 3 + 1})" for number in range(300)))
+    lab.sql(
+        "INSERT INTO shop.orders (body, parent) VALUES "
+        + ", ".join(f"(UNHEX(SHA2({number}, 512)), {number % 3 + 1})" for number in range(300))
+    )
     lab.sql("CREATE TRIGGER shop.keep BEFORE DELETE ON shop.orders FOR EACH ROW SET @deleted = OLD.id")
     lab.sql("CREATE VIEW shop.open_orders AS SELECT * FROM shop.orders WHERE id > 100")
     backup = lab.zsnapdb("backup", "--json").json["backup"]
@@ -53,7 +59,9 @@ def test_a_table_comes_back_as_a_dump_that_drops_nothing(lab: Lab, precious: dic
     assert lab.zsnapdb(*words, "--plan", "--json").json["source"] == "clone"
     found = lab.zsnapdb(*words, "--json").json
     assert (found["source"], file.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("clone", 0o600, [file])
-    assert not {"DROP TABLE", "CREATE TABLE IF", "TRIGGER"} & set(re.findall("DROP TABLE|CREATE TABLE IF|TRIGGER", file.read_text(errors="replace")))
+    assert not {"DROP TABLE", "CREATE TABLE IF", "TRIGGER"} & set(
+        re.findall("DROP TABLE|CREATE TABLE IF|TRIGGER", file.read_text(errors="replace"))
+    )
     again = lab.zsnapdb(*words)
     assert (again.code, "exists" in again.stderr) == (8, True)
     lab.sql("CREATE DATABASE loaded")
@@ -68,7 +76,21 @@ def test_a_table_comes_back_as_a_dump_that_drops_nothing(lab: Lab, precious: dic
 
 
 def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, Any]) -> None:
-    words = ("rescue", "main", "--table", "ledger.ballast", "--to", precious["backup"], "--into", LIVE, "--as", "moved", "--transport", "tablespace", "--json")
+    words = (
+        "rescue",
+        "main",
+        "--table",
+        "ledger.ballast",
+        "--to",
+        precious["backup"],
+        "--into",
+        LIVE,
+        "--as",
+        "moved",
+        "--transport",
+        "tablespace",
+        "--json",
+    )
     before = lab.sql("SELECT COUNT(*), SUM(CRC32(body)) FROM ledger.ballast")
     found = lab.zsnapdb(*words).json
     try:
@@ -82,23 +104,34 @@ def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, A
 
 
 def test_a_schema_comes_back_under_another_name_and_a_wrong_name_is_refused(lab: Lab, precious: dict[str, Any]) -> None:
-    found = lab.zsnapdb("rescue", "main", "--schema", "shop", "--to", precious["backup"], "--into", LIVE, "--as", "shop_then", "--json").json
+    found = lab.zsnapdb(
+        "rescue", "main", "--schema", "shop", "--to", precious["backup"], "--into", LIVE, "--as", "shop_then", "--json"
+    ).json
     try:
         assert found["rows"] == {"customers": 3, "orders": 300}
         assert "view open_orders" in found["left_out"]
         assert lab.sql("SELECT COUNT(*) FROM shop_then.orders") == [(300,)]
         tables = lab.sql("SHOW TABLES IN ledger")
         done = lab.zsnapdb("rescue", "main", "--table", "shop.order", "--into", LIVE)
-        assert (done.code, "there was no table shop.order" in done.stderr, "customers" in done.stderr) == (4, True, True)
+        assert (done.code, "there was no table shop.order" in done.stderr, "customers" in done.stderr) == (
+            4,
+            True,
+            True,
+        )
         assert lab.sql("SHOW TABLES IN ledger") == tables
     finally:
         lab.sql("DROP DATABASE shop_then")
 
 
-def test_a_table_comes_back_as_it_was_right_before_a_mistake_hours_after_the_backup(lab: Lab, precious: dict[str, Any]) -> None:
+def test_a_table_comes_back_as_it_was_right_before_a_mistake_hours_after_the_backup(
+    lab: Lab, precious: dict[str, Any]
+) -> None:
     """The rows that came after the backup are in the archived binlogs alone."""
     lab.sql("CREATE TABLE shop.notes (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(200), parent INT)")
-    lab.sql("INSERT INTO shop.notes (body, parent) VALUES " + ", ".join(f"(UNHEX(SHA2({number}, 256)), {number})" for number in range(50)))
+    lab.sql(
+        "INSERT INTO shop.notes (body, parent) VALUES "
+        + ", ".join(f"(UNHEX(SHA2({number}, 256)), {number})" for number in range(50))
+    )
     then = lab.sql(CONTENT.format("shop.notes"))
     lab.sql("DELETE FROM shop.notes WHERE id > 7")
     lab.zsnapdb("binlog", "archive", "main", "--once", "--json").json  # noqa: B018 - asserts success
@@ -106,7 +139,18 @@ def test_a_table_comes_back_as_it_was_right_before_a_mistake_hours_after_the_bac
     newest = Path("/var/lib/mysql") / Path(index[-1]).name
     with newest.open("rb") as file:
         mistake = [found.gtid for found in transactions(file, newest.name)][-1]
-    words = ("rescue", "main", "--table", "shop.notes", "--to", f"before-{mistake}", "--into", LIVE, "--as", "shop.saved")
+    words = (
+        "rescue",
+        "main",
+        "--table",
+        "shop.notes",
+        "--to",
+        f"before-{mistake}",
+        "--into",
+        LIVE,
+        "--as",
+        "shop.saved",
+    )
     plan = lab.zsnapdb(*words, "--plan").stdout
     assert mistake in plan
     found = lab.zsnapdb(*words, "--json").json
@@ -121,7 +165,18 @@ def test_a_table_comes_back_as_it_was_right_before_a_mistake_hours_after_the_bac
 def test_a_table_comes_back_into_the_live_server_from_the_repository_alone(lab: Lab, precious: dict[str, Any]) -> None:
     for dataset in ("tank/mysql", "tank/mysql/data"):
         zfs("destroy", f"{dataset}@zsnapdb-{precious['backup']}")
-    words = ("rescue", "main", "--table", "shop.orders", "--to", precious["backup"], "--into", LIVE, "--as", "shop.again")
+    words = (
+        "rescue",
+        "main",
+        "--table",
+        "shop.orders",
+        "--to",
+        precious["backup"],
+        "--into",
+        LIVE,
+        "--as",
+        "shop.again",
+    )
     found = lab.zsnapdb(*words, "--json").json
     try:
         assert (found["source"], found["transport"], found["rows"]) == ("restore", "dump", {"shop.again": 300})

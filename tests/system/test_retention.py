@@ -10,7 +10,7 @@ import ledger
 import pytest
 
 from zsnapdb.config import load
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 
@@ -81,7 +81,11 @@ def test_damage_of_every_kind_is_found_and_what_it_means_is_said(history: Histor
     store, prefix = history.store()
     chunk = f"{prefix}main/chunks/{history.ids[2]}/files/00000001"
     good = store.get(chunk)
-    for how, body in (("cut", good[:-1]), ("flipped", good[:99] + bytes([good[99] ^ 1]) + good[100:]), ("missing", None)):
+    for how, body in (
+        ("cut", good[:-1]),
+        ("flipped", good[:99] + bytes([good[99] ^ 1]) + good[100:]),
+        ("missing", None),
+    ):
         store.delete(chunk)
         if body is not None:
             store.put(chunk, body)
@@ -115,7 +119,9 @@ def test_a_copy_elsewhere_restores_when_the_original_is_gone(lab: Lab, history: 
     assert lab.zsnapdb("verify", "main", "--deep", "--repository", "second", config=config).code == 0
     alone = lab.folder / "second-site.toml"
     alone.write_text(history.config.read_text().replace('url = "s3://backups/retention"', f'url = "file://{folder}"'))
-    restored = lab.zsnapdb("restore", "main", "--to", history.ids[3], "--target", "tank/second-site", "--json", config=alone).json
+    restored = lab.zsnapdb(
+        "restore", "main", "--to", history.ids[3], "--target", "tank/second-site", "--json", config=alone
+    ).json
     assert restored["gtids"] == history.backups[3]["position"]["gtids"]
 
 
@@ -133,7 +139,10 @@ def test_pruning_frees_space_and_leaves_backups_that_restore_exactly(lab: Lab, h
         assert (result["removed"], result["bytes"]) == (history.ids[1::-1], planned["bytes"])
         assert history.size() == before[0] - planned["bytes"]
         assert history.listed() == history.ids[2:]
-        assert set(local(history.ids[0])) == {f"tank/mysql/data@zsnapdb-{history.ids[0]}", f"tank/mysql@zsnapdb-{history.ids[0]}"}
+        assert set(local(history.ids[0])) == {
+            f"tank/mysql/data@zsnapdb-{history.ids[0]}",
+            f"tank/mysql@zsnapdb-{history.ids[0]}",
+        }
         assert local(history.ids[1]) == [held]
         assert all(len(local(name)) == 4 for name in history.ids[2:])
     finally:
@@ -144,13 +153,17 @@ def test_pruning_frees_space_and_leaves_backups_that_restore_exactly(lab: Lab, h
     assert local(history.ids[0]) == local(history.ids[1]) == []
     assert history.zsnapdb("verify", "main", "--deep").code == 0
     for number, backup in enumerate(history.backups[2:]):
-        restored = history.zsnapdb("restore", "main", "--to", backup["backup_id"], "--target", f"tank/kept-{number}", "--json").json
+        restored = history.zsnapdb(
+            "restore", "main", "--to", backup["backup_id"], "--target", f"tank/kept-{number}", "--json"
+        ).json
         assert restored["gtids"] == backup["position"]["gtids"]
     following = history.zsnapdb("backup", "--json").json["backup"]
     assert [v["from_guid"] for v in following["volumes"]] == [v["guid"] for v in history.backups[-1]["volumes"]]
 
 
-def test_snapshots_of_other_repositories_and_other_people_are_left_alone(lab: Lab, first: dict[str, Any], history: History) -> None:
+def test_snapshots_of_other_repositories_and_other_people_are_left_alone(
+    lab: Lab, first: dict[str, Any], history: History
+) -> None:
     foreign = "tank/mysql@zsnapdb-20200101T000000Z-0000"
     zfs("snapshot", foreign)
     zfs("bookmark", foreign, foreign.replace("@", "#"))

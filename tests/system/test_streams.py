@@ -50,7 +50,11 @@ def walked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         zfs("create", "-o", "encryption=on", "-o", "keyformat=raw", "-o", f"keylocation=file://{key}", f"{TOP}/secret")
         for name in (TOP, f"{TOP}/secret"):
-            folder = Path(f"/{name}") if Path(f"/{name}").is_dir() else Path(run("zfs", "get", "-H", "-o", "value", "mountpoint", name).stdout.strip())
+            folder = (
+                Path(f"/{name}")
+                if Path(f"/{name}").is_dir()
+                else Path(run("zfs", "get", "-H", "-o", "value", "mountpoint", name).stdout.strip())
+            )
             if not folder.is_dir():
                 folder = tmp_path_factory.mktemp("mount")
                 zfs("set", f"mountpoint={folder}", name)

@@ -13,8 +13,8 @@ import pytest
 
 from zsnapdb.config import load
 from zsnapdb.errors import ServerError
-from zsnapdb.jobs import moments, time_travel
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.clone import query, state_at
+from zsnapdb.jobs.instance import Instance
 
 from .conftest import CONFIG, Lab, everything
 
@@ -35,13 +35,23 @@ class Past:
 
 @pytest.fixture(scope="module")
 def past(lab: Lab) -> Iterator[Past]:
-    collations = ("utf8mb4_general_ci", "utf8mb4_0900_ai_ci" if lab.flavour == "mysql" else "utf8mb4_uca1400_nopad_ai_ci", "utf8mb4_bin")
+    collations = (
+        "utf8mb4_general_ci",
+        "utf8mb4_0900_ai_ci" if lab.flavour == "mysql" else "utf8mb4_uca1400_nopad_ai_ci",
+        "utf8mb4_bin",
+    )
     lab.sql("CREATE DATABASE past")
     columns = ", ".join(f"w{n} VARCHAR(20) COLLATE {collation}" for n, collation in enumerate(collations))
-    lab.sql(f"CREATE TABLE past.words ({columns}, kind ENUM('z', 'a'), price DECIMAL(10, 2), seen DATETIME, raw VARBINARY(20), PRIMARY KEY (w0, w1, w2, kind))")
+    lab.sql(
+        f"CREATE TABLE past.words ({columns}, kind ENUM('z', 'a'), price DECIMAL(10, 2), seen DATETIME, raw"
+        " VARBINARY(20), PRIMARY KEY (w0, w1, w2, kind))"
+    )
     for number, word in enumerate(WORDS):
         for kind in ("a", "z"):
-            lab.sql(f"INSERT INTO past.words VALUES ('{word}', '{word}', '{word}', '{kind}', {number}.5, '2026-01-02 03:04:05', X'FF00')")
+            lab.sql(
+                f"INSERT INTO past.words VALUES ('{word}', '{word}', '{word}', '{kind}', {number}.5, '2026-01-02"
+                " 03:04:05', X'FF00')"
+            )
     before = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
     time.sleep(max(0.0, 1.1 - time.time() % 1))  # snapshots carry their time to the second
     between = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
@@ -57,13 +67,28 @@ def past(lab: Lab) -> Iterator[Past]:
 def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past) -> None:
     was = everything()
     done = lab.zsnapdb(
-        "query", "main", "--at", past.between, "--format", "csv", "SELECT w0, price, raw, seen FROM past.words WHERE kind = 'a' AND w2 IN ('ab', 'neu')"
+        "query",
+        "main",
+        "--at",
+        past.between,
+        "--format",
+        "csv",
+        "SELECT w0, price, raw, seen FROM past.words WHERE kind = 'a' AND w2 IN ('ab', 'neu')",
     )
     assert done.code == 0, done.stderr
-    assert list(csv.DictReader(io.StringIO(done.stdout))) == [{"w0": "ab", "price": "4.50", "raw": "0xff00", "seen": "2026-01-02 03:04:05"}]
+    assert list(csv.DictReader(io.StringIO(done.stdout))) == [
+        {"w0": "ab", "price": "4.50", "raw": "0xff00", "seen": "2026-01-02 03:04:05"}
+    ]
     assert f"{past.before}, made" in done.stderr
     assert f"the newest at or before {past.between}" in done.stderr
-    answer = lab.zsnapdb("query", "main", "--at", past.after, "--json", "SELECT w0, raw FROM past.words WHERE price IN (1, 99) ORDER BY w0").json
+    answer = lab.zsnapdb(
+        "query",
+        "main",
+        "--at",
+        past.after,
+        "--json",
+        "SELECT w0, raw FROM past.words WHERE price IN (1, 99) ORDER BY w0",
+    ).json
     assert (answer["columns"], answer["rows"], answer["count"]) == (["w0", "raw"], [["ab", None], ["neu", None]], 2)
     assert (answer["moment"]["backup_id"], answer["moment"]["exact"]) == (past.after, True)
     assert everything() == was
@@ -74,7 +99,7 @@ def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past
 def test_a_question_can_change_nothing_and_write_no_file(lab: Lab, past: Past) -> None:
     settings = load(CONFIG)
     instance = Instance.of(settings, "main")
-    with time_travel.past(settings, instance, moments.find(settings, instance, past.before)) as session:
+    with query.past(settings, instance, state_at.find(settings, instance, past.before)) as session:
         for statement in (
             "UPDATE past.words SET price = 0",
             "CREATE TABLE past.more (id INT)",
@@ -99,7 +124,9 @@ def test_a_failed_question_leaves_nothing_and_says_what_the_server_said(lab: Lab
 
 def test_a_table_is_compared_between_two_moments(lab: Lab, past: Past) -> None:
     was = everything()
-    found = lab.zsnapdb("diff", "main", "--table", "past.words", "--from", past.before, "--to", past.after, "--json").json
+    found = lab.zsnapdb(
+        "diff", "main", "--table", "past.words", "--from", past.before, "--to", past.after, "--json"
+    ).json
     assert (found["added"], found["removed"], found["changed"]) == (1, 1, 1)
     by_kind = {change["change"]: change for change in found["changes"]}
     assert by_kind["added"]["key"] == ["neu", "neu", "neu", "a"]

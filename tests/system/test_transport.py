@@ -9,7 +9,7 @@ import pytest
 
 from zsnapdb.config import load
 from zsnapdb.errors import ChangedError, ExistsError, RepositoryError
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.store.open import open_store
 
 from .conftest import CONFIG, Lab

@@ -14,8 +14,25 @@ pytestmark = pytest.mark.usefixtures("first")
 def test_a_rehearsal_tells_what_it_did_and_finds_a_result_that_is_not_the_same(lab: Lab) -> None:
     was = everything()
     binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
-    config = lab.changed(('repository = "s3"\n', 'repository = "s3"\nupgrade_queries = ["SELECT COUNT(*), SUM(balance) FROM ledger.accounts"]\n'))
-    done = lab.zsnapdb("clone", "upgrade-test", "main", "--binary", binary, "--query", "SELECT UUID()", "--query", "SELECT 1", "--json", config=config)
+    config = lab.changed(
+        (
+            'repository = "s3"\n',
+            'repository = "s3"\nupgrade_queries = ["SELECT COUNT(*), SUM(balance) FROM ledger.accounts"]\n',
+        )
+    )
+    done = lab.zsnapdb(
+        "clone",
+        "upgrade-test",
+        "main",
+        "--binary",
+        binary,
+        "--query",
+        "SELECT UUID()",
+        "--query",
+        "SELECT 1",
+        "--json",
+        config=config,
+    )
     assert done.code == 11, done.stderr
     result = json.loads(done.stdout)
     assert result["old_version"] == result["new_version"]

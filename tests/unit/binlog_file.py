@@ -9,7 +9,20 @@ import zlib
 from zsnapdb.mysql.binlog_events import MAGIC
 
 UUID = uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
-QUERY, ROTATE, FORMAT, XID, INCIDENT, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, TAGGED, UNKNOWN = 2, 4, 15, 16, 26, 30, 33, 34, 35, 40, 42, 250
+QUERY, ROTATE, FORMAT, XID, INCIDENT, ROWS, GTID, ANONYMOUS, PREVIOUS, PAYLOAD, TAGGED, UNKNOWN = (
+    2,
+    4,
+    15,
+    16,
+    26,
+    30,
+    33,
+    34,
+    35,
+    40,
+    42,
+    250,
+)
 M_GTID, M_LIST, M_ENCRYPTION = 162, 163, 164
 
 
@@ -56,7 +69,9 @@ class File:
         return self.add(PREVIOUS, struct.pack("<Q", 1) + UUID.bytes + struct.pack("<Qqq", 1, 1, last + 1))
 
     def gtid_list(self, *entries: tuple[int, int, int]) -> File:
-        return self.add(M_LIST, struct.pack("<I", len(entries)) + b"".join(struct.pack("<IIQ", *entry) for entry in entries))
+        return self.add(
+            M_LIST, struct.pack("<I", len(entries)) + b"".join(struct.pack("<IIQ", *entry) for entry in entries)
+        )
 
     def mariadb_transaction(self, sequence: int, *, domain: int = 0, server: int = 1) -> File:
         return self.mariadb(sequence, domain=domain, server=server).add(ROWS, bytes(50)).add(XID, bytes(8))

@@ -1,8 +1,9 @@
 """Servers that are not here: their answers, written down one file each in `recorded/`, and a session that gives them again.
 
-`origin` of a file is "recorded" where a running server gave the answers, "manual" where they were put together from manuals and
-sources. To record one more, with its server running and root without a password on its socket (it must not be a replica; the script makes it
-one of a dead address for a moment): `python3 -m tests.unit.recorded_server NAME FAMILY SOCKET 'which build it was'`.
+`origin` of a file is "recorded" where a running server gave the answers, "manual" where they were put together from
+manuals and sources. To record one more, with its server running and root without a password on its socket (it must not
+be a replica; the script makes it one of a dead address for a moment): `python3 -m tests.unit.recorded_server NAME
+FAMILY SOCKET 'which build it was'`.
 """
 
 from __future__ import annotations
@@ -23,14 +24,23 @@ from zsnapdb.errors import ServerError
 from zsnapdb.mysql import paths
 from zsnapdb.mysql.capability import KNOWN, dialect
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning import contract, identity
+from zsnapdb.planning.clone import contract
 from zsnapdb.planning.facts import Capability
+from zsnapdb.planning.server_copy import identity
 
 FOLDER = Path(__file__).parent / "recorded"
 ACCOUNT = "zsnapdb"
 
-STATEMENTS = tuple(dict.fromkeys(known.what for known in KNOWN if not known.what.startswith(("information_schema.", "status "))))
-COLUMNS = tuple(dict.fromkeys(known.what.removeprefix("information_schema.") for known in KNOWN if known.what.startswith("information_schema.")))
+STATEMENTS = tuple(
+    dict.fromkeys(known.what for known in KNOWN if not known.what.startswith(("information_schema.", "status ")))
+)
+COLUMNS = tuple(
+    dict.fromkeys(
+        known.what.removeprefix("information_schema.")
+        for known in KNOWN
+        if known.what.startswith("information_schema.")
+    )
+)
 STATUS = tuple(dict.fromkeys(known.what.removeprefix("status ") for known in KNOWN if known.what.startswith("status ")))
 
 PATH_COLUMNS = ("INNODB_SYS_DATAFILES.PATH", "FILES.FILE_NAME", "INNODB_SYS_TABLESPACES.FILENAME")
@@ -50,7 +60,14 @@ def variables_read() -> frozenset[str]:
         *identity.RECORDED,
         *contract.READ,
         *(name for names in identity._SAME.values() for name in names),
-        *("replica_load_tmpdir", "slave_load_tmpdir", "gtid_executed", "gtid_binlog_pos", "log_replica_updates", "log_slave_updates"),
+        *(
+            "replica_load_tmpdir",
+            "slave_load_tmpdir",
+            "gtid_executed",
+            "gtid_binlog_pos",
+            "log_replica_updates",
+            "log_slave_updates",
+        ),
     }
     code = "".join(path.read_text() for path in Path(paths.__file__).parents[1].rglob("*.py"))
     return frozenset(listed | set(re.findall(r'variables(?:\.get\(|\[)"([a-z_]+)"', code)))
@@ -95,11 +112,20 @@ class RecordedSession(Session):
         self._forms: tuple[tuple[str, Callable[..., list[tuple[Any, ...]]]], ...] = (
             (r"SHOW GLOBAL VARIABLES", lambda: list(self._answers["variables"].items())),
             (r"SHOW GLOBAL STATUS LIKE '(\w+)'", self._status),
-            (r"SELECT engine, COUNT\(\*\) FROM information_schema\.tables .*", lambda: [tuple(row) for row in self._answers["engines"].items()]),
+            (
+                r"SELECT engine, COUNT\(\*\) FROM information_schema\.tables .*",
+                lambda: [tuple(row) for row in self._answers["engines"].items()],
+            ),
             (r"SELECT 1 FROM information_schema\.columns .*", self._column),
-            (r"SELECT 1 FROM information_schema\.user_privileges .*", lambda: [(1,)] if self._answers["sees_all_tables"] else []),
+            (
+                r"SELECT 1 FROM information_schema\.user_privileges .*",
+                lambda: [(1,)] if self._answers["sees_all_tables"] else [],
+            ),
             (r"SELECT (\w+) FROM information_schema\.(\w+)(?: WHERE engine = 'InnoDB')?", self._paths),
-            (r"SELECT COUNT\(\*\) FROM information_schema\.innodb_tables WHERE total_row_versions > 0", lambda: [(self._answers["row_versions"],)]),
+            (
+                r"SELECT COUNT\(\*\) FROM information_schema\.innodb_tables WHERE total_row_versions > 0",
+                lambda: [(self._answers["row_versions"],)],
+            ),
             (r"SELECT @@GLOBAL\.(\w+)", lambda name: [(self._answers["variables"][name],)]),
             (r"XA RECOVER", self._xa),
         )
@@ -146,7 +172,10 @@ class RecordedSession(Session):
 
 
 def answers_of(session: Session, stranger: Session) -> dict[str, Any]:
-    """Ask a real server everything that is played. `session` has zsnapdb's grants, `stranger` none. Error numbers; 0 is none."""
+    """Ask a real server everything that is played.
+
+    `session` has zsnapdb's grants, `stranger` none. Error numbers; 0 is none.
+    """
     variables = {str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")}
     forms = dialect(session)
     has = {name: _has_column(session, *name.split(".")) for name in COLUMNS}
@@ -156,15 +185,21 @@ def answers_of(session: Session, stranger: Session) -> dict[str, Any]:
         "columns": has,
         "engines": dict(
             session.query(
-                "SELECT engine, COUNT(*) FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL "
-                "AND table_schema = 'shop' GROUP BY engine ORDER BY engine"
+                "SELECT engine, COUNT(*) FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS"
+                " NOT NULL AND table_schema = 'shop' GROUP BY engine ORDER BY engine"
             )
         ),
         "tablespace_files": {name: _paths(session, *name.split(".")) for name in PATH_COLUMNS if has[name]},
-        "status": {name: next((str(row[1]) for row in session.query(f"SHOW GLOBAL STATUS LIKE '{name}'")), None) for name in STATUS},
+        "status": {
+            name: next((str(row[1]) for row in session.query(f"SHOW GLOBAL STATUS LIKE '{name}'")), None)
+            for name in STATUS
+        },
         "sees_all_tables": True,
         "row_versions": 0,
-        "xa_recover": {"zsnapdb": _error_of(session, "XA RECOVER"), "without any privilege": _error_of(stranger, "XA RECOVER")},
+        "xa_recover": {
+            "zsnapdb": _error_of(session, "XA RECOVER"),
+            "without any privilege": _error_of(stranger, "XA RECOVER"),
+        },
         "position": {"statement": forms.position, "rows": session.records(forms.position)},
         "replica_status": {"statement": forms.channels, "rows": session.records(forms.channels)},
     }
@@ -179,20 +214,30 @@ def _error_of(session: Session, sql: str) -> int:
 
 
 def _has_column(session: Session, table: str, column: str) -> bool:
-    sql = "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND column_name = %s"
+    sql = (
+        "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND"
+        " column_name = %s"
+    )
     return bool(session.query(sql, (table, column)))
 
 
 def _paths(session: Session, table: str, column: str) -> list[str]:
     where = " WHERE engine = 'InnoDB'" if table == "FILES" else ""
-    return sorted(str(row[0]) for row in session.query(f"SELECT {column} FROM information_schema.{table}{where}") if row[0])
+    return sorted(
+        str(row[0]) for row in session.query(f"SELECT {column} FROM information_schema.{table}{where}") if row[0]
+    )
 
 
 @contextlib.contextmanager
 def replica_of_nobody(root: Session) -> Iterator[None]:
-    """Make the server a running replica of an address where nobody answers, for the block; fails if it is a replica already."""
+    """Make the server a running replica of an address where nobody answers, for the block.
+
+    Fails if it is a replica already.
+    """
     assert not root.records(dialect(root).channels)
-    new = root.understands("START REPLICA SQL_THREAD") and root.understands("CHANGE REPLICATION SOURCE TO SOURCE_PORT = 1")
+    new = root.understands("START REPLICA SQL_THREAD") and root.understands(
+        "CHANGE REPLICATION SOURCE TO SOURCE_PORT = 1"
+    )
     change, source, replica = ("REPLICATION SOURCE", "SOURCE", "REPLICA") if new else ("MASTER", "MASTER", "SLAVE")
     options = {"HOST": "'127.0.0.1'", "PORT": "1", "USER": "'nobody'", "LOG_FILE": "'binlog.000007'", "LOG_POS": "1234"}
     root.query(f"CHANGE {change} TO " + ", ".join(f"{source}_{name} = {value}" for name, value in options.items()))
@@ -210,7 +255,11 @@ def grants_of(root: Session) -> str:
     version = str(root.value("SELECT VERSION()"))
     if "MariaDB" in version:
         old = tuple(int(number) for number in version.split("-")[0].split(".")) < (10, 5, 2)
-        return "RELOAD, PROCESS, REPLICATION CLIENT, SELECT" if old else "RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR, SELECT"
+        return (
+            "RELOAD, PROCESS, REPLICATION CLIENT, SELECT"
+            if old
+            else "RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR, SELECT"
+        )
     if not root.understands(Capability.LOCK_INSTANCE.value):
         return "RELOAD, PROCESS, REPLICATION CLIENT, SELECT"
     return "BACKUP_ADMIN, RELOAD, PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN, SELECT"
@@ -241,7 +290,9 @@ def record(name: str, family: str, socket: str, source: str) -> Recorded:
             Session.open(Address(ACCOUNT, Path(socket)), SecretStr("for-a-moment")) as session,
             Session.open(Address("stranger", Path(socket)), SecretStr("for-a-moment")) as stranger,
         ):
-            return Recorded(name, family, "recorded", source, json.loads(json.dumps(answers_of(session, stranger), default=str)))
+            return Recorded(
+                name, family, "recorded", source, json.loads(json.dumps(answers_of(session, stranger), default=str))
+            )
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.unit.test_repository import manifest as example
+from tests.unit.repository.test_repository import manifest as example
 from zsnapdb.config import parse
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.manifest import Manifest, VolumePart, chunk_row
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.base import Afterlife, Body, Hold, Store, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 
 ROLES = ("data", "parent")
@@ -24,7 +24,9 @@ SLICE = 2048
 def stream(to_guid: int, from_guid: int | None, seed: int, writes: int = 9) -> bytes:
     """A send stream as the records say: BEGIN, some WRITEs, END."""
     noise = random.Random(seed)
-    begin = struct.pack("<IIQQQIIQQ", 0, 0, 0x2F5BACBAC, 1 | (4 << 2), 0, 2, 0, to_guid, from_guid or 0).ljust(312, b"\0")
+    begin = struct.pack("<IIQQQIIQQ", 0, 0, 0x2F5BACBAC, 1 | (4 << 2), 0, 2, 0, to_guid, from_guid or 0).ljust(
+        312, b"\0"
+    )
     body = b""
     for _ in range(writes):
         head = bytearray(312)
@@ -37,7 +39,9 @@ def stream(to_guid: int, from_guid: int | None, seed: int, writes: int = 9) -> b
     return begin + body + bytes(end)
 
 
-def volume(repository: Repository, backup_id: str, role: str, guid: int, from_guid: int | None, plain: bytes) -> VolumePart:
+def volume(
+    repository: Repository, backup_id: str, role: str, guid: int, from_guid: int | None, plain: bytes
+) -> VolumePart:
     """Store a stream's chunks; return what the manifest says of it."""
     chunks = repository.chunks("main", backup_id, role)
     slices = [plain[at : at + SLICE] for at in range(0, len(plain), SLICE)]
@@ -128,7 +132,10 @@ class Killed(BaseException):
 
 
 class FaultyStore:
-    """A store whose process dies at the n-th change, before it or after it; from then on it does nothing for anybody."""
+    """A store whose process dies at the n-th change, before it or after it.
+
+    From then on it does nothing for anybody.
+    """
 
     def __init__(self, inner: Store, before: Callable[[str, str], None] = lambda what, key: None) -> None:
         self.inner, self.before = inner, before
@@ -194,7 +201,7 @@ class FaultyStore:
         self._alive()
         return self.inner.folders(prefix)
 
-    def hold(self, key: str) -> Hold | None:
+    def hold(self, key: str) -> ObjectHold | None:
         return self.inner.hold(key)
 
     def afterlife(self) -> Afterlife:

@@ -10,7 +10,9 @@ GUID = 0x1234567890ABCDEF
 GUID_AT = {1: 40, 2: 24, 3: 40, 4: 32, 5: 40, 6: 32, 7: 24, 8: 32, 9: 24, 10: 32}
 
 
-def begin(order: str = "<", guid: int = GUID, base: int = 7, payload: bytes = b"", version: int = 0x4 << 2 | 1) -> bytes:
+def begin(
+    order: str = "<", guid: int = GUID, base: int = 7, payload: bytes = b"", version: int = 0x4 << 2 | 1
+) -> bytes:
     fields = struct.pack(order + "IIQQQIIQQ", 0, len(payload), 0x2F5BACBAC, version, 0, 2, 0, guid, base)
     return fields.ljust(RECORD_BYTES, b"\0") + payload
 
@@ -31,7 +33,9 @@ def write(payload: bytes, order: str = "<", guid: int = GUID) -> bytes:
 
 
 def compressed_write(payload: bytes, order: str = "<") -> bytes:
-    return record(3, payload, order, logical=("Q", 32, 131072), compression=("B", 50, 15), compressed=("Q", 96, len(payload)))
+    return record(
+        3, payload, order, logical=("Q", 32, 131072), compression=("B", 50, 15), compressed=("Q", 96, len(payload))
+    )
 
 
 def end(order: str = "<", guid: int = GUID) -> bytes:

@@ -53,7 +53,11 @@ def test_sizes_and_durations_have_units() -> None:
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "a dataset stands under two roles", ""),
         (GOOD + 'stream = { chunk_size = "32 miles" }\n', "a size is a number with B, KiB, MiB or GiB", ""),
         (GOOD + '[[instance.main.drill.probe]]\nsql = "SELECT 1"\n', "either expect, or at_least and at_most", ""),
-        (GOOD + '[[instance.main.drill.probe]]\nsql = "SELECT 1"\nexpekt = 1\n', "unknown key instance.main.drill.probe.0.expekt", "did you mean 'expect'?"),
+        (
+            GOOD + '[[instance.main.drill.probe]]\nsql = "SELECT 1"\nexpekt = 1\n',
+            "unknown key instance.main.drill.probe.0.expekt",
+            "did you mean 'expect'?",
+        ),
         ("instance = [", "is not valid TOML", "example"),
     ],
 )

@@ -11,13 +11,20 @@ from hypothesis import strategies as st
 from zsnapdb.gtid import GtidPosition, GtidSet, contains
 
 FIRST, SECOND = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "00000000-0000-0000-0000-000000000001"
-SOURCES = st.sampled_from([FIRST, f"{FIRST}:tag", f"{FIRST}:_a_tag_of_thirty_two_characters_", f"{FIRST}:abc", SECOND, f"{SECOND}:tag"])
+SOURCES = st.sampled_from(
+    [FIRST, f"{FIRST}:tag", f"{FIRST}:_a_tag_of_thirty_two_characters_", f"{FIRST}:abc", SECOND, f"{SECOND}:tag"]
+)
 INTERVALS = st.tuples(st.integers(1, 60), st.integers(0, 20)).map(lambda p: (p[0], p[0] + p[1]))
 SETS = st.lists(st.tuples(SOURCES, INTERVALS), max_size=12).map(GtidSet.of)
 
 
 def numbers(gtids: GtidSet) -> set[tuple[str, int]]:
-    return {(source, n) for source, intervals in gtids.intervals.items() for first, last in intervals for n in range(first, last + 1)}
+    return {
+        (source, n)
+        for source, intervals in gtids.intervals.items()
+        for first, last in intervals
+        for n in range(first, last + 1)
+    }
 
 
 @given(SETS, SETS)
@@ -88,13 +95,20 @@ def test_a_set_reads_back_as_a_server_writes_it(a: GtidSet) -> None:
 
 def test_a_servers_text_with_tags_and_line_breaks_is_read() -> None:
     text = "3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5:7,\n3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_a:3-4:tag_b:9"
-    assert str(GtidSet.parse(text)) == (
-        "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7,3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_a:3-4,3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_b:9"
+    assert (
+        str(GtidSet.parse(text))
+        == "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7,3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_a:3-4,3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_b:9"
     )
 
 
 @pytest.mark.parametrize(
-    "text", ["nonsense", "3e11fa47-71ca-11e1-9e33-c80aa9429562", "3e11fa47-71ca-11e1-9e33-c80aa9429562:0", "3e11fa47-71ca-11e1-9e33-c80aa9429562:5-3"]
+    "text",
+    [
+        "nonsense",
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562",
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:0",
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:5-3",
+    ],
 )
 def test_malformed_sets_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a"):
@@ -110,7 +124,9 @@ def test_a_mariadb_position_contains_what_its_heads_cover() -> None:
     assert str(here.advance(0, 4, 271)) == "0-4-271,5-2-9"
 
 
-POSITIONS = st.dictionaries(st.integers(0, 4), st.tuples(st.integers(1, 3), st.integers(1, 30))).map(lambda heads: GtidPosition(dict(sorted(heads.items()))))
+POSITIONS = st.dictionaries(st.integers(0, 4), st.tuples(st.integers(1, 3), st.integers(1, 30))).map(
+    lambda heads: GtidPosition(dict(sorted(heads.items())))
+)
 
 
 def covered(position: GtidPosition) -> set[tuple[int, int]]:
@@ -123,12 +139,16 @@ def test_a_mariadb_position_that_is_printed_reads_back_the_same(a: GtidPosition)
 
 
 @given(POSITIONS, POSITIONS)
-def test_a_mariadb_position_contains_another_if_it_covers_all_its_transactions(a: GtidPosition, b: GtidPosition) -> None:
+def test_a_mariadb_position_contains_another_if_it_covers_all_its_transactions(
+    a: GtidPosition, b: GtidPosition
+) -> None:
     assert a.contains(b) == (covered(b) <= covered(a))
 
 
 @given(POSITIONS, st.integers(0, 4), st.integers(1, 3), st.integers(1, 30))
-def test_a_mariadb_position_that_advances_covers_one_more_and_keeps_the_other_domains(a: GtidPosition, domain: int, server: int, more: int) -> None:
+def test_a_mariadb_position_that_advances_covers_one_more_and_keeps_the_other_domains(
+    a: GtidPosition, domain: int, server: int, more: int
+) -> None:
     sequence = a.heads.get(domain, (0, 0))[1] + more
     b = a.advance(domain, server, sequence)
     assert b.contains(a)

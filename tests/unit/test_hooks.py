@@ -12,7 +12,7 @@ import pytest
 from zsnapdb import hooks
 from zsnapdb.errors import HookError
 from zsnapdb.hooks import Hook, OnFailure, When
-from zsnapdb.jobs.hooked import Hooked
+from zsnapdb.jobs.backup.hooks import Hooked
 
 
 def script(folder: Path, name: str, text: str) -> str:
@@ -24,8 +24,12 @@ def script(folder: Path, name: str, text: str) -> str:
 
 def test_arguments_go_through_unchanged_and_the_environment_says_what_is_going_on(tmp_path: Path) -> None:
     path = script(tmp_path, "h", 'echo "$1|$ZSNAPDB_HOOK|$ZSNAPDB_INSTANCE|$ZSNAPDB_LOCK|$ZSNAPDB_SNAPSHOTS"')
-    variables = hooks.environment(When.LOCKED, instance="main", backup_id="b", lock="stage", snapshots=["t/a@x", "t/b@x"])
-    assert hooks.run(Hook(When.LOCKED, (path, "a b; $HOME"), 5), variables) == "a b; $HOME|locked|main|stage|t/a@x t/b@x"
+    variables = hooks.environment(
+        When.LOCKED, instance="main", backup_id="b", lock="stage", snapshots=["t/a@x", "t/b@x"]
+    )
+    assert (
+        hooks.run(Hook(When.LOCKED, (path, "a b; $HOME"), 5), variables) == "a b; $HOME|locked|main|stage|t/a@x t/b@x"
+    )
 
 
 def test_a_hook_that_fails_is_named_with_its_status_and_its_words(tmp_path: Path) -> None:
@@ -79,12 +83,16 @@ def hooked(folder: Path, *wanted: Hook, told: list[str] | None = None) -> Hooked
 
 
 def logging(folder: Path, when: When, text: str = "", on_failure: OnFailure = OnFailure.ABORT) -> Hook:
-    path = script(folder, f"{when}-{len(os.listdir(folder))}", f'echo "$ZSNAPDB_HOOK $ZSNAPDB_OUTCOME" >> {folder}/log\n{text}')
+    path = script(
+        folder, f"{when}-{len(os.listdir(folder))}", f'echo "$ZSNAPDB_HOOK $ZSNAPDB_OUTCOME" >> {folder}/log\n{text}'
+    )
     return Hook(when, (path,), 5, on_failure)
 
 
 def test_hooks_run_in_their_order_around_the_snapshot(tmp_path: Path) -> None:
-    run = hooked(tmp_path, logging(tmp_path, When.AFTER), logging(tmp_path, When.LOCKED), logging(tmp_path, When.BEFORE))
+    run = hooked(
+        tmp_path, logging(tmp_path, When.AFTER), logging(tmp_path, When.LOCKED), logging(tmp_path, When.BEFORE)
+    )
     with run.around():
         run.locked("stage", 5.0)
     assert (tmp_path / "log").read_text().splitlines() == ["before ", "locked ", "after ok"]

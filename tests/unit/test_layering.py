@@ -30,8 +30,44 @@ ALLOWED = {
     "__main__": {"cli"},
     "__init__": set(),
 }
+SUB_ROOMS = {
+    "jobs.server_copy": set(),
+    "jobs.backup": {"jobs"},
+    "jobs.binlog": {"jobs"},
+    "jobs.repository": {"jobs"},
+    "jobs.restore": {"jobs", "jobs.backup", "jobs.server_copy"},
+    "jobs.trial": {"jobs", "jobs.backup", "jobs.restore", "jobs.server_copy"},
+    "jobs.clone": {"jobs", "jobs.backup", "jobs.restore", "jobs.server_copy"},
+    "planning.server_copy": {"planning"},
+    "planning.backup": {"planning"},
+    "planning.binlog": {"planning"},
+    "planning.repository": {"planning"},
+    "planning.trial": {"planning"},
+    "planning.restore": {"planning", "planning.binlog", "planning.trial"},
+    "planning.clone": {"planning", "planning.server_copy"},
+    "report.repository": {"report"},
+    "report.restore": {"report"},
+    "report.trial": {"report", "report.restore"},
+    "report.clone": {"report"},
+}
+"""What a use case may import of its own room, beside itself: "jobs" stands for the modules that lie in no use case."""
+ABOVE_ALL = {"jobs.doctor": {"jobs", "jobs.backup", "jobs.clone"}}
+"""Modules of a room that ask its use cases; no use case imports them."""
 PURE = {"errors", "gtid", "model", "planning"}
-IMPURE_MODULES = {"os", "subprocess", "socket", "time", "random", "secrets", "logging", "pathlib", "io", "shutil", "tempfile", "threading"}
+IMPURE_MODULES = {
+    "os",
+    "subprocess",
+    "socket",
+    "time",
+    "random",
+    "secrets",
+    "logging",
+    "pathlib",
+    "io",
+    "shutil",
+    "tempfile",
+    "threading",
+}
 HOMES = {
     "pymysql": {"mysql/session.py"},
     "boto3": {"store/s3.py"},
@@ -53,6 +89,22 @@ def room(path: Path) -> str:
     return parts[0] if len(parts) > 1 else parts[0].removesuffix(".py")
 
 
+def sub_room(path: Path) -> str:
+    """Return the use case that a module belongs to, such as `jobs.backup`; the room itself for modules that belong to none."""
+    parts = path.relative_to(PACKAGE).parts
+    return ".".join(parts[:2]) if len(parts) > 2 and f"{parts[0]}.{parts[1]}" in SUB_ROOMS else parts[0]
+
+
+def imported_sub_rooms(path: Path) -> Iterator[str]:
+    """Yield the use cases of a module's own room that it imports."""
+    own = room(path)
+    for name in imports(path):
+        parts = name.split(".")
+        if parts[0] == "zsnapdb" and len(parts) > 2 and parts[1] == own:
+            dotted = ".".join(parts[1:3])
+            yield dotted if dotted in SUB_ROOMS or dotted in ABOVE_ALL else own
+
+
 def imports(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -60,7 +112,9 @@ def imports(path: Path) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
             assert node.module is not None
-            yield from ([f"zsnapdb.{alias.name}" for alias in node.names] if node.module == "zsnapdb" else [node.module])
+            yield from (
+                [f"zsnapdb.{alias.name}" for alias in node.names] if node.module == "zsnapdb" else [node.module]
+            )
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(PACKAGE).as_posix())
@@ -68,6 +122,36 @@ def test_a_room_imports_only_what_lies_below_it(path: Path) -> None:
     allowed = ALLOWED[room(path)]
     ours = {name.split(".")[1] for name in imports(path) if name.startswith("zsnapdb.")}
     assert {name for name in ours if not name.startswith("__")} <= allowed
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(PACKAGE).as_posix())
+def test_a_use_case_imports_only_the_use_cases_below_it(path: Path) -> None:
+    name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    own = sub_room(path)
+    if path.name == "__init__.py" or own not in (*SUB_ROOMS, "jobs", "planning", "report"):
+        return
+    allowed = ABOVE_ALL.get(name) or ({own} | SUB_ROOMS.get(own, set()))
+    assert set(imported_sub_rooms(path)) <= allowed
+
+
+def test_no_use_cases_import_each_other_in_a_circle() -> None:
+    below: dict[str, set[str]] = {
+        name: {other for other in allowed if other in SUB_ROOMS} for name, allowed in SUB_ROOMS.items()
+    }
+    while below:
+        ready = {name for name, others in below.items() if not others & set(below)}
+        assert ready, f"a circle between {', '.join(sorted(below))}"
+        below = {name: others for name, others in below.items() if name not in ready}
+
+
+def test_every_folder_of_a_room_is_a_use_case_that_the_map_knows() -> None:
+    folders = {
+        f"{room}.{path.name}"
+        for room in ("jobs", "planning", "report")
+        for path in (PACKAGE / room).iterdir()
+        if path.is_dir() and path.name != "__pycache__"
+    }
+    assert folders == set(SUB_ROOMS)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: p.relative_to(PACKAGE).as_posix())
@@ -85,7 +169,9 @@ def test_each_foreign_library_has_one_home(path: Path) -> None:
             assert name in PROCESSES
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if room(p) in PURE], ids=lambda p: p.relative_to(PACKAGE).as_posix())
+@pytest.mark.parametrize(
+    "path", [p for p in MODULES if room(p) in PURE], ids=lambda p: p.relative_to(PACKAGE).as_posix()
+)
 def test_decisions_have_no_clock_and_no_io(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports(path)} & IMPURE_MODULES
     names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}

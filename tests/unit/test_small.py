@@ -10,9 +10,9 @@ import pytest
 
 from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError
 from zsnapdb.gtid import GtidSet
-from zsnapdb.jobs.copies import lay_out
+from zsnapdb.jobs.server_copy.prepare import lay_out
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, backup_time, is_backup_id, new_backup_id
-from zsnapdb.planning.ports import choose_port
+from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.report.units import size, table
 from zsnapdb.zfs import core, snapshots
 from zsnapdb.zfs.command import failure
@@ -58,7 +58,13 @@ def test_a_child_mounted_elsewhere_is_mounted_by_its_role_in_a_copy() -> None:
 
 
 def test_sizes_read_well() -> None:
-    assert [size(0), size(1023), size(1536), size(32 << 20), size(5 << 40)] == ["0 B", "1023 B", "1.5 KiB", "32.0 MiB", "5.0 TiB"]
+    assert [size(0), size(1023), size(1536), size(32 << 20), size(5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "32.0 MiB",
+        "5.0 TiB",
+    ]
 
 
 def test_tables_align() -> None:
@@ -135,4 +141,7 @@ def test_a_position_fits_a_property_and_says_when_it_is_only_a_digest(limit: int
     short = position.short(limit)
     assert len(short) <= limit
     assert short.startswith("binlog.000007:4711 gtids-sha256:")
-    assert replace(position, gtids=GtidSet.parse(SOURCES.split(",")[0])).short(limit) == f"binlog.000007:4711 {SOURCES.split(',')[0]}"
+    assert (
+        replace(position, gtids=GtidSet.parse(SOURCES.split(",")[0])).short(limit)
+        == f"binlog.000007:4711 {SOURCES.split(',')[0]}"
+    )

@@ -1,7 +1,7 @@
 """A host without ZFS and without a server: its snapshots are kept in memory, its streams are recorded ones, its repository is a real folder.
 
-Everything that changes something counts as a step, and the host can be made to die before any of them: from then on nothing has an effect any more,
-as after kill -9.
+Everything that changes something counts as a step, and the host can be made to die before any of them: from then on
+nothing has an effect any more, as after kill -9.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from typing import Any
 
 import pytest
 
+from tests.unit.repository.test_repository import manifest
 from tests.unit.streams import begin, end, write
-from tests.unit.test_repository import manifest
 from zsnapdb import config
 from zsnapdb.errors import CommandError, NotThere
-from zsnapdb.jobs import backup as job
-from zsnapdb.jobs import common, interrupted, sending
-from zsnapdb.jobs.common import Instance
+from zsnapdb.jobs import exclusion
+from zsnapdb.jobs import instance as instances
+from zsnapdb.jobs.backup import resume
+from zsnapdb.jobs.backup import run as job
+from zsnapdb.jobs.backup import send as backup_send
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Snapshot, SnapshotSet, new_backup_id
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository import keys
-from zsnapdb.repository import lease as leases
-from zsnapdb.repository.journal import Journal
+from zsnapdb.repository import writer_lease as leases
+from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import unfinished
@@ -61,7 +64,10 @@ class Snap:
 
 
 def stream(to_guid: int, from_guid: int, salt: int = 0) -> bytes:
-    """The recorded stream from one snapshot to another; with another salt it has the same length and another content from its midst on."""
+    """The recorded stream from one snapshot to another.
+
+    With another salt it has the same length and another content from its midst on.
+    """
     size = 3 * CHUNK if from_guid else 5 * CHUNK
     body = random.Random(f"{to_guid} {from_guid}").randbytes(size)
     if salt:
@@ -109,7 +115,7 @@ class World:
         self.folder = folder
         for name in ("store", "run"):
             (folder / name).mkdir()
-        identity = keys.Identity.new()
+        identity = keys.AgeIdentity.new()
         keys.write_secret(folder / "identity", identity.file())
         self.recipients: tuple[str, ...] = (identity.recipient,)
         self.local = LocalStore(folder / "store")
@@ -166,7 +172,11 @@ class World:
 
     def _zfs_list(self, words: list[str]) -> str:
         options = {word: words[n + 1] for n, word in enumerate(words) if word in ("-o", "-t", "-d", "-s")}
-        names = [word for n, word in enumerate(words) if not word.startswith("-") and words[n - 1] not in ("-o", "-t", "-d", "-s")]
+        names = [
+            word
+            for n, word in enumerate(words)
+            if not word.startswith("-") and words[n - 1] not in ("-o", "-t", "-d", "-s")
+        ]
         table = self.bookmarks if options.get("-t") == "bookmark" else self.snapshots
         if options.get("-d") == "1":
             separator = "#" if table is self.bookmarks else "@"
@@ -253,9 +263,9 @@ class World:
     @property
     def instance(self) -> Instance:
         text = (
-            f'[instance.main]\nsocket = "/x"\nvolumes = {{ data = "{VOLUMES["data"]}", parent = "{VOLUMES["parent"]}" }}\nrepository = "r"\n'
-            f'[instance.main.chain]\nresume_within = "{self.resume_within}"\n'
-            f'[repository.r]\nurl = "file://{self.folder / "store"}"\n[repository.r.encryption]\nrecipients = {list(self.recipients)!r}\n'
+            f'[instance.main]\nsocket = "/x"\nvolumes = {{ data = "{VOLUMES["data"]}", parent = "{VOLUMES["parent"]}"'
+            f' }}\nrepository = "r"\n[instance.main.chain]\nresume_within = "{self.resume_within}"\n[repository.r]\nurl'
+            f' = "file://{self.folder / "store"}"\n[repository.r.encryption]\nrecipients = {list(self.recipients)!r}\n'
         ).replace("'", '"')
         return Instance.of(config.parse(text, "test"), "main")
 
@@ -282,7 +292,16 @@ class World:
             out = io.BytesIO()
             chunks = repository.chunks_of(found, volume.role)
             ciphers = repository.ciphers(found)
-            download(chunks, volume.chunk_list(), volume.codec, out, concurrency=2, name=str, on_bytes=lambda done: None, ciphers=ciphers)
+            download(
+                chunks,
+                volume.chunk_list(),
+                volume.codec,
+                out,
+                concurrency=2,
+                name=str,
+                on_bytes=lambda done: None,
+                ciphers=ciphers,
+            )
             streams[volume.role] = out.getvalue()
         return streams
 
@@ -344,20 +363,22 @@ def made(folder: Path) -> Iterator[World]:
         world = World(folder)
         for module in (command, snapshots, datasets):
             patch.setattr(module, "run", world.run)
-        patch.setattr(common, "RUN_FOLDER", folder / "run")
-        patch.setattr(common, "CACHE_FOLDER", folder / "cache")
-        patch.setattr(common, "open_store", lambda settings, tell=None: (Store(world, world.local), ""))
-        patch.setattr(interrupted, "JOURNAL_FOLDER", folder / "journal")
-        patch.setattr(interrupted, "now", lambda: world.time)
+        patch.setattr(exclusion, "RUN_FOLDER", folder / "run")
+        patch.setattr(instances, "CACHE_FOLDER", folder / "cache")
+        patch.setattr(instances, "open_store", lambda settings, tell=None: (Store(world, world.local), ""))
+        patch.setattr(resume, "JOURNAL_FOLDER", folder / "journal")
+        patch.setattr(resume, "now", lambda: world.time)
         patch.setattr(job, "now", lambda: world.time)
         patch.setattr(job, "start_forgotten", lambda instance, session: None)
-        patch.setattr(job, "observe", lambda instance, session: Observed(VOLUMES, {role: f"/{role}" for role in VOLUMES}))
+        patch.setattr(
+            job, "observe", lambda instance, session: Observed(VOLUMES, {role: f"/{role}" for role in VOLUMES})
+        )
         patch.setattr(job, "take", world.take)
         patch.setattr(job, "_draft", world.draft)
         patch.setattr(job, "_kept_properties", lambda dataset: {})
         patch.setattr(job, "fresh_backup_id", world.new_id)
-        patch.setattr(sending, "SendStream", world.send)
-        patch.setattr(sending, "estimate", lambda name, base, flags: 0)
+        patch.setattr(backup_send, "SendStream", world.send)
+        patch.setattr(backup_send, "estimate", lambda name, base, flags: 0)
         patch.setattr(Instance, "session", lambda instance: contextlib.nullcontext())
         patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))
         # A dead run of this test is one of this very process; on a real host it would be known to have ended.
@@ -367,9 +388,9 @@ def made(folder: Path) -> Iterator[World]:
 
 
 def _watch_journal(patch: pytest.MonkeyPatch, world: World) -> None:
-    append, give_up = Journal._append, Journal._give_up
+    append, give_up = BackupJournal._append, BackupJournal._give_up
 
-    def watched_append(journal: Journal, kind: str, value: object) -> None:
+    def watched_append(journal: BackupJournal, kind: str, value: object) -> None:
         try:
             world.step(f"journal {kind}")
         except Died:
@@ -384,9 +405,9 @@ def _watch_journal(patch: pytest.MonkeyPatch, world: World) -> None:
                 raise OSError(28, "No space left on device")
         append(journal, kind, value)
 
-    def watched_give_up(journal: Journal) -> None:
+    def watched_give_up(journal: BackupJournal) -> None:
         world.step("journal removed")
         give_up(journal)
 
-    patch.setattr(Journal, "_append", watched_append)
-    patch.setattr(Journal, "_give_up", watched_give_up)
+    patch.setattr(BackupJournal, "_append", watched_append)
+    patch.setattr(BackupJournal, "_give_up", watched_give_up)

@@ -22,11 +22,11 @@ from zsnapdb.cli import (
     key,
     pin,
     prune,
+    query,
     rescue,
     restore,
     runbook,
     status,
-    time_travel,
     upgrade,
     verify,
 )
@@ -46,8 +46,8 @@ app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
 app.command("show")(inventory.show)
 app.command("restore")(restore.restore)
-app.command("query")(time_travel.query)
-app.command("diff")(time_travel.diff)
+app.command("query")(query.query)
+app.command("diff")(query.diff)
 clone.app.command("upgrade-test")(upgrade.upgrade_test)
 app.command("verify")(verify.verify)
 app.command("copy")(copy.copy)
@@ -73,7 +73,9 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def root(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version.")) -> None:
+def root(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
     """Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS."""
 
 
@@ -100,9 +102,9 @@ def main() -> None:
         app(standalone_mode=True)
     except ZsnapdbError as error:
         if "--json" in sys.argv:
-            from zsnapdb.report import json
+            from zsnapdb.report import document
 
-            print(json.error(error))
+            print(document.error(error))
         print(f"zsnapdb: {error}", file=sys.stderr)
         _print_notes(error)
         sys.exit(error.exit_code)

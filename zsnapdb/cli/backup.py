@@ -12,7 +12,9 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 def backup(
     instance: InstanceName = None,
     full: Annotated[bool, typer.Option("--full", help="Make a full backup: a new chain.")] = False,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Give up an interrupted backup instead of finishing it first.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Give up an interrupted backup instead of finishing it first.")
+    ] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -23,9 +25,9 @@ def backup(
     """
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
-    from zsnapdb.jobs import backup as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import json as as_json
+    from zsnapdb.jobs.backup import run as job
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report import document as as_json
     from zsnapdb.report import text as as_text
 
     progress = ProgressLine()

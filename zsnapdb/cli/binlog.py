@@ -24,8 +24,8 @@ def archive(
 
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
-    from zsnapdb.jobs import binlog_archive as job
-    from zsnapdb.jobs.common import Instance
+    from zsnapdb.jobs.binlog import archive as job
+    from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import binlog as report
 
     chosen = Instance.of(load(config), instance)
@@ -45,8 +45,8 @@ def archive(
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show what is archived: the histories, their files, and what is missing."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import status as job
-    from zsnapdb.jobs.common import Instance
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import status as job
     from zsnapdb.report import binlog as report
 
     found = job.archived(Instance.of(load(config), instance))
@@ -56,12 +56,14 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
 
 
 @app.command("purge")
-def purge(instance: InstanceName = None, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def purge(
+    instance: InstanceName = None, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
+) -> None:
     """Remove binlogs from the server that are archived, old enough, and fetched by its replicas."""
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
-    from zsnapdb.jobs import binlog_purge as job
-    from zsnapdb.jobs.common import Instance
+    from zsnapdb.jobs.binlog import purge as job
+    from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import binlog as report
 
     chosen = Instance.of(load(config), instance)

@@ -16,14 +16,14 @@ CloneName = Annotated[str, typer.Argument(metavar="NAME", help="The clone's name
 _FROM = "latest, live (a snapshot taken now), the id of a backup or commit, or @SNAPSHOT."
 
 
-class Profile(Enum):
+class ProfileOption(Enum):
     """How much of the host a clone takes."""
 
     TINY = "tiny"
     NORMAL = "normal"
 
 
-class Topology(Enum):
+class TopologyOption(Enum):
     """How the clones of a set belong together."""
 
     independent = "independent"
@@ -40,17 +40,42 @@ def _owner() -> str:
 @app.command("create")
 def create(
     instance: NamedInstance,
-    name: Annotated[str | None, typer.Option("--name", help="The clone's name.", show_default="instance and a random word")] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="The clone's name.", show_default="instance and a random word")
+    ] = None,
     source: Annotated[str, typer.Option("--from", metavar="SOURCE", help=_FROM)] = "latest",
-    at: Annotated[str | None, typer.Option("--at", metavar="POINT", help="A time or GTID between backups: replayed from archived binlogs.")] = None,
-    ttl: Annotated[str | None, typer.Option("--ttl", metavar="DURATION", help="How long it stays, such as 2h.", show_default="clones.ttl")] = None,
+    at: Annotated[
+        str | None,
+        typer.Option("--at", metavar="POINT", help="A time or GTID between backups: replayed from archived binlogs."),
+    ] = None,
+    ttl: Annotated[
+        str | None,
+        typer.Option("--ttl", metavar="DURATION", help="How long it stays, such as 2h.", show_default="clones.ttl"),
+    ] = None,
     owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.", show_default="the caller")] = None,
-    profile: Annotated[Profile, typer.Option("--profile", help="How much of the host its server takes.")] = Profile.NORMAL,
-    bind: Annotated[str | None, typer.Option("--bind", metavar="ADDRESS", help="Where it listens.", show_default="clones.bind_address")] = None,
-    count: Annotated[int | None, typer.Option("--count", metavar="N", help="A set of N clones of one moment, NAME-1 and on.", show_default=False)] = None,
-    topology: Annotated[Topology, typer.Option("--topology", help="Of a set: independent, or the first as the source of the others.")] = Topology.independent,
-    mask: Annotated[bool, typer.Option("--mask", help="Mask it before anyone can reach it, where the policy would not ask for it.")] = False,
-    no_start: Annotated[bool, typer.Option("--no-start", help="Make the files only; `clone start` starts and checks the server.")] = False,
+    profile: Annotated[
+        ProfileOption, typer.Option("--profile", help="How much of the host its server takes.")
+    ] = ProfileOption.NORMAL,
+    bind: Annotated[
+        str | None,
+        typer.Option("--bind", metavar="ADDRESS", help="Where it listens.", show_default="clones.bind_address"),
+    ] = None,
+    count: Annotated[
+        int | None,
+        typer.Option(
+            "--count", metavar="N", help="A set of N clones of one moment, NAME-1 and on.", show_default=False
+        ),
+    ] = None,
+    topology: Annotated[
+        TopologyOption,
+        typer.Option("--topology", help="Of a set: independent, or the first as the source of the others."),
+    ] = TopologyOption.independent,
+    mask: Annotated[
+        bool, typer.Option("--mask", help="Mask it before anyone can reach it, where the policy would not ask for it.")
+    ] = False,
+    no_start: Annotated[
+        bool, typer.Option("--no-start", help="Make the files only; `clone start` starts and checks the server.")
+    ] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -59,15 +84,15 @@ def create(
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job
-    from zsnapdb.jobs.common import Instance
+    from zsnapdb.jobs.instance import Instance
     from zsnapdb.quantities import duration
-    from zsnapdb.report import clone as report
+    from zsnapdb.report.clone import clones as report
 
     if at is not None and source != "latest":
         raise typer.BadParameter("give --from or --at, not both")
     settings = load(config)
     found = Instance.of(settings, instance)
-    wish = job.Wish(
+    wish = job.CloneRequest(
         owner=owner or _owner(),
         name=name,
         source=source,
@@ -78,7 +103,7 @@ def create(
         starts=not no_start,
         masks=mask,
     )
-    if count is not None or topology is not Topology.independent:
+    if count is not None or topology is not TopologyOption.independent:
         create_set(settings, found, wish, count or 0, topology.value, plan=plan, json=json)
         return
     if plan:
@@ -94,7 +119,9 @@ def create(
 @app.command("prepare")
 def prepare(
     instance: NamedInstance,
-    source: Annotated[str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or commit, or @SNAPSHOT.")] = "latest",
+    source: Annotated[
+        str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or commit, or @SNAPSHOT.")
+    ] = "latest",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -103,12 +130,12 @@ def prepare(
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job
-    from zsnapdb.jobs.clone import intentions
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import clone as report
+    from zsnapdb.jobs.clone import plans
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report.clone import clones as report
 
     if plan:
-        planned = intentions.prepare(load(config), Instance.of(load(config), instance), source)
+        planned = plans.prepare(load(config), Instance.of(load(config), instance), source)
         print(report.intention_json(planned, "prepare") if json else report.intention(planned))
         return
     settings = load(config)
@@ -123,7 +150,7 @@ def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the clones, oldest first."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import catalogue
-    from zsnapdb.report import clone as report
+    from zsnapdb.report.clone import clones as report
 
     found = catalogue.listing(load(config))
     print(report.listing_json(found) if json else report.listing(found))
@@ -134,7 +161,7 @@ def show(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> No
     """Show one clone and its commits."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import catalogue, sources
-    from zsnapdb.report import clone as report
+    from zsnapdb.report.clone import clones as report
 
     found = catalogue.find(load(config), name)
     made = sources.commits(found.top)
@@ -152,12 +179,12 @@ def connect(
 ) -> None:
     """Open the server's own client on a clone; words after NAME go to the client."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import client, life
-    from zsnapdb.report import clone as report
+    from zsnapdb.jobs.clone import client, lifecycle
+    from zsnapdb.report.clone import clones as report
 
     settings = load(config)
     if dsn or env or json:
-        login = life.login(settings, name)
+        login = lifecycle.login(settings, name)
         print(report.login_json(login) if json else report.environment(login) if env else login.dsn)
         return
     client.open_client(settings, name, context.args)
@@ -167,14 +194,14 @@ def connect(
 def start(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Start a clone's server, after a stop or a reboot, and check it again."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import intentions, life
-    from zsnapdb.report import clone as report
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import clones as report
 
     if plan:
-        planned = intentions.start(load(config), name)
+        planned = plans.start(load(config), name)
         print(report.intention_json(planned, "start") if json else report.intention(planned))
         return
-    found = life.start(load(config), name)
+    found = lifecycle.start(load(config), name)
     print(report.changed_json(found, "started") if json else report.changed(found, "is started"))
 
 
@@ -182,21 +209,23 @@ def start(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, js
 def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Shut a clone's server down cleanly; its data stays."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import intentions, life
-    from zsnapdb.report import clone as report
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import clones as report
 
     if plan:
-        planned = intentions.stop(load(config), name)
+        planned = plans.stop(load(config), name)
         print(report.intention_json(planned, "stop") if json else report.intention(planned))
         return
-    found = life.stop(load(config), name)
+    found = lifecycle.stop(load(config), name)
     print(report.changed_json(found, "stopped") if json else report.changed(found, "is stopped"))
 
 
 @app.command("reset")
 def reset(
     name: CloneName,
-    source: Annotated[str | None, typer.Option("--from", metavar="SOURCE", help=_FROM, show_default="its original data")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="SOURCE", help=_FROM, show_default="its original data")
+    ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -204,16 +233,16 @@ def reset(
     """Give a clone its original data back, or new data; port, credentials and lease stay."""
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import revise
-    from zsnapdb.report import clone as report
+    from zsnapdb.jobs.clone import revision
+    from zsnapdb.report.clone import clones as report
 
     settings = load(config)
     if plan:
-        planned = revise.reset_plan(settings, name, source)
+        planned = revision.reset_plan(settings, name, source)
         print(report.reset_plan_json(planned) if json else report.reset_plan(planned))
         return
     progress = ProgressLine()
-    found = revise.reset(settings, name, source, progress, progress.tell)
+    found = revision.reset(settings, name, source, progress, progress.tell)
     progress.end()
     print(report.changed_json(found, "reset") if json else report.changed(found, "is reset"))
 
@@ -221,45 +250,56 @@ def reset(
 @app.command("extend")
 def extend(
     name: CloneName,
-    ttl: Annotated[str | None, typer.Option("--ttl", metavar="DURATION", help="From now, such as 2h.", show_default="clones.ttl")] = None,
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", metavar="DURATION", help="From now, such as 2h.", show_default="clones.ttl")
+    ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
     """Let a clone stay longer; its lease is never made shorter."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import intentions, life
+    from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.quantities import duration
-    from zsnapdb.report import clone as report
+    from zsnapdb.report.clone import clones as report
 
     if plan:
-        planned = intentions.extend(load(config), name, duration(ttl) if ttl is not None else None)
+        planned = plans.extend(load(config), name, duration(ttl) if ttl is not None else None)
         print(report.intention_json(planned, "extend") if json else report.intention(planned))
         return
-    found = life.extend(load(config), name, duration(ttl) if ttl is not None else None)
+    found = lifecycle.extend(load(config), name, duration(ttl) if ttl is not None else None)
     print(report.changed_json(found, "extended") if json else report.changed(found, "is extended"))
 
 
 @app.command("protect")
 def protect(
     name: CloneName,
-    time: Annotated[str, typer.Option("--for", metavar="DURATION", help="From now, such as 2d; 0s takes the protection away.", show_default=False)],
+    time: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="DURATION", help="From now, such as 2d; 0s takes the protection away.", show_default=False
+        ),
+    ],
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
     """Keep the reaper off a clone for a while."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import intentions, life
+    from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.quantities import duration
-    from zsnapdb.report import clone as report
+    from zsnapdb.report.clone import clones as report
 
     if plan:
-        planned = intentions.protect(load(config), name, duration(time))
+        planned = plans.protect(load(config), name, duration(time))
         print(report.intention_json(planned, "protect") if json else report.intention(planned))
         return
-    found = life.protect(load(config), name, duration(time))
-    print(report.changed_json(found, "protected") if json else report.changed(found, "is protected" if found.lease.protected_until else "is not protected"))
+    found = lifecycle.protect(load(config), name, duration(time))
+    print(
+        report.changed_json(found, "protected")
+        if json
+        else report.changed(found, "is protected" if found.lease.protected_until else "is not protected")
+    )
 
 
 @app.command("commit")
@@ -272,14 +312,14 @@ def commit(
 ) -> None:
     """Snapshot a clone as it is; the snapshot can be cloned like a backup's."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import intentions, life
-    from zsnapdb.report import clone as report
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import clones as report
 
     if plan:
-        planned = intentions.commit(load(config), name, message)
+        planned = plans.commit(load(config), name, message)
         print(report.intention_json(planned, "commit") if json else report.intention(planned))
         return
-    made = life.commit(load(config), name, message)
+    made = lifecycle.commit(load(config), name, message)
     print(report.committed_json(made) if json else report.committed(made))
 
 
@@ -288,16 +328,16 @@ def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, j
     """Make a clone a copy of its own, which needs no snapshot of its source. --plan shows the cost."""
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import revise
-    from zsnapdb.report import clone as report
+    from zsnapdb.jobs.clone import revision
+    from zsnapdb.report.clone import clones as report
 
     settings = load(config)
     if plan:
-        planned = revise.detach_plan(settings, name)
+        planned = revision.detach_plan(settings, name)
         print(report.detach_json(planned, "clone-detach-plan") if json else report.detach_plan(planned))
         return
     progress = ProgressLine()
-    done = revise.detach(settings, name, progress)
+    done = revision.detach(settings, name, progress)
     progress.end()
     print(report.detach_json(done, "clone-detached") if json else report.detached(done))
 
@@ -313,7 +353,7 @@ def destroy(
     """Stop a clone's server and destroy exactly its datasets. One that is not there is no error."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import destroy as job
-    from zsnapdb.report import clone as report
+    from zsnapdb.report.clone import clones as report
 
     settings = load(config)
     if plan:
@@ -327,11 +367,11 @@ def destroy(
 def reap(config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Destroy clones whose time is up, and clear what runs that died left behind."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import sweep
-    from zsnapdb.report import clone as report
+    from zsnapdb.jobs.clone import reaper
+    from zsnapdb.report.clone import clones as report
 
     settings = load(config)
-    found = sweep.plan(settings) if plan else sweep.reap(settings)
+    found = reaper.plan(settings) if plan else reaper.reap(settings)
     print(report.swept_json(found, planned=plan) if json else report.swept(found))
     for item in found:
         if item.error is not None:

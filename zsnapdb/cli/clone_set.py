@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from zsnapdb.config import Settings
-    from zsnapdb.jobs.clone.create import Wish
-    from zsnapdb.jobs.common import Instance
+    from zsnapdb.jobs.clone.create import CloneRequest
+    from zsnapdb.jobs.instance import Instance
 
 
-def create_set(settings: Settings, instance: Instance, wish: Wish, count: int, topology: str, *, plan: bool, json: bool) -> None:
+def create_set(
+    settings: Settings, instance: Instance, wish: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
+) -> None:
     """Make a set of clones, or print what that would do."""
     from zsnapdb.cli.progress import ProgressLine
-    from zsnapdb.jobs import topology as job
-    from zsnapdb.report import topology as report
+    from zsnapdb.jobs.clone import topology as job
+    from zsnapdb.report.clone import topology as report
 
     if plan:
         planned = job.plan_set(settings, instance, wish, count, job.topology_of(topology))

@@ -13,7 +13,7 @@ app = typer.Typer(help="The configuration.", no_args_is_help=True, rich_markup_m
 def check(config: ConfigFile = None, json: AsJson = False) -> None:
     """Check the configuration file alone: every key, unit and name. `zsnapdb doctor` checks it against the world."""
     from zsnapdb.config import load
-    from zsnapdb.report import json as as_json
+    from zsnapdb.report import document as as_json
     from zsnapdb.report import text as as_text
 
     settings = load(config)

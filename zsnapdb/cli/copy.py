@@ -12,8 +12,14 @@ from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
 
 def copy(
     instance: NamedInstance,
-    to: Annotated[str, typer.Option("--to", metavar="REPOSITORY", help="The configured repository to copy to.", show_default=False)],
-    source: Annotated[str | None, typer.Option("--from", metavar="REPOSITORY", help="The one to copy from.", show_default="the instance's own")] = None,
+    to: Annotated[
+        str,
+        typer.Option("--to", metavar="REPOSITORY", help="The configured repository to copy to.", show_default=False),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="REPOSITORY", help="The one to copy from.", show_default="the instance's own"),
+    ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -22,13 +28,16 @@ def copy(
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
     from zsnapdb.errors import DamagedError
-    from zsnapdb.jobs import copy as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import copy as report
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import copy as job
+    from zsnapdb.report.repository import copy as report
 
     progress = ProgressLine()
     settings = load(config)
-    here, there = Instance.at(settings, instance, source, progress.tell), Instance.at(settings, instance, to, progress.tell)
+    here, there = (
+        Instance.at(settings, instance, source, progress.tell),
+        Instance.at(settings, instance, to, progress.tell),
+    )
     if plan:
         planned = job.plan(here, there)
         print(report.plan_json(planned) if json else report.plan(planned))

@@ -21,7 +21,7 @@ def doctor(
     """Examine instances as a backup would, and more; touch nothing. Ends 0: fit, 1: warnings, 2: unfit."""
     from zsnapdb.config import load
     from zsnapdb.jobs import doctor as job
-    from zsnapdb.report import json as as_json
+    from zsnapdb.report import document as as_json
     from zsnapdb.report import text as as_text
 
     settings = load(config)

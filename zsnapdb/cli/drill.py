@@ -11,9 +11,16 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance,
 
 def drill(
     instance: NamedInstance,
-    to: Annotated[str, typer.Option("--to", metavar="POINT", help="As `zsnapdb restore` takes it, or random: any backup.")] = "latest",
+    to: Annotated[
+        str, typer.Option("--to", metavar="POINT", help="As `zsnapdb restore` takes it, or random: any backup.")
+    ] = "latest",
     seed: Annotated[
-        int | None, typer.Option("--seed", help="What decides the random backup and the sample; the same seed repeats them.", show_default="another each time")
+        int | None,
+        typer.Option(
+            "--seed",
+            help="What decides the random backup and the sample; the same seed repeats them.",
+            show_default="another each time",
+        ),
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="Check every page and every table, not a sample.")] = False,
     config: ConfigFile = None,
@@ -26,9 +33,9 @@ def drill(
     """
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
-    from zsnapdb.jobs import drill as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import drill as report
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.trial import drill as job
+    from zsnapdb.report.trial import drill as report
 
     settings = load(config)
     chosen = Instance.of(settings, instance)
@@ -45,15 +52,18 @@ def drill(
 
 def drills(
     instance: InstanceName = None,
-    drill_id: Annotated[str | None, typer.Argument(metavar="[DRILL]", help="One drill's id, or latest: show it whole.", show_default=False)] = None,
+    drill_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[DRILL]", help="One drill's id, or latest: show it whole.", show_default=False),
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
     """List the drills of an instance, oldest first; or show one."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import drill as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import drill as report
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.trial import drill as job
+    from zsnapdb.report.trial import drill as report
 
     chosen = Instance.of(load(config), instance)
     if drill_id is not None:

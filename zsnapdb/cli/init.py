@@ -11,16 +11,24 @@ from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 
 def init(
     repository: Annotated[
-        str | None, typer.Argument(metavar="[REPOSITORY]", help="A configured repository; may be left out if there is only one.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[REPOSITORY]",
+            help="A configured repository; may be left out if there is only one.",
+            show_default=False,
+        ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Make a repository: its marker object. Also writes a lost one again, and brings its list of recipients up to date."""
+    """Make a repository: its marker object.
+
+    Also writes a lost one again, and brings its list of recipients up to date.
+    """
     from zsnapdb.config import load
-    from zsnapdb.jobs import init as job
-    from zsnapdb.report import repository as report
+    from zsnapdb.jobs.repository import init as job
+    from zsnapdb.report.repository import marker as report
 
     settings = load(config)
     if plan:

@@ -10,13 +10,15 @@ import typer
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 
 
-def list_backups(instance: InstanceName = None, repository: RepositoryName = None, config: ConfigFile = None, json: AsJson = False) -> None:
+def list_backups(
+    instance: InstanceName = None, repository: RepositoryName = None, config: ConfigFile = None, json: AsJson = False
+) -> None:
     """List the backups of an instance, oldest first."""
     from zsnapdb.cli.progress import tell
     from zsnapdb.config import load
-    from zsnapdb.jobs import inventory
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import json as as_json
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import inventory
+    from zsnapdb.report import document as as_json
     from zsnapdb.report import text as as_text
 
     found = inventory.inventory(Instance.at(load(config), instance, repository, tell))
@@ -37,9 +39,9 @@ def show(
     """Show one backup: position, lock, volumes, and what a restore of it needs."""
     from zsnapdb.cli.progress import tell
     from zsnapdb.config import load
-    from zsnapdb.jobs import inventory
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import json as as_json
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import inventory
+    from zsnapdb.report import document as as_json
     from zsnapdb.report import text as as_text
 
     found = inventory.detail(Instance.at(load(config), instance, repository, tell), backup)

@@ -11,15 +11,25 @@ from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 
 app = typer.Typer(help="Keys of repositories.", no_args_is_help=True, rich_markup_mode=None)
 
-IdentityFile = Annotated[Path | None, typer.Option("--identity", metavar="FILE", help="File of an age identity, which reads backups.", show_default=False)]
-SigningKeyFile = Annotated[Path | None, typer.Option("--signing-key", metavar="FILE", help="File of a signing key, for manifests.", show_default=False)]
+IdentityFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--identity", metavar="FILE", help="File of an age identity, which reads backups.", show_default=False
+    ),
+]
+SigningKeyFile = Annotated[
+    Path | None,
+    typer.Option("--signing-key", metavar="FILE", help="File of a signing key, for manifests.", show_default=False),
+]
 
 
 @app.command("generate")
-def generate(identity: IdentityFile = None, signing_key: SigningKeyFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def generate(
+    identity: IdentityFile = None, signing_key: SigningKeyFile = None, plan: PlanOnly = False, json: AsJson = False
+) -> None:
     """Write a new age identity, a new signing key, or both, to new files of mode 0600; print their public parts."""
-    from zsnapdb.jobs import keys as job
-    from zsnapdb.report import keys as report
+    from zsnapdb.jobs.repository import keys as job
+    from zsnapdb.report.repository import keys as report
 
     if identity is None and signing_key is None:
         raise typer.BadParameter("name at least one file: --identity FILE, --signing-key FILE")
@@ -32,10 +42,12 @@ def generate(identity: IdentityFile = None, signing_key: SigningKeyFile = None, 
 
 
 @app.command("show")
-def show(identity: IdentityFile = None, signing_key: SigningKeyFile = None, config: ConfigFile = None, json: AsJson = False) -> None:
+def show(
+    identity: IdentityFile = None, signing_key: SigningKeyFile = None, config: ConfigFile = None, json: AsJson = False
+) -> None:
     """Print the public parts of the keys in the files; without a file, of those the configuration names."""
-    from zsnapdb.jobs import keys as job
-    from zsnapdb.report import keys as report
+    from zsnapdb.jobs.repository import keys as job
+    from zsnapdb.report.repository import keys as report
 
     if identity is None and signing_key is None:
         from zsnapdb.config import load

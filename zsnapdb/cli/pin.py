@@ -19,9 +19,9 @@ def pin(
 ) -> None:
     """Keep a backup, and all it is an increment of, whatever the rules say."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import pin as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import pin as report
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import pin as job
+    from zsnapdb.report.repository import pin as report
 
     found = job.pin(Instance.at(load(config), instance, repository), backup, reason)
     print(report.pin_json(found) if json else report.pin(found))
@@ -36,9 +36,9 @@ def unpin(
 ) -> None:
     """Let the rules decide about a backup again."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import pin as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import pin as report
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import pin as job
+    from zsnapdb.report.repository import pin as report
 
     found = job.unpin(Instance.at(load(config), instance, repository), backup)
     print(report.unpin_json(found) if json else report.unpin(found))

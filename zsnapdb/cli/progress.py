@@ -40,7 +40,12 @@ class ProgressLine:
             left = (progress.total - progress.done) / max(rate, 1.0)
             text += f" of {progress.total / 2**20:.0f} MiB, {left:.0f} s left"
         text += f", {rate / 2**20:.0f} MiB/s"
-        print(f"\r\033[K{text}" if self._terminal else text, end="" if self._terminal else "\n", file=sys.stderr, flush=True)
+        print(
+            f"\r\033[K{text}" if self._terminal else text,
+            end="" if self._terminal else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def tell(self, text: str) -> None:
         """Show one line that stays."""

@@ -13,7 +13,9 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, Repo
 def prune(
     instance: InstanceName = None,
     repository: RepositoryName = None,
-    unrestorable: Annotated[bool, typer.Option("--unrestorable", help="Also remove backups that cannot be restored any more.")] = False,
+    unrestorable: Annotated[
+        bool, typer.Option("--unrestorable", help="Also remove backups that cannot be restored any more.")
+    ] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -21,9 +23,9 @@ def prune(
     """Remove the backups that no keep rule keeps, and sweep what interrupted runs left."""
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
-    from zsnapdb.jobs import prune as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import prune as report
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import prune as job
+    from zsnapdb.report.repository import prune as report
 
     progress = ProgressLine()
     settings = load(config)

@@ -12,36 +12,62 @@ from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
 
 def rescue(
     instance: NamedInstance,
-    table: Annotated[str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table.", show_default=False)] = None,
+    table: Annotated[
+        str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table.", show_default=False)
+    ] = None,
     schema: Annotated[str | None, typer.Option("--schema", help="Or a whole schema.", show_default=False)] = None,
-    to: Annotated[str, typer.Option("--to", metavar="POINT", help="As of this point, as `zsnapdb restore` takes it.")] = "latest-backup",
+    to: Annotated[
+        str, typer.Option("--to", metavar="POINT", help="As of this point, as `zsnapdb restore` takes it.")
+    ] = "latest-backup",
     into: Annotated[
         str | None,
-        typer.Option("--into", metavar="FILE|URL", help="A new dump file, or mysql://user@host:port/schema (?socket=/path).", show_default=False),
+        typer.Option(
+            "--into",
+            metavar="FILE|URL",
+            help="A new dump file, or mysql://user@host:port/schema (?socket=/path).",
+            show_default=False,
+        ),
     ] = None,
-    into_instance: Annotated[str | None, typer.Option("--into-instance", help="Or a configured instance's server.", show_default=False)] = None,
-    password_file: Annotated[Path | None, typer.Option("--password-file", help="Holds the password for the URL, alone.", show_default=False)] = None,
+    into_instance: Annotated[
+        str | None, typer.Option("--into-instance", help="Or a configured instance's server.", show_default=False)
+    ] = None,
+    password_file: Annotated[
+        Path | None, typer.Option("--password-file", help="Holds the password for the URL, alone.", show_default=False)
+    ] = None,
     name: Annotated[
-        str | None, typer.Option("--as", metavar="NAME", help="Its name on the live server.", show_default="the old one and the backup's time")
+        str | None,
+        typer.Option(
+            "--as",
+            metavar="NAME",
+            help="Its name on the live server.",
+            show_default="the old one and the backup's time",
+        ),
     ] = None,
-    transport: Annotated[str, typer.Option("--transport", help="auto, tablespace or dump: how it gets into a live server.")] = "auto",
+    transport: Annotated[
+        str, typer.Option("--transport", help="auto, tablespace or dump: how it gets into a live server.")
+    ] = "auto",
     timeout: Annotated[str, typer.Option("--timeout", help="For each long command, with a unit: s, m, h.")] = "12h",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Get one table, or one schema, as it was: into a dump file, or into a live server under another name. Nothing is overwritten."""
+    """Get one table, or one schema, as it was: into a dump file, or into a live server under another name.
+
+    Nothing is overwritten.
+    """
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
-    from zsnapdb.jobs import rescue as job
-    from zsnapdb.jobs.common import Instance
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.trial import rescue as job
     from zsnapdb.quantities import duration
-    from zsnapdb.report import rescue as report
+    from zsnapdb.report.trial import rescue as report
 
     settings = load(config)
     chosen = Instance.of(settings, instance)
     destination = job.destination(settings, into=into, instance=into_instance, password_file=password_file)
-    request = job.Request(job.wanted(table, schema), to, destination, name, job.transport(transport), duration(timeout))
+    request = job.RescueRequest(
+        job.wanted(table, schema), to, destination, name, job.transport(transport), duration(timeout)
+    )
     if plan:
         planned = job.plan(settings, chosen, request)
         print(report.plan_json(planned) if json else report.plan(planned))

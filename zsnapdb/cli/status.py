@@ -8,9 +8,9 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show to which points in time an instance can be restored, and how old what that needs is."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import status as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import status as report
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import status as job
+    from zsnapdb.report.repository import status as report
 
     found = job.status(Instance.of(load(config), instance))
     print(report.status_json(found) if json else report.status_text(found))

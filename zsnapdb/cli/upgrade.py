@@ -14,17 +14,27 @@ from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
 def upgrade_test(
     instance: NamedInstance,
     binary: Annotated[Path, typer.Option("--binary", help="The new server program.", show_default=False)],
-    source: Annotated[str, typer.Option("--from", metavar="BACKUP", help="A backup id whose snapshots are on this host, or latest.")] = "latest",
-    query: Annotated[list[str] | None, typer.Option("--query", help="A query whose result must stay the same; may be given again.", show_default=False)] = None,
+    source: Annotated[
+        str, typer.Option("--from", metavar="BACKUP", help="A backup id whose snapshots are on this host, or latest.")
+    ] = "latest",
+    query: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--query", help="A query whose result must stay the same; may be given again.", show_default=False
+        ),
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Rehearse an upgrade on a throwaway clone: recover, shut down, start the new version, upgrade, check. Ends with 11 if it would not go well."""
+    """Rehearse an upgrade on a throwaway clone: recover, shut down, start the new version, upgrade, check.
+
+    Ends with 11 if it would not go well.
+    """
     from zsnapdb.config import load
     from zsnapdb.errors import ConsistencyError
-    from zsnapdb.jobs import upgrade_test as job
-    from zsnapdb.jobs.common import Instance
-    from zsnapdb.report import upgrade as report
+    from zsnapdb.jobs.clone import upgrade as job
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report.clone import upgrade as report
 
     settings = load(config)
     found = Instance.of(settings, instance)

@@ -11,11 +11,24 @@ from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, Repo
 
 def verify(
     instance: InstanceName = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Read every byte: hashes, decryption, the records of the streams.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every byte: hashes, decryption, the records of the streams.")
+    ] = False,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="TIME", help="Only what was not found whole within this time, such as 30d.", show_default=False)
+        str | None,
+        typer.Option(
+            "--older-than",
+            metavar="TIME",
+            help="Only what was not found whole within this time, such as 30d.",
+            show_default=False,
+        ),
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most so many, the most pressing first.", show_default=False)] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit", metavar="N", min=1, help="At most so many, the most pressing first.", show_default=False
+        ),
+    ] = None,
     repository: RepositoryName = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -25,10 +38,10 @@ def verify(
     from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.config import load
     from zsnapdb.errors import DamagedError
-    from zsnapdb.jobs import verify as job
-    from zsnapdb.jobs.common import Instance
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import verify as job
     from zsnapdb.quantities import duration
-    from zsnapdb.report import verify as report
+    from zsnapdb.report.repository import verify as report
 
     progress = ProgressLine()
     chosen = Instance.at(load(config), instance, repository, progress.tell)

@@ -1,4 +1,7 @@
-"""Checks an instance against the world: datasets, server, files, lock, hooks, server program, repository. Changes nothing."""
+"""Checks an instance against the world: datasets, server, files, lock, hooks, server program, repository.
+
+Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
-from zsnapdb.jobs.clone.sweep import Leak, leaks
-from zsnapdb.jobs.common import Instance
-from zsnapdb.jobs.observe import Observed, examine
+from zsnapdb.jobs.backup.preflight import Observed, examine
+from zsnapdb.jobs.clone.reaper import Leak, leaks
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
-from zsnapdb.planning.fitness import Finding, Severity, ok, unfit, warning
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.repository.marker import prove_conditional_writes
 from zsnapdb.store.open import open_store
 
@@ -23,7 +26,7 @@ class Diagnosis:
     """What was found of one instance. `observed` is there if nothing stands against a backup of its server."""
 
     instance: str
-    findings: tuple[Finding, ...]
+    findings: tuple[FitnessFinding, ...]
     observed: Observed | None
 
     @property
@@ -54,17 +57,19 @@ def _diagnose_one(instance: Instance, left: Sequence[Leak]) -> Diagnosis:
     return Diagnosis(instance.name, (*findings, _repository(instance), *_clones(instance, left)), observed)
 
 
-def _server_program(instance: Instance, flavour: Flavour) -> Finding:
+def _server_program(instance: Instance, flavour: Flavour) -> FitnessFinding:
     """Restores and clones need it; a backup does not."""
     try:
         binary = server.find_binary(instance.settings.server.binary, flavour)
         server.account(instance.settings.server.user)
     except ZsnapdbError as error:
-        return warning("server program", f"{error.message}: restores and clones on this host will be refused", error.hint)
+        return warning(
+            "server program", f"{error.message}: restores and clones on this host will be refused", error.hint
+        )
     return ok("server program", str(binary))
 
 
-def _repository(instance: Instance) -> Finding:
+def _repository(instance: Instance) -> FitnessFinding:
     url = instance.repository.url
     try:
         repository = instance.open_repository()
@@ -96,5 +101,7 @@ def _leaks(settings: Settings) -> list[Leak]:
         return []
 
 
-def _clones(instance: Instance, left: Sequence[Leak]) -> list[Finding]:
-    return [warning("clones", f"{leak.what}: {leak.where}", leak.hint) for leak in left if leak.instance == instance.name]
+def _clones(instance: Instance, left: Sequence[Leak]) -> list[FitnessFinding]:
+    return [
+        warning("clones", f"{leak.what}: {leak.where}", leak.hint) for leak in left if leak.instance == instance.name
+    ]

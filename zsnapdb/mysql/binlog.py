@@ -46,7 +46,10 @@ def tail_of(file: BinaryIO, name: str) -> Tail:
 
 
 def read_tail(path: Path) -> Tail:
-    """Return the tail of a binlog file. Plain reads: a mapping would outlive an interrupt and keep its snapshot busy."""
+    """Return the tail of a binlog file.
+
+    Plain reads: a mapping would outlive an interrupt and keep its snapshot busy.
+    """
     with path.open("rb") as file:
         return tail_of(file, path.name)
 
@@ -54,13 +57,16 @@ def read_tail(path: Path) -> Tail:
 LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
 """Ends of the files that list binlogs or relay logs by their whole paths (sql/binlog.cc of MySQL, sql/log.cc of MariaDB).
 
-The first is the index; the second takes its place while it is replaced. The third lists files under creation or purge: a server that
-starts after a crash DELETES those that are not in its index. On a copy taken during a rotation it would delete the source's live binlog.
+The first is the index; the second takes its place while it is replaced. The third lists files under creation or purge:
+a server that starts after a crash DELETES those that are not in its index. On a copy taken during a rotation it would
+delete the source's live binlog.
 """
 
 
 def index_entries(index: Path) -> list[str]:
-    """Return the lines of a binlog index, oldest first, as the server wrote them. ConsistencyError if it cannot be read.
+    """Return the lines of a binlog index, oldest first, as the server wrote them.
+
+    ConsistencyError if it cannot be read.
 
     While the server replaces its index there is only the crash-safe one, which it then takes for it.
     """
@@ -69,7 +75,8 @@ def index_entries(index: Path) -> list[str]:
         return [line for line in chosen.read_text().splitlines() if line]
     except OSError as error:
         raise ConsistencyError(
-            f"reading the binlog index {index}: {error.strerror}", hint="is the snapshot visible under .zfs, and zsnapdb run as root?"
+            f"reading the binlog index {index}: {error.strerror}",
+            hint="is the snapshot visible under .zfs, and zsnapdb run as root?",
         ) from error
 
 
@@ -81,13 +88,24 @@ def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool)
     """
     entries = index_entries(index)
     if not entries:
-        raise ConsistencyError(f"the binlog index {index} is empty", hint="the snapshot was taken while the server initialised its binlog; run again")
+        raise ConsistencyError(
+            f"the binlog index {index} is empty",
+            hint="the snapshot was taken while the server initialised its binlog; run again",
+        )
     for name in reversed([Path(entry).name for entry in entries]):
         file = folder / name
         if not file.exists():
-            raise ConsistencyError(f"{index} names {name}, which is not in {folder}", hint="was a binlog removed by hand? see `SHOW BINARY LOGS`")
+            raise ConsistencyError(
+                f"{index} names {name}, which is not in {folder}",
+                hint="was a binlog removed by hand? see `SHOW BINARY LOGS`",
+            )
         tail = read_tail(file)
         if tail.offset <= len(MAGIC) or (has_gtids and tail.gtids is None):
             continue
-        return Position(flavour, BinlogCoordinates(name, tail.offset), tail.gtids if has_gtids else None, "binlog tail in the snapshot")
+        return Position(
+            flavour,
+            BinlogCoordinates(name, tail.offset),
+            tail.gtids if has_gtids else None,
+            "binlog tail in the snapshot",
+        )
     raise ConsistencyError(f"no binlog of {index} holds a complete event", hint="run the backup again")

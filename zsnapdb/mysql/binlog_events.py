@@ -1,8 +1,9 @@
 """Walks a binlog file by its event headers, in constant memory, and checks every event.
 
-Format: MySQL internals "Binary Log Event" and libs/mysql/binlog/event of MySQL 9.x; MariaDB manual "Binlog Event Header". A header has
-19 bytes: time (u32, seconds), type (u8), server id (u32), event size (u32), next position (u32, wraps at 4 GiB; MariaDB 11 writes 0
-inside of transactions), flags (u16); all little-endian. Unknown types are skipped by their size.
+Format: MySQL internals "Binary Log Event" and libs/mysql/binlog/event of MySQL 9.x; MariaDB manual "Binlog Event
+Header". A header has 19 bytes: time (u32, seconds), type (u8), server id (u32), event size (u32), next position (u32,
+wraps at 4 GiB; MariaDB 11 writes 0 inside of transactions), flags (u16); all little-endian. Unknown types are skipped
+by their size.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ _DECISIVE = frozenset(
         MARIADB_QUERY_COMPRESSED,
     }
 )
-"""Kinds that begin or end a transaction, or say what came before. Most events, rows and their tables above all, are only passed over."""
+"""Kinds that begin or end a transaction, or say what came before.
+
+Most events, rows and their tables above all, are only passed over.
+"""
 
 _WHOLE = frozenset({FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST})
 """Kinds whose body is needed to its end however long it is."""
@@ -77,19 +81,25 @@ def check_magic(file: BinaryIO, name: str, size: int) -> bool:
     if size < len(MAGIC) and MAGIC.startswith(magic):
         return False
     if magic == ENCRYPTED_MAGIC:
-        raise PreflightError(f"binlog {name} is encrypted", hint="set binlog_encryption=OFF; encrypted binlogs cannot be read from their files")
+        raise PreflightError(
+            f"binlog {name} is encrypted",
+            hint="set binlog_encryption=OFF; encrypted binlogs cannot be read from their files",
+        )
     if magic != MAGIC:
         raise DamagedError(f"{name} is not a binlog: it starts with {magic!r}")
     return True
 
 
 def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = None) -> Generator[Event, None, int]:
-    """Yield the decisive events of a file and return where the walk ended; a last event that is cut or has a wrong checksum ends it.
+    """Yield the decisive events of a file and return where the walk ended.
 
-    With a `start`, which must be where an event starts, the first one is the description of the format, the next one that at `start`.
+    A last event that is cut or has a wrong checksum ends it.
 
-    Every event is checked, decisive or not. It is read through a window of constant size. DamagedError if an event in the middle is
-    wrong, PreflightError if the file is encrypted.
+    With a `start`, which must be where an event starts, the first one is the description of the format, the next one
+    that at `start`.
+
+    Every event is checked, decisive or not. It is read through a window of constant size. DamagedError if an event in
+    the middle is wrong, PreflightError if the file is encrypted.
     """
     if not check_magic(file, name, size):
         return 0
@@ -103,8 +113,11 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
         when, kind, server_id, length, following, flags = HEADER.unpack_from(window, place)
         end = at + length
         if length < HEADER.size or end > size:
-            # A header that is cut off after says rightly where its event would end; one that does not is damaged, as may be what follows.
-            if following not in (0, end & 0xFFFFFFFF) or (length < HEADER.size and any(window[place : place + HEADER.size])):
+            # A header that is cut off after says rightly where its event would end; one that does not is damaged, as
+            # may be what follows.
+            if following not in (0, end & 0xFFFFFFFF) or (
+                length < HEADER.size and any(window[place : place + HEADER.size])
+            ):
                 raise _damaged(name, at, "says a wrong size")
             return at
         if place + length > len(window):
@@ -113,7 +126,8 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
             has_checksum = window[place + length - 5] == 1
         elif at == len(MAGIC):
             raise _damaged(name, at, "is not the description of the file's format")
-        # A format description has a checksum also if nothing else in its file has (log_event.cc, Format_description_log_event::write).
+        # A format description has a checksum also if nothing else in its file has (log_event.cc,
+        # Format_description_log_event::write).
         if kind == FORMAT:
             right = _format_is_right(window[place : place + length], flags)
         elif not has_checksum:
@@ -127,9 +141,19 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
                 return at
             raise _damaged(name, at, "does not have its checksum")
         if kind == MARIADB_ENCRYPTION:
-            raise PreflightError(f"binlog {name} is encrypted", hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files")
+            raise PreflightError(
+                f"binlog {name} is encrypted",
+                hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files",
+            )
         if kind in _DECISIVE:
-            yield Event(kind, when, server_id, at, end, window[place + HEADER.size : place + length - (_CRC_BYTES if has_checksum or kind == FORMAT else 0)])
+            yield Event(
+                kind,
+                when,
+                server_id,
+                at,
+                end,
+                window[place + HEADER.size : place + length - (_CRC_BYTES if has_checksum or kind == FORMAT else 0)],
+            )
         at = end if start is None or at != len(MAGIC) else max(end, start)
     return at
 
@@ -140,7 +164,10 @@ def _window(file: BinaryIO, at: int, least: int = 0) -> memoryview:
 
 
 def _format_is_right(event: memoryview, flags: int) -> bool:
-    """Whether a format description has its checksum; the in-use flag is set after that was made (log_event.h, LOG_EVENT_BINLOG_IN_USE_F)."""
+    """Whether a format description has its checksum.
+
+    The in-use flag is set after that was made (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
+    """
     head = HEADER.pack(*HEADER.unpack_from(event)[:5], flags & ~_IN_USE)
     return zlib.crc32(event[HEADER.size :], zlib.crc32(head)) == _RESIDUE
 
@@ -159,9 +186,14 @@ def _long_is_right(file: BinaryIO, at: int, length: int) -> bool:
 
 
 def _damaged(name: str, at: int, what: str) -> DamagedError:
-    return DamagedError(f"binlog {name}: the event at {at} {what}", hint="see the server's error log and `zpool status`")
+    return DamagedError(
+        f"binlog {name}: the event at {at} {what}", hint="see the server's error log and `zpool status`"
+    )
 
 
 def malformed(name: str, error: Exception) -> DamagedError:
     """Return what is to be said of an event that could not be taken apart."""
-    return DamagedError(f"binlog {name}: an event does not have the form it should: {error}", hint="see the server's error log and `zpool status`")
+    return DamagedError(
+        f"binlog {name}: an event does not have the form it should: {error}",
+        hint="see the server's error log and `zpool status`",
+    )

@@ -1,6 +1,7 @@
 """Decodes the GTID events of both families.
 
-Sources: libs/mysql/binlog/event/control_events.cpp and libs/mysql/serialization of MySQL 9.x; MariaDB manual "GTID_EVENT", "GTID_LIST_EVENT".
+Sources: libs/mysql/binlog/event/control_events.cpp and libs/mysql/serialization of MySQL 9.x; MariaDB manual
+"GTID_EVENT", "GTID_LIST_EVENT".
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 
     In mysql::serialization's form: version, size, then id-value pairs.
 
-    Field 1 is the UUID as 16 variable-length integers, 2 the number (signed), 3 the tag, 6 the immediate commit timestamp; 0, 4 and 5 are single integers.
+    Field 1 is the UUID as 16 variable-length integers, 2 the number (signed), 3 the tag, 6 the immediate commit
+    timestamp; 0, 4 and 5 are single integers.
     """
     _, at = _varlen(body, 0)
     _, at = _varlen(body, at)
@@ -85,10 +87,12 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 
 
 def committed_at(body: memoryview) -> int:
-    """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, microseconds UTC; 0 where it has none (before 8.0.1).
+    """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, microseconds UTC.
 
-    It is the time at which this server wrote the transaction to its binlog: 7 bytes behind the logical clock, the highest bit
-    saying whether that of the original server follows (Gtid_log_event::write_body_to_memory).
+    0 where it has none (before 8.0.1).
+
+    It is the time at which this server wrote the transaction to its binlog: 7 bytes behind the logical clock, the
+    highest bit saying whether that of the original server follows (Gtid_log_event::write_body_to_memory).
     """
     if len(body) < _COMMITTED_AT + 7:
         return 0

@@ -67,7 +67,8 @@ class Numbers:
 class Walk:
     """Follows transactions through the decisive events: which is open, what was complete last.
 
-    `opened` is the event that began the transaction, `number` its GTID: source and number (MySQL), or domain, server and sequence (MariaDB).
+    `opened` is the event that began the transaction, `number` its GTID: source and number (MySQL), or domain, server
+    and sequence (MariaDB).
     """
 
     def __init__(self) -> None:

@@ -13,7 +13,10 @@ _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _STOP = ("STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")
 _START = ("START REPLICA SQL_THREAD", "START SLAVE SQL_THREAD")
-"""In the order they are offered. MariaDB's SHOW ALL SLAVES STATUS comes first: its other forms speak of one connection only."""
+"""In the order they are offered.
+
+MariaDB's SHOW ALL SLAVES STATUS comes first: its other forms speak of one connection only.
+"""
 
 
 def capabilities(session: Session) -> frozenset[Capability]:
@@ -31,7 +34,8 @@ def _first_understood(session: Session, forms: Sequence[str]) -> str:
         if session.understands(form):
             return form
     raise ServerError(
-        f"the server on {session.address} understands none of {', '.join(forms)}", hint="it is newer than this zsnapdb; please report its version"
+        f"the server on {session.address} understands none of {', '.join(forms)}",
+        hint="it is newer than this zsnapdb; please report its version",
     )
 
 
@@ -39,11 +43,11 @@ MYSQL, PERCONA, MARIADB = "MySQL", "Percona Server", "MariaDB"
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownCapability:
     """What a server has to have for something zsnapdb does, which servers do, and who says so.
 
-    `what` is a statement, a column (`information_schema.TABLE.COLUMN`) or a status variable (`status NAME`); `since` is inclusive,
-    `until` exclusive (empty: no such bound is known).
+    `what` is a statement, a column (`information_schema.TABLE.COLUMN`) or a status variable (`status NAME`); `since` is
+    inclusive, `until` exclusive (empty: no such bound is known).
     """
 
     what: str
@@ -57,23 +61,35 @@ _UPSTREAM = (MYSQL, PERCONA)
 _ALL = (MYSQL, PERCONA, MARIADB)
 
 KNOWN = (
-    Known("LOCK INSTANCE FOR BACKUP", _UPSTREAM, "8.0.3", "", "refman 8.0, 'LOCK INSTANCE FOR BACKUP'"),
-    Known("LOCK TABLES FOR BACKUP", (PERCONA,), "5.6.16", "", "Percona Server 8.4 manual, 'Backup locks'"),
-    Known("BACKUP STAGE START", (MARIADB,), "10.4.1", "", "MariaDB manual, 'BACKUP STAGE'; MDEV-5336"),
-    Known("FLUSH TABLES WITH READ LOCK", _ALL, "", "", "refman 5.7 to 9.7, 'FLUSH'; MariaDB manual, 'FLUSH'"),
-    Known("XA RECOVER", _ALL, "", "", "refman 5.7 to 9.7, 'XA Transaction SQL Statements'; XA_RECOVER_ADMIN from MySQL 8.0 on (WL#7194)"),
-    Known("SHOW BINARY LOG STATUS", _UPSTREAM, "8.2.0", "", "refman 8.4, 'SHOW BINARY LOG STATUS'; release notes 8.2.0"),
-    Known("SHOW BINLOG STATUS", (MARIADB,), "10.5.2", "", "MariaDB manual, 'SHOW MASTER STATUS'"),
-    Known("SHOW MASTER STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.2.0 (deprecated), 8.4.0 (removed)"),
-    Known("SHOW MASTER STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW MASTER STATUS'"),
-    Known("SHOW ALL SLAVES STATUS", (MARIADB,), "10.0.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
-    Known("SHOW ALL REPLICAS STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-18777"),
-    Known("SHOW REPLICA STATUS", _UPSTREAM, "8.0.22", "", "release notes 8.0.22; WL#14171"),
-    Known("SHOW REPLICA STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-18777"),
-    Known("SHOW SLAVE STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.0.22 (deprecated), 8.4.0 (removed)"),
-    Known("SHOW SLAVE STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
+    KnownCapability("LOCK INSTANCE FOR BACKUP", _UPSTREAM, "8.0.3", "", "refman 8.0, 'LOCK INSTANCE FOR BACKUP'"),
+    KnownCapability("LOCK TABLES FOR BACKUP", (PERCONA,), "5.6.16", "", "Percona Server 8.4 manual, 'Backup locks'"),
+    KnownCapability("BACKUP STAGE START", (MARIADB,), "10.4.1", "", "MariaDB manual, 'BACKUP STAGE'; MDEV-5336"),
+    KnownCapability("FLUSH TABLES WITH READ LOCK", _ALL, "", "", "refman 5.7 to 9.7, 'FLUSH'; MariaDB manual, 'FLUSH'"),
+    KnownCapability(
+        "XA RECOVER",
+        _ALL,
+        "",
+        "",
+        "refman 5.7 to 9.7, 'XA Transaction SQL Statements'; XA_RECOVER_ADMIN from MySQL 8.0 on (WL#7194)",
+    ),
+    KnownCapability(
+        "SHOW BINARY LOG STATUS", _UPSTREAM, "8.2.0", "", "refman 8.4, 'SHOW BINARY LOG STATUS'; release notes 8.2.0"
+    ),
+    KnownCapability("SHOW BINLOG STATUS", (MARIADB,), "10.5.2", "", "MariaDB manual, 'SHOW MASTER STATUS'"),
+    KnownCapability("SHOW MASTER STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.2.0 (deprecated), 8.4.0 (removed)"),
+    KnownCapability("SHOW MASTER STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW MASTER STATUS'"),
+    KnownCapability("SHOW ALL SLAVES STATUS", (MARIADB,), "10.0.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
+    KnownCapability(
+        "SHOW ALL REPLICAS STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-18777"
+    ),
+    KnownCapability("SHOW REPLICA STATUS", _UPSTREAM, "8.0.22", "", "release notes 8.0.22; WL#14171"),
+    KnownCapability(
+        "SHOW REPLICA STATUS", (MARIADB,), "10.5.1", "", "MariaDB manual, 'SHOW REPLICA STATUS'; MDEV-18777"
+    ),
+    KnownCapability("SHOW SLAVE STATUS", _UPSTREAM, "", "8.4.0", "release notes 8.0.22 (deprecated), 8.4.0 (removed)"),
+    KnownCapability("SHOW SLAVE STATUS", (MARIADB,), "", "", "MariaDB manual, 'SHOW REPLICA STATUS'"),
     *(
-        Known(f"{verb} {form} SQL_THREAD", families, since, until, source)
+        KnownCapability(f"{verb} {form} SQL_THREAD", families, since, until, source)
         for verb in ("STOP", "START")
         for form, families, since, until, source in (
             ("ALL SLAVES", (MARIADB,), "10.0.1", "", f"MariaDB manual, '{verb} REPLICA'"),
@@ -84,11 +100,43 @@ KNOWN = (
             ("SLAVE", (MARIADB,), "", "", f"MariaDB manual, '{verb} REPLICA'"),
         )
     ),
-    Known("information_schema.INNODB_SYS_DATAFILES.PATH", _UPSTREAM, "", "8.0", "WL#9535: gone with the data dictionary of 8.0"),
-    Known("information_schema.INNODB_SYS_DATAFILES.PATH", (MARIADB,), "", "10.6.0", "MariaDB manual, 'INNODB_SYS_DATAFILES'; MDEV-22343"),
-    Known("information_schema.INNODB_SYS_TABLESPACES.FILENAME", (MARIADB,), "10.6.0", "", "MariaDB manual, 'INNODB_SYS_TABLESPACES'; MDEV-22343"),
-    Known("information_schema.FILES.FILE_NAME", _ALL, "", "", "refman 5.7 to 9.7, 'The INFORMATION_SCHEMA FILES Table'; no InnoDB rows on MariaDB"),
-    Known("information_schema.INNODB_TABLES.TOTAL_ROW_VERSIONS", _UPSTREAM, "8.0.29", "", "release notes 8.0.29; refman 8.0, 'INNODB_TABLES'"),
-    Known("status Innodb_redo_log_enabled", _UPSTREAM, "8.0.21", "", "refman 8.0, 'Disabling Redo Logging'; WL#13795"),
+    KnownCapability(
+        "information_schema.INNODB_SYS_DATAFILES.PATH",
+        _UPSTREAM,
+        "",
+        "8.0",
+        "WL#9535: gone with the data dictionary of 8.0",
+    ),
+    KnownCapability(
+        "information_schema.INNODB_SYS_DATAFILES.PATH",
+        (MARIADB,),
+        "",
+        "10.6.0",
+        "MariaDB manual, 'INNODB_SYS_DATAFILES'; MDEV-22343",
+    ),
+    KnownCapability(
+        "information_schema.INNODB_SYS_TABLESPACES.FILENAME",
+        (MARIADB,),
+        "10.6.0",
+        "",
+        "MariaDB manual, 'INNODB_SYS_TABLESPACES'; MDEV-22343",
+    ),
+    KnownCapability(
+        "information_schema.FILES.FILE_NAME",
+        _ALL,
+        "",
+        "",
+        "refman 5.7 to 9.7, 'The INFORMATION_SCHEMA FILES Table'; no InnoDB rows on MariaDB",
+    ),
+    KnownCapability(
+        "information_schema.INNODB_TABLES.TOTAL_ROW_VERSIONS",
+        _UPSTREAM,
+        "8.0.29",
+        "",
+        "release notes 8.0.29; refman 8.0, 'INNODB_TABLES'",
+    ),
+    KnownCapability(
+        "status Innodb_redo_log_enabled", _UPSTREAM, "8.0.21", "", "refman 8.0, 'Disabling Redo Logging'; WL#13795"
+    ),
 )
 """Which server has what. For people, and for the answers the unit tests replay; a live server is asked instead."""

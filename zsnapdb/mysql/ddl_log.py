@@ -1,7 +1,8 @@
 """Whether MariaDB's DDL log shows a statement half done, so that crash recovery would finish it, and write it to the binlog.
 
-MariaDB 10.6+ keeps `ddl_recovery.log` in the data directory (sql/ddl_log.cc: four bytes of magic, block size as u16, then blocks of that size
-whose first byte is their kind; 1 is an entry to be executed by recovery, any other kind is part of one or done with).
+MariaDB 10.6+ keeps `ddl_recovery.log` in the data directory (sql/ddl_log.cc: four bytes of magic, block size as u16,
+then blocks of that size whose first byte is their kind; 1 is an entry to be executed by recovery, any other kind is
+part of one or done with).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _EXECUTE = 1
 def statements_half_done(datadir: Path) -> int:
     """Return how many DDL statements were under way when the files in `datadir` were as they are.
 
-    PreflightError if there is no log: a server keeps one from its start to its end, so it lies elsewhere (option log_ddl_recovery).
+    PreflightError if there is no log: a server keeps one from its start to its end, so it lies elsewhere (option
+    log_ddl_recovery).
     """
     try:
         with (datadir / FILE).open("rb") as file:
@@ -29,7 +31,10 @@ def statements_half_done(datadir: Path) -> int:
                 return 0
             size = int.from_bytes(header[4:6], "little")
             if header[:4] != _MAGIC or size < 64:
-                raise DamagedError(f"{datadir / FILE} is not the DDL log of a known MariaDB", hint="use lock.strategy = 'stage', which needs no look at it")
+                raise DamagedError(
+                    f"{datadir / FILE} is not the DDL log of a known MariaDB",
+                    hint="use lock.strategy = 'stage', which needs no look at it",
+                )
             found, at = 0, size
             while True:
                 file.seek(at)
@@ -40,5 +45,6 @@ def statements_half_done(datadir: Path) -> int:
                 at += size
     except FileNotFoundError as error:
         raise PreflightError(
-            f"{datadir / FILE} is not there, so DDL under way cannot be seen", hint="use lock.strategy = 'stage', or leave log_ddl_recovery at its default"
+            f"{datadir / FILE} is not there, so DDL under way cannot be seen",
+            hint="use lock.strategy = 'stage', or leave log_ddl_recovery at its default",
         ) from error

@@ -1,4 +1,7 @@
-"""Every path a server writes, from its variables and its tablespaces, and the real block sizes of its files. Looks at files, changes none."""
+"""Every path a server writes, from its variables and its tablespaces, and the real block sizes of its files.
+
+Looks at files, changes none.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from zsnapdb.planning.backup.fitness import BlockSizes
 from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.fitness import Blocks
 
 _DIRECTORIES = (
     "datadir",
@@ -109,17 +112,25 @@ def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
     return tuple(file for file in facts.tablespace_files if not (_real(file, datadir)).startswith(inside))
 
 
-_KEYRING_FILES = ("keyring_file_data", "keyring_encrypted_file_data", "file_key_management_filename", "file_key_management_filekey")
+_KEYRING_FILES = (
+    "keyring_file_data",
+    "keyring_encrypted_file_data",
+    "file_key_management_filename",
+    "file_key_management_filekey",
+)
 _KEYRING_COMPONENTS = ("component_keyring_file.cnf", "component_keyring_encrypted_file.cnf")
 
 
 def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
     """Return the files that hold keys of encrypted tablespaces and logs: plugins by variable, components by their own configuration.
 
-    A component reads <plugin_dir>/NAME.cnf, which may point to one in the data directory (refman 8.4, "The component_keyring_file").
+    A component reads <plugin_dir>/NAME.cnf, which may point to one in the data directory (refman 8.4, "The
+    component_keyring_file").
     """
     datadir = os.path.realpath(facts.variables["datadir"])
-    found = {ServerPath(name, _real(facts.variables[name], datadir)) for name in _KEYRING_FILES if facts.variables.get(name)}
+    found = {
+        ServerPath(name, _real(facts.variables[name], datadir)) for name in _KEYRING_FILES if facts.variables.get(name)
+    }
     for folder in (facts.variables.get("plugin_dir", ""), datadir):
         for name in _KEYRING_COMPONENTS:
             with contextlib.suppress(OSError, ValueError, AttributeError), open(os.path.join(folder, name)) as file:
@@ -134,11 +145,16 @@ def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
     if not facts.channels:
         return ()
     names = ("replica_load_tmpdir", "slave_load_tmpdir")
-    return tuple(ServerPath(name, os.path.realpath(facts.variables[name])) for name in names if facts.variables.get(name))[:1]
+    return tuple(
+        ServerPath(name, os.path.realpath(facts.variables[name])) for name in names if facts.variables.get(name)
+    )[:1]
 
 
-def data_file_blocks(facts: ServerFacts) -> Blocks:
-    """Return the real block sizes of the InnoDB data files. On ZFS st_blksize is the file's own record size (zfs_getattr), whatever the property says now."""
+def data_file_blocks(facts: ServerFacts) -> BlockSizes:
+    """Return the real block sizes of the InnoDB data files.
+
+    On ZFS st_blksize is the file's own record size (zfs_getattr), whatever the property says now.
+    """
     datadir = os.path.realpath(facts.variables["datadir"])
     counts: Counter[int] = Counter()
     examples: dict[int, str] = {}
@@ -150,4 +166,4 @@ def data_file_blocks(facts: ServerFacts) -> Blocks:
                 continue
             counts[status.st_blksize] += 1
             examples.setdefault(status.st_blksize, os.path.relpath(path, datadir))
-    return Blocks(int(facts.variables.get("innodb_page_size", "16384")), dict(counts), examples)
+    return BlockSizes(int(facts.variables.get("innodb_page_size", "16384")), dict(counts), examples)

@@ -11,8 +11,8 @@ from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.capability import capabilities, dialect
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.backup.lock_strategy import row_versions_are_flawed
 from zsnapdb.planning.facts import Channel, Dialect, ServerFacts, release_of
-from zsnapdb.planning.strategy import row_versions_are_flawed
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
@@ -49,7 +49,9 @@ def probe(session: Session) -> ServerFacts:
 
 def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
     """Return what it takes to speak to the server, without a look at anything else."""
-    return flavour_of({str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES LIKE 'version%'")}), dialect(session)
+    return flavour_of(
+        {str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES LIKE 'version%'")}
+    ), dialect(session)
 
 
 def what_may_have_changed(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
@@ -57,9 +59,16 @@ def what_may_have_changed(session: Session, facts: ServerFacts, *, engines: bool
 
     `engines`: whether the tables' engines matter; with very many tables they take long to ask for.
     """
-    rows = session.query("SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'delay_key_write')")
+    rows = session.query(
+        "SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'delay_key_write')"
+    )
     variables = {**facts.variables, **{str(name).lower(): str(value) for name, value in rows}}
-    return replace(facts, variables=variables, engines=_engines(session) if engines else facts.engines, redo_disabled=_redo_disabled(session))
+    return replace(
+        facts,
+        variables=variables,
+        engines=_engines(session) if engines else facts.engines,
+        redo_disabled=_redo_disabled(session),
+    )
 
 
 def _redo_disabled(session: Session) -> bool:
@@ -81,9 +90,11 @@ def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
     rows = session.query(
         "SELECT path FROM information_schema.innodb_sys_datafiles"
         if _has_column(session, "INNODB_SYS_DATAFILES", "PATH")
-        else "SELECT file_name FROM information_schema.files WHERE engine = 'InnoDB'"
-        if flavour is Flavour.MYSQL
-        else "SELECT filename FROM information_schema.innodb_sys_tablespaces"
+        else (
+            "SELECT file_name FROM information_schema.files WHERE engine = 'InnoDB'"
+            if flavour is Flavour.MYSQL
+            else "SELECT filename FROM information_schema.innodb_sys_tablespaces"
+        )
     )
     return tuple(sorted(str(row[0]) for row in rows if row[0]))
 
@@ -91,12 +102,18 @@ def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
 def _sees_all_tables(session: Session) -> bool:
     """Whether the account has SELECT on everything: information_schema shows only what it may read."""
     return bool(
-        session.query("SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SELECT' AND REPLACE(grantee, CHAR(39), '') = CURRENT_USER()")
+        session.query(
+            "SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SELECT' AND REPLACE(grantee,"
+            " CHAR(39), '') = CURRENT_USER()"
+        )
     )
 
 
 def _prepared_xa(session: Session) -> int | None:
-    """Return how many external XA transactions wait in prepared state; None if the account may not ask (MySQL: XA_RECOVER_ADMIN)."""
+    """Return how many external XA transactions wait in prepared state.
+
+    None if the account may not ask (MySQL: XA_RECOVER_ADMIN).
+    """
     try:
         return len(session.query("XA RECOVER"))
     except ServerError:
@@ -114,7 +131,10 @@ def _row_versions(session: Session, flavour: Flavour, version: str) -> int:
 
 
 def _has_column(session: Session, table: str, column: str) -> bool:
-    sql = "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND column_name = %s"
+    sql = (
+        "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND"
+        " column_name = %s"
+    )
     return bool(session.query(sql, (table, column)))
 
 
@@ -136,7 +156,9 @@ def channel_of(row: Mapping[str, Any]) -> Channel:
         port=int(first("Source_Port", "Master_Port") or 0),
         receiving=first("Replica_IO_Running", "Slave_IO_Running") not in ("No", ""),
         applying=first("Replica_SQL_Running", "Slave_SQL_Running") not in ("No", ""),
-        coordinates=BinlogCoordinates(file, int(first("Exec_Source_Log_Pos", "Exec_Master_Log_Pos") or 0)) if file else None,
+        coordinates=(
+            BinlogCoordinates(file, int(first("Exec_Source_Log_Pos", "Exec_Master_Log_Pos") or 0)) if file else None
+        ),
         gtids=first("Gtid_Slave_Pos", "Executed_Gtid_Set").replace("\n", ""),
     )
 
@@ -150,4 +172,9 @@ def published_position(session: Session, facts: ServerFacts) -> Position:
     if not facts.has_gtids:
         return Position(facts.flavour, coordinates, None, "server")
     variable = "gtid_binlog_pos" if facts.flavour is Flavour.MARIADB else "gtid_executed"
-    return Position(facts.flavour, coordinates, parse_gtids(facts.flavour, str(session.value(f"SELECT @@GLOBAL.{variable}"))), "server")
+    return Position(
+        facts.flavour,
+        coordinates,
+        parse_gtids(facts.flavour, str(session.value(f"SELECT @@GLOBAL.{variable}"))),
+        "server",
+    )

@@ -1,4 +1,7 @@
-"""Who keeps a server of ours running: a detached process, or a transient unit of systemd. One small protocol; nothing restarts by itself."""
+"""Who keeps a server of ours running: a detached process, or a transient unit of systemd.
+
+One small protocol; nothing restarts by itself.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +49,19 @@ class ProcessManager(Protocol):
     """Starts a server so that it outlives whoever started it, within its limits."""
 
     def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
-        """Start it, both outputs appended to `log`. `name` is for people who look. ServerError or PreflightError if it cannot be."""
+        """Start it, both outputs appended to `log`.
+
+        `name` is for people who look. ServerError or PreflightError if it cannot be.
+        """
 
 
 def choose(wanted: str) -> ProcessManager:
     """Return the manager: `detached`, `systemd`, or `auto`, which is systemd where it is process 1 and we may ask it."""
     if wanted == "systemd" and not SYSTEMD_RUNS.is_dir():
-        raise PreflightError(f"server.manager is systemd, which does not run here: there is no {SYSTEMD_RUNS}", hint="set it to detached or auto")
+        raise PreflightError(
+            f"server.manager is systemd, which does not run here: there is no {SYSTEMD_RUNS}",
+            hint="set it to detached or auto",
+        )
     if wanted == "detached" or not SYSTEMD_RUNS.is_dir() or os.geteuid() != 0:
         return Detached()
     return SystemdUnits()
@@ -70,18 +79,26 @@ class Detached:
         _check_programs(words[: -len(argv)])
         with log.open("ab") as file:
             try:
-                process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/")
+                process = subprocess.Popen(
+                    words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/"
+                )
             except OSError as error:
-                raise ServerError(f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance") from error
+                raise ServerError(
+                    f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance"
+                ) from error
         if limits.nice:
-            # Where the kernel schedules by session, this is what weighs one session against another (sched(7), "The autogroup feature").
+            # Where the kernel schedules by session, this is what weighs one session against another (sched(7), "The
+            # autogroup feature").
             with contextlib.suppress(OSError):
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(limits.nice))
         return _Child(process)
 
 
 def _relative(limits: Limits) -> Limits:
-    """Return the limits with the steps from this thread's niceness in place of the one wanted. Only root goes back up."""
+    """Return the limits with the steps from this thread's niceness in place of the one wanted.
+
+    Only root goes back up.
+    """
     steps = 0 if limits.nice is None else limits.nice - os.getpriority(os.PRIO_PROCESS, 0)
     return replace(limits, nice=steps if os.geteuid() == 0 else max(0, steps))
 
@@ -89,9 +106,9 @@ def _relative(limits: Limits) -> Limits:
 def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
     """Return the command words that put a program under the limits before it runs; none where there is no limit.
 
-    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): what a server asks for beyond it is refused, nobody is killed.
-    Processors are given by affinity, a fraction rounded up; which of them depends on the name, so that several servers spread. `limits.nice` is counted
-    from the starter's here.
+    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): what a server asks for
+    beyond it is refused, nobody is killed. Processors are given by affinity, a fraction rounded up; which of them
+    depends on the name, so that several servers spread. `limits.nice` is counted from the starter's here.
     """
     words = ["nice", "-n", str(limits.nice)] if limits.nice else []
     if limits.memory is not None:
@@ -106,7 +123,10 @@ def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list
 def _check_programs(words: Sequence[str]) -> None:
     for program in {"nice", "prlimit", "taskset"} & set(words):
         if shutil.which(program) is None:
-            raise PreflightError(f"the command {program} was not found", hint="install util-linux and coreutils, or leave out the server's limits")
+            raise PreflightError(
+                f"the command {program} was not found",
+                hint="install util-linux and coreutils, or leave out the server's limits",
+            )
 
 
 @dataclass(frozen=True)
@@ -129,7 +149,9 @@ class SystemdUnits:
     def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
         # A name of its own each time: the unit of a server just ended may not be forgotten yet.
         unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
-        _systemd(["systemd-run", "--quiet", "--collect", f"--unit={unit}", *unit_properties(name, log, limits), "--", *argv])
+        _systemd(
+            ["systemd-run", "--quiet", "--collect", f"--unit={unit}", *unit_properties(name, log, limits), "--", *argv]
+        )
         pid = _systemd(["systemctl", "show", "--property=MainPID", "--value", unit]).strip()
         return _Unit(unit, int(pid or "0"))
 
@@ -137,8 +159,9 @@ class SystemdUnits:
 def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
     """Return the unit's properties as words of systemd-run.
 
-    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota are the control group's
-    (systemd.resource-control(5)); a kernel without these controllers passes over them, so memory is limited as for a detached server too.
+    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota are the
+    control group's (systemd.resource-control(5)); a kernel without these controllers passes over them, so memory is
+    limited as for a detached server too.
     """
     found = {
         "Type": "exec",
@@ -148,7 +171,8 @@ def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
         "KillMode": "control-group",
     }
     if limits.nice is not None:
-        # Between control groups it is the weight that counts: a step of niceness is a factor of 1.25 (sched(7)), 100 the weight of who has none.
+        # Between control groups it is the weight that counts: a step of niceness is a factor of 1.25 (sched(7)), 100
+        # the weight of who has none.
         found |= {"Nice": str(limits.nice), "CPUWeight": str(max(1, round(100 / 1.25**limits.nice)))}
     if limits.memory is not None:
         found |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
@@ -162,16 +186,24 @@ def _systemd(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], *, timeout: float) -> str:
-    """Run a program that works on a server of ours to its end and return what it printed. ServerError with its words if it fails or takes too long."""
+    """Run a program that works on a server of ours to its end and return what it printed.
+
+    ServerError with its words if it fails or takes too long.
+    """
     try:
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, "LC_ALL": "C"}, timeout=timeout)
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, "LC_ALL": "C"}, timeout=timeout
+        )
     except FileNotFoundError as error:
         raise PreflightError(f"the command {argv[0]} was not found", hint="install it") from error
     except subprocess.TimeoutExpired as error:
         raise ServerError(f"`{argv[0]}` did not end within {timeout:.0f} s", hint="see its server's log") from error
     if done.returncode != 0:
         words = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
-        raise ServerError(f"`{argv[0]}` ended with exit status {done.returncode}: {words[-1000:]}", hint="see what it says, and its server's log")
+        raise ServerError(
+            f"`{argv[0]}` ended with exit status {done.returncode}: {words[-1000:]}",
+            hint="see what it says, and its server's log",
+        )
     return done.stdout.decode(errors="replace")
 
 
@@ -195,12 +227,25 @@ class _Unit:
 
 
 def version_of(binary: Path) -> str:
-    """Return the version a server program says it has, as in its `version` variable. PreflightError if it does not say."""
+    """Return the version a server program says it has, as in its `version` variable.
+
+    PreflightError if it does not say.
+    """
     try:
-        done = subprocess.run([str(binary), "--no-defaults", "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30)
+        done = subprocess.run(
+            [str(binary), "--no-defaults", "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise PreflightError(f"`{binary} --version`: {error}", hint="name the server program of the instance's version as server.binary") from error
+        raise PreflightError(
+            f"`{binary} --version`: {error}", hint="name the server program of the instance's version as server.binary"
+        ) from error
     match = re.search(r"\bVer\s+(\S+)", done.stdout)
     if done.returncode != 0 or match is None:
-        raise PreflightError(f"`{binary} --version` does not say a version: {done.stdout.strip()[:200]}", hint="is it a server program?")
+        raise PreflightError(
+            f"`{binary} --version` does not say a version: {done.stdout.strip()[:200]}", hint="is it a server program?"
+        )
     return match.group(1)

@@ -1,14 +1,15 @@
 """Replay of binlogs as relay logs, by the server's own applier, in parallel where it can.
 
-The files are given to a replication channel of our own as if it had received them. What that takes was tried on MySQL 9.7 and MariaDB 11.8
-(tests/campaigns/points.py goes on trying it):
+The files are given to a replication channel of our own as if it had received them. What that takes was tried on MySQL
+9.7 and MariaDB 11.8 (tests/campaigns/points.py goes on trying it):
 
 - the server needs another server_id than the events have, or it passes them over as its own;
 - relay_log_recovery must be off, or the files are thrown away at the start;
-- MariaDB's parallel applier needs to know the source's binlog name as well: without it 11.8 crashes in compare_log_name().
+- MariaDB's parallel applier needs to know the source's binlog name as well: without it 11.8 crashes in
+  compare_log_name().
 
-The last file ends at the transaction boundary the replay goes to. So there is nothing to overshoot into, and no UNTIL clause is needed, some of
-which fall back to a single thread.
+The last file ends at the transaction boundary the replay goes to. So there is nothing to overshoot into, and no UNTIL
+clause is needed, some of which fall back to a single thread.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ _POLL_SECONDS = 0.1
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the lines of the option file under which binlogs are replayed, to be put behind all others.
 
-    A single worker is no parallel applier at all, which spares handing transactions over. Nothing is synced: a replay that is interrupted
-    goes back to the snapshot before it, and a clean shutdown writes everything.
+    A single worker is no parallel applier at all, which spares handing transactions over. Nothing is synced: a replay
+    that is interrupted goes back to the snapshot before it, and a clean shutdown writes everything.
     """
-    both = ("relay_log_recovery=OFF", "relay_log_purge=ON", "sync_binlog=0", "innodb_flush_log_at_trx_commit=0", "event_scheduler=OFF")
+    both = (
+        "relay_log_recovery=OFF",
+        "relay_log_purge=ON",
+        "sync_binlog=0",
+        "innodb_flush_log_at_trx_commit=0",
+        "event_scheduler=OFF",
+    )
     workers = workers if workers > 1 else 0
     if flavour is Flavour.MARIADB:
         return (
@@ -65,11 +72,18 @@ CLIENT_OPTIONS = (
     "read_only=OFF",
     "loose_super_read_only=OFF",
 )
-"""The lines of the option file under which a client replays binlogs. Only the applier may write to a server that is super_read_only."""
+"""The lines of the option file under which a client replays binlogs.
+
+Only the applier may write to a server that is super_read_only.
+"""
 
 
-def client_pipe(tool: Path, client: Path, login: Path, files: Sequence[Path], start: int, scratch: Path) -> tuple[list[str], list[str]]:
-    """Return the two commands whose pipe replays the files, the first from the offset `start` on, in one session. GTIDs stay what they were.
+def client_pipe(
+    tool: Path, client: Path, login: Path, files: Sequence[Path], start: int, scratch: Path
+) -> tuple[list[str], list[str]]:
+    """Return the two commands whose pipe replays the files, the first from the offset `start` on, in one session.
+
+    GTIDs stay what they were.
 
     `login` is the client's option file, `scratch` a folder for files of LOAD DATA.
     """
@@ -79,7 +93,10 @@ def client_pipe(tool: Path, client: Path, login: Path, files: Sequence[Path], st
 
 
 def account_sql(password: str) -> str:
-    """Return the statements, for an init file, that make the account the replay is driven by. They go to no binlog and get no GTID."""
+    """Return the statements, for an init file, that make the account the replay is driven by.
+
+    They go to no binlog and get no GTID.
+    """
     return "\n".join(
         [
             "SET SESSION sql_log_bin = 0;",
@@ -105,7 +122,8 @@ class RelayLogs:
 
     @property
     def _stem(self) -> Path:
-        # Servers put the channel's name before the extension of base and index (rpl_mi.cc of MariaDB, rpl_info_factory of MySQL).
+        # Servers put the channel's name before the extension of base and index (rpl_mi.cc of MariaDB, rpl_info_factory
+        # of MySQL).
         return self.base.with_name(f"{self.base.name}-{CHANNEL}")
 
     @property
@@ -132,7 +150,7 @@ class RelayLogs:
 
 
 @dataclass(frozen=True)
-class Words:
+class ChannelStatements:
     """The statements of one family for our channel."""
 
     change: str
@@ -143,7 +161,7 @@ class Words:
     executed: str
 
     @classmethod
-    def of(cls, flavour: Flavour) -> Words:
+    def of(cls, flavour: Flavour) -> ChannelStatements:
         if flavour is Flavour.MARIADB:
             return cls(
                 f"CHANGE MASTER '{CHANNEL}' TO MASTER_HOST = 'zsnapdb', MASTER_LOG_FILE = %s, MASTER_LOG_POS = %s, "
@@ -166,7 +184,7 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Status:
+class ApplierStatus:
     """How far the applier is: the relay log and offset it reads, whether it runs, whether it has read everything, what stopped it."""
 
     number: int
@@ -176,7 +194,7 @@ class Status:
     error: str
 
 
-def status(session: Session, words: Words) -> Status:
+def status(session: Session, words: ChannelStatements) -> ApplierStatus:
     """Ask the server how far its applier is."""
     (row,) = session.records(words.status)
 
@@ -185,7 +203,7 @@ def status(session: Session, words: Words) -> Status:
 
     name = first("Relay_Log_File")
     number = name.rpartition(".")[2]
-    return Status(
+    return ApplierStatus(
         number=int(number) if number.isdigit() else 0,
         offset=int(first("Relay_Log_Pos") or 0),
         is_running=first("Replica_SQL_Running", "Slave_SQL_Running") == "Yes",
@@ -196,11 +214,11 @@ def status(session: Session, words: Words) -> Status:
 
 def executed(session: Session, flavour: Flavour) -> Gtids:
     """Return the transactions the server has executed."""
-    return parse_gtids(flavour, str(session.value(Words.of(flavour).executed)))
+    return parse_gtids(flavour, str(session.value(ChannelStatements.of(flavour).executed)))
 
 
 @dataclass(frozen=True)
-class Source:
+class ReplayInput:
     """What is replayed: sizes of the relay logs in order, where the first begins, the name its file had, what is in afterwards (None: unknown)."""
 
     sizes: tuple[int, ...]
@@ -209,13 +227,16 @@ class Source:
     gtids: Gtids | None
 
 
-def replay(session: Session, flavour: Flavour, logs: RelayLogs, source: Source, on_bytes: Callable[[int], None]) -> None:
+def replay(
+    session: Session, flavour: Flavour, logs: RelayLogs, source: ReplayInput, on_bytes: Callable[[int], None]
+) -> None:
     """Apply the relay logs to their end and remove the channel.
 
-    Afterwards the server has executed exactly what is expected, no more and no less. ConsistencyError with the applier's words if it
-    stopped, or if something else came out. `on_bytes` is told how many bytes of binlog were read so far.
+    Afterwards the server has executed exactly what is expected, no more and no less. ConsistencyError with the
+    applier's words if it stopped, or if something else came out. `on_bytes` is told how many bytes of binlog were read
+    so far.
     """
-    words = Words.of(flavour)
+    words = ChannelStatements.of(flavour)
     replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
     session.query(words.change, (source.file, source.start, logs.file(1).name, source.start))
     session.query(words.start)
@@ -223,7 +244,9 @@ def replay(session: Session, flavour: Flavour, logs: RelayLogs, source: Source, 
         found = status(session, words)
         on_bytes(_done(source.sizes, found))
         if not found.is_running:
-            raise ConsistencyError(f"the replay stopped: {found.error or 'see the error log'}", hint="the server's error log says where")
+            raise ConsistencyError(
+                f"the replay stopped: {found.error or 'see the error log'}", hint="the server's error log says where"
+            )
         if _is_finished(session, flavour, source, found):
             break
         time.sleep(_POLL_SECONDS)
@@ -234,12 +257,12 @@ def replay(session: Session, flavour: Flavour, logs: RelayLogs, source: Source, 
     check_executed(session, flavour, source.gtids)
 
 
-def _done(sizes: Sequence[int], found: Status) -> int:
+def _done(sizes: Sequence[int], found: ApplierStatus) -> int:
     before = min(max(found.number - 1, 0), len(sizes))
     return sum(sizes[:before]) + (min(found.offset, sizes[before]) if before < len(sizes) else 0)
 
 
-def _is_finished(session: Session, flavour: Flavour, source: Source, found: Status) -> bool:
+def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, found: ApplierStatus) -> bool:
     if source.gtids is not None:
         return found.has_read_all and contains(executed(session, flavour), source.gtids)
     # The server makes one more relay log behind those it was given; it reads that one when it is through with them.
@@ -252,7 +275,10 @@ def check_executed(session: Session, flavour: Flavour, wanted: Gtids | None) -> 
         return
     found = executed(session, flavour)
     if found != wanted:
-        raise ConsistencyError(f"the server has executed {found}, wanted were {wanted}", hint="what came out is not the state asked for; report this")
+        raise ConsistencyError(
+            f"the server has executed {found}, wanted were {wanted}",
+            hint="what came out is not the state asked for; report this",
+        )
 
 
 def _slave_position(session: Session) -> GtidPosition:

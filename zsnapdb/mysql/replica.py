@@ -10,7 +10,7 @@ from zsnapdb.mysql.session import Session
 
 
 @dataclass(frozen=True)
-class Source:
+class ReplicationSource:
     """A source and the account to replicate as."""
 
     host: str
@@ -38,25 +38,29 @@ def refuse_writes(session: Session, flavour: Flavour) -> None:
     session.query("SET GLOBAL read_only = ON" if flavour is Flavour.MARIADB else "SET GLOBAL super_read_only = ON")
 
 
-def follow(session: Session, flavour: Flavour, source: Source, gtids: Gtids) -> None:
+def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids: Gtids) -> None:
     """Begin to replicate from the source behind the transactions `gtids`, which the server has.
 
-    What it knew of other sources is forgotten. MySQL: its own binlogs are begun anew, with gtid_purged = `gtids` (refman 8.4, "Setting Up
-    Replication Using GTIDs"); MariaDB: gtid_slave_pos = `gtids` (MariaDB manual, "Global Transaction ID").
+    What it knew of other sources is forgotten. MySQL: its own binlogs are begun anew, with gtid_purged = `gtids`
+    (refman 8.4, "Setting Up Replication Using GTIDs"); MariaDB: gtid_slave_pos = `gtids` (MariaDB manual, "Global
+    Transaction ID").
     """
     if flavour is Flavour.MARIADB:
         session.query("STOP ALL SLAVES")
         session.query("RESET SLAVE ALL")
         session.query("SET GLOBAL gtid_slave_pos = %s", (str(gtids),))
         session.query(
-            "CHANGE MASTER TO MASTER_HOST = %s, MASTER_PORT = %s, MASTER_USER = %s, MASTER_PASSWORD = %s, MASTER_USE_GTID = slave_pos",
+            "CHANGE MASTER TO MASTER_HOST = %s, MASTER_PORT = %s, MASTER_USER = %s, MASTER_PASSWORD = %s,"
+            " MASTER_USE_GTID = slave_pos",
             (source.host, source.port, source.user, source.password),
         )
         session.query("START SLAVE")
         return
     session.query("STOP REPLICA")
     session.query("RESET REPLICA ALL")
-    session.query("RESET BINARY LOGS AND GTIDS" if session.understands("RESET BINARY LOGS AND GTIDS") else "RESET MASTER")
+    session.query(
+        "RESET BINARY LOGS AND GTIDS" if session.understands("RESET BINARY LOGS AND GTIDS") else "RESET MASTER"
+    )
     session.query("SET GLOBAL gtid_purged = %s", (str(gtids),))
     session.query(
         "CHANGE REPLICATION SOURCE TO SOURCE_HOST = %s, SOURCE_PORT = %s, SOURCE_USER = %s, SOURCE_PASSWORD = %s, "
@@ -81,7 +85,10 @@ def lag(session: Session, flavour: Flavour) -> Lag:
     def first(*names: str) -> str:
         return next((str(row[name]) for name in names if row.get(name) is not None), "")
 
-    receiving, applying = first("Replica_IO_Running", "Slave_IO_Running"), first("Replica_SQL_Running", "Slave_SQL_Running")
+    receiving, applying = (
+        first("Replica_IO_Running", "Slave_IO_Running"),
+        first("Replica_SQL_Running", "Slave_SQL_Running"),
+    )
     error = first("Last_IO_Error") or first("Last_SQL_Error")
     if "No" in (receiving, applying) and error:
         return Lag(False, error)

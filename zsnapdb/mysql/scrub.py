@@ -1,6 +1,9 @@
-"""Removes what a server keeps of rows it no longer has: free space in tables, undo, statistics, logs. For copies that were masked.
+"""Removes what a server keeps of rows it no longer has: free space in tables, undo, statistics, logs.
 
-An UPDATE leaves the old row in at least seven places: free space of its page, undo, redo, the binlog, histograms, log tables, log files.
+For copies that were masked.
+
+An UPDATE leaves the old row in at least seven places: free space of its page, undo, redo, the binlog, histograms, log
+tables, log files.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from pathlib import Path
 from zsnapdb.errors import ServerError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.masking import Table
+from zsnapdb.planning.clone.masking import Table
 
 _SPARE_UNDO = "zsnapdb_undo"
 _PURGE_SECONDS = 600.0
@@ -21,7 +24,12 @@ _PURGE_SECONDS = 600.0
 
 def prepare(session: Session) -> None:
     """Make the session and server fit for it: nothing goes to the binlog, no table is forgotten to have been changed, old tables may be rebuilt as they are."""
-    for statement in ("sql_log_bin = 0", "SESSION sql_mode = ''", "SESSION foreign_key_checks = 0", "SESSION lock_wait_timeout = 60"):
+    for statement in (
+        "sql_log_bin = 0",
+        "SESSION sql_mode = ''",
+        "SESSION foreign_key_checks = 0",
+        "SESSION lock_wait_timeout = 60",
+    ):
         session.query(f"SET {statement}")
     count = int(session.value("SELECT COUNT(*) FROM information_schema.tables"))
     # InnoDB forgets when a table was changed with its definition, and it forgets definitions beyond this many.
@@ -32,13 +40,14 @@ def prepare(session: Session) -> None:
 def tables(session: Session, flavour: Flavour, since: float) -> list[Table]:
     """Return the tables there are and whether each was changed since the server's own time `since` (seconds since 1970).
 
-    InnoDB tells it for changes since its start (refman 8.4, "The INFORMATION_SCHEMA TABLES Table", UPDATE_TIME), others by their files' time.
+    InnoDB tells it for changes since its start (refman 8.4, "The INFORMATION_SCHEMA TABLES Table", UPDATE_TIME), others
+    by their files' time.
     """
     if flavour is Flavour.MYSQL:
         session.query("SET SESSION information_schema_stats_expiry = 0")
     rows = session.query(
-        "SELECT table_schema, table_name, COALESCE(engine, ''), COALESCE(UNIX_TIMESTAMP(update_time) >= %s, FALSE) FROM information_schema.tables "
-        "WHERE table_type = 'BASE TABLE' ORDER BY table_schema, table_name",
+        "SELECT table_schema, table_name, COALESCE(engine, ''), COALESCE(UNIX_TIMESTAMP(update_time) >= %s, FALSE) FROM"
+        " information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY table_schema, table_name",
         (int(since),),
     )
     return [Table(str(schema), str(name), str(engine), bool(changed)) for schema, name, engine, changed in rows]
@@ -58,11 +67,19 @@ def forget_values(session: Session, flavour: Flavour) -> None:
         session.query("DELETE FROM mysql.column_stats")
         session.query("ALTER TABLE mysql.column_stats FORCE")
         return
-    if not session.query("SELECT 1 FROM information_schema.tables WHERE table_schema = 'information_schema' AND table_name = 'COLUMN_STATISTICS'"):
+    if not session.query(
+        "SELECT 1 FROM information_schema.tables WHERE table_schema = 'information_schema' AND table_name ="
+        " 'COLUMN_STATISTICS'"
+    ):
         return
-    for schema, name, column in session.query("SELECT schema_name, table_name, column_name FROM information_schema.column_statistics"):
+    for schema, name, column in session.query(
+        "SELECT schema_name, table_name, column_name FROM information_schema.column_statistics"
+    ):
         quoted = str(column).replace("`", "``")
-        session.query(f"ANALYZE NO_WRITE_TO_BINLOG TABLE {Table(str(schema), str(name), '', True).quoted} DROP HISTOGRAM ON `{quoted}`")
+        session.query(
+            f"ANALYZE NO_WRITE_TO_BINLOG TABLE {Table(str(schema), str(name), '', True).quoted} DROP HISTOGRAM ON"
+            f" `{quoted}`"
+        )
 
 
 def purge(session: Session) -> None:
@@ -71,37 +88,58 @@ def purge(session: Session) -> None:
     deadline = time.monotonic() + _PURGE_SECONDS
     while int(session.value("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")):
         if time.monotonic() > deadline:
-            raise ServerError("old row versions were not purged", hint="an XA transaction prepared on the source keeps them: `XA RECOVER` there")
+            raise ServerError(
+                "old row versions were not purged",
+                hint="an XA transaction prepared on the source keeps them: `XA RECOVER` there",
+            )
         time.sleep(0.05)
 
 
 def renew_undo(session: Session) -> bool:
-    """Make the undo tablespaces anew, one by one, a spare one serving meanwhile (refman 8.4, "Undo Tablespaces"). False where the server cannot."""
+    """Make the undo tablespaces anew, one by one, a spare one serving meanwhile (refman 8.4, "Undo Tablespaces").
+
+    False where the server cannot.
+    """
     if not session.understands(f"CREATE UNDO TABLESPACE {_SPARE_UNDO} ADD DATAFILE '{_SPARE_UNDO}.ibu'"):
         return False
-    names = [str(row[0]) for row in session.query("SELECT name FROM information_schema.innodb_tablespaces WHERE space_type = 'Undo' AND state = 'active'")]
+    names = [
+        str(row[0])
+        for row in session.query(
+            "SELECT name FROM information_schema.innodb_tablespaces WHERE space_type = 'Undo' AND state = 'active'"
+        )
+    ]
     session.query(f"CREATE UNDO TABLESPACE {_SPARE_UNDO} ADD DATAFILE '{_SPARE_UNDO}.ibu'")
     for name in (*names, _SPARE_UNDO):
         session.query(f"ALTER UNDO TABLESPACE {name} SET INACTIVE")
         deadline = time.monotonic() + _PURGE_SECONDS
-        while session.value(f"SELECT state FROM information_schema.innodb_tablespaces WHERE name = '{name}'") != "empty":
+        while (
+            session.value(f"SELECT state FROM information_schema.innodb_tablespaces WHERE name = '{name}'") != "empty"
+        ):
             if time.monotonic() > deadline:
                 raise ServerError(f"the undo tablespace {name} did not become empty", hint="see the clone's error log")
             time.sleep(0.05)
-        session.query(f"DROP UNDO TABLESPACE {name}" if name == _SPARE_UNDO else f"ALTER UNDO TABLESPACE {name} SET ACTIVE")
+        session.query(
+            f"DROP UNDO TABLESPACE {name}" if name == _SPARE_UNDO else f"ALTER UNDO TABLESPACE {name} SET ACTIVE"
+        )
     return True
 
 
-def remove_logs(binlog: Path | None, relay: Path | None, redo: Path | None, doublewrite: Path | None, texts: Iterable[Path]) -> None:
+def remove_logs(
+    binlog: Path | None, relay: Path | None, redo: Path | None, doublewrite: Path | None, texts: Iterable[Path]
+) -> None:
     """Remove what a server that was shut down slowly makes anew by itself: binlogs, relay logs, MySQL's redo and doublewrite files, log files.
 
-    `binlog` and `relay` are base names. MariaDB's BASE.state stays: it alone says which GTIDs the server has (MariaDB manual, "gtid_binlog_state").
-    `redo` and `doublewrite` are the folders they lie in; None: they are not touched.
+    `binlog` and `relay` are base names. MariaDB's BASE.state stays: it alone says which GTIDs the server has (MariaDB
+    manual, "gtid_binlog_state"). `redo` and `doublewrite` are the folders they lie in; None: they are not touched.
     """
     doomed = [path for path in texts if path.is_file()]
     for base in (binlog, relay):
         if base is not None:
-            doomed += [path for path in base.parent.iterdir() if path.name.startswith(f"{base.name}.") and path.suffix != ".state" and path.is_file()]
+            doomed += [
+                path
+                for path in base.parent.iterdir()
+                if path.name.startswith(f"{base.name}.") and path.suffix != ".state" and path.is_file()
+            ]
     if redo is not None:
         doomed += [*redo.glob("ib_logfile*"), *(redo / "#innodb_redo").glob("#ib_redo*")]
     if doublewrite is not None:
@@ -113,5 +151,10 @@ def remove_logs(binlog: Path | None, relay: Path | None, redo: Path | None, doub
 def text_logs(variables: Mapping[str, str]) -> list[str]:
     """Return the log files with statements in them, as the source had them, absolute."""
     datadir = variables["datadir"]
-    found = [variables.get(name, "") for name in ("general_log_file", "slow_query_log_file", "log_slow_query_file", "log_error")]
-    return [path if path.startswith("/") else os.path.join(datadir, path) for path in found if path and path != "stderr"]
+    found = [
+        variables.get(name, "")
+        for name in ("general_log_file", "slow_query_log_file", "log_slow_query_file", "log_error")
+    ]
+    return [
+        path if path.startswith("/") else os.path.join(datadir, path) for path in found if path and path != "stderr"
+    ]

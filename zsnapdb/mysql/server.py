@@ -25,14 +25,25 @@ _SOCKET_LIMIT = 107
 _GREETING_SECONDS = 10.0
 
 _NAMES = {Flavour.MYSQL: ("mysqld",), Flavour.MARIADB: ("mariadbd", "mysqld")}
-_PLACES = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec", "/usr/local/libexec", "/usr/local/mysql/bin", "/usr/bin", "/usr/local/bin")
+_PLACES = (
+    "/usr/sbin",
+    "/usr/local/sbin",
+    "/usr/libexec",
+    "/usr/local/libexec",
+    "/usr/local/mysql/bin",
+    "/usr/bin",
+    "/usr/local/bin",
+)
 
 
 def find_binary(configured: Path | None, flavour: Flavour) -> Path:
     """Return the server program: the configured one, else one on the usual paths. PreflightError if there is none."""
     if configured is not None:
         if not os.access(configured, os.X_OK):
-            raise PreflightError(f"server.binary {configured} cannot be executed", hint="name the mysqld or mariadbd of the instance's version")
+            raise PreflightError(
+                f"server.binary {configured} cannot be executed",
+                hint="name the mysqld or mariadbd of the instance's version",
+            )
         return configured
     for name in _NAMES[flavour]:
         found = shutil.which(name, path=os.pathsep.join(_PLACES))
@@ -46,14 +57,18 @@ def account(user: str) -> tuple[int, int]:
     try:
         entry = pwd.getpwnam(user)
     except KeyError as error:
-        raise PreflightError(f"the account {user} of server.user does not exist", hint="set server.user of the instance") from error
+        raise PreflightError(
+            f"the account {user} of server.user does not exist", hint="set server.user of the instance"
+        ) from error
     return entry.pw_uid, grp.getgrgid(entry.pw_gid).gr_gid
 
 
 def make_private_folder(folder: Path, user: str) -> None:
     """Make the folder for socket, pid, log and temporary files, owned by the server's account, closed to others."""
     if len(str(folder / "server.sock").encode()) > _SOCKET_LIMIT:
-        raise PreflightError(f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root")
+        raise PreflightError(
+            f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root"
+        )
     uid, gid = account(user)
     for path in (folder, folder / "tmp"):
         path.mkdir(mode=0o700, exist_ok=True)
@@ -119,8 +134,20 @@ class ServerProcess:
         except OSError:
             return "(no error log)"
 
-    def start(self, binary: Path, user: str, login: Address, password: SecretStr, *, timeout: float, manager: ProcessManager, limits: Limits) -> Session:
-        """Start it under the manager, within the limits, and return a session once it answers. ServerError with its log's end if it does not.
+    def start(
+        self,
+        binary: Path,
+        user: str,
+        login: Address,
+        password: SecretStr,
+        *,
+        timeout: float,
+        manager: ProcessManager,
+        limits: Limits,
+    ) -> Session:
+        """Start it under the manager, within the limits, and return a session once it answers.
+
+        ServerError with its log's end if it does not.
 
         `user` owns its files, `login` is how to reach it, `timeout` in seconds.
         """
@@ -132,7 +159,9 @@ class ServerProcess:
         with self.error_log.open("ab") as log:
             if os.geteuid() == 0:
                 os.fchown(log.fileno(), uid, gid)
-        launched = manager.launch(self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits)
+        launched = manager.launch(
+            self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits
+        )
         try:
             return self._wait_until_it_answers(launched, login, password, timeout)
         except BaseException:
@@ -140,12 +169,17 @@ class ServerProcess:
             launched.kill()
             raise
 
-    def _wait_until_it_answers(self, launched: Launched, login: Address, password: SecretStr, timeout: float) -> Session:
+    def _wait_until_it_answers(
+        self, launched: Launched, login: Address, password: SecretStr, timeout: float
+    ) -> Session:
         deadline = time.monotonic() + timeout
         while True:
             end = launched.ended()
             if end is not None:
-                raise ServerError(f"the server ended ({end}) while starting\n{self.log_tail()}", hint=f"its whole log is {self.error_log}")
+                raise ServerError(
+                    f"the server ended ({end}) while starting\n{self.log_tail()}",
+                    hint=f"its whole log is {self.error_log}",
+                )
             if self.socket.exists():
                 # A first connection may be accepted and never served; another one is tried then.
                 with contextlib.suppress(ServerError):
@@ -153,7 +187,8 @@ class ServerProcess:
                     return Session.open(login, password, timeout=_GREETING_SECONDS)
             if time.monotonic() > deadline:
                 raise ServerError(
-                    f"the server did not answer within {timeout:.0f} s\n{self.log_tail()}", hint="raise server.start_timeout if it is still recovering"
+                    f"the server did not answer within {timeout:.0f} s\n{self.log_tail()}",
+                    hint="raise server.start_timeout if it is still recovering",
                 )
             time.sleep(0.05)
 
@@ -167,7 +202,10 @@ class ServerProcess:
         deadline = time.monotonic() + timeout
         while Path(f"/proc/{number}").exists() and not _is_zombie(number):
             if time.monotonic() > deadline:
-                raise ServerError(f"server {number} did not shut down within {timeout:.0f} s\n{self.log_tail()}", hint="look at its log, then stop it by hand")
+                raise ServerError(
+                    f"server {number} did not shut down within {timeout:.0f} s\n{self.log_tail()}",
+                    hint="look at its log, then stop it by hand",
+                )
             time.sleep(0.05)
         _reap(number)
 

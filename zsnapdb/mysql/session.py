@@ -46,15 +46,22 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
     text = str(error.args[1]) if len(error.args) > 1 else str(error)
     message = f"{doing} on {address}: {text} ({number})"
     if number in _DENIED:
-        return ServerError(message, hint="check user and password_file of the instance; the grants it needs are in configs/grants-*.sql")
+        return ServerError(
+            message,
+            hint="check user and password_file of the instance; the grants it needs are in configs/grants-*.sql",
+        )
     if number in _UNREACHABLE:
         return ServerError(message, hint="is the server running, and are socket, host and port of the instance right?")
     if number in _LOCK_WAIT:
-        return LockNotGranted(message, hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`; or raise lock.deadline")
+        return LockNotGranted(
+            message, hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`; or raise lock.deadline"
+        )
     if number in _PRIVILEGE:
         return ServerError(message, hint="grant the privilege to zsnapdb's account: configs/grants-*.sql")
     if number == _NO_ROOM_TO_PREPARE:
-        return ServerError(message, hint="raise max_prepared_stmt_count: one prepared statement at a time is all it takes")
+        return ServerError(
+            message, hint="raise max_prepared_stmt_count: one prepared statement at a time is all it takes"
+        )
     if number in _LOST:
         return ServerError(message, hint="the connection was lost; the server log says why")
     return ServerError(message)
@@ -69,11 +76,20 @@ class Session:
         self.connection_id = int(connection.thread_id())  # type: ignore[no-untyped-call]
 
     @classmethod
-    def open(cls, address: Address, password: SecretStr, *, timeout: float = 10.0, read_timeout: float = 60.0, scripts: bool = False) -> Session:
+    def open(
+        cls,
+        address: Address,
+        password: SecretStr,
+        *,
+        timeout: float = 10.0,
+        read_timeout: float = 60.0,
+        scripts: bool = False,
+    ) -> Session:
         """Connect. ServerError if the server cannot be reached or refuses the account.
 
-        `timeout` in seconds is for the connection itself, `read_timeout` for every answer after it, the greeting included: a server that
-        accepts connections and says nothing is an error, not a wait without end. `scripts`: it may be given several statements at once.
+        `timeout` in seconds is for the connection itself, `read_timeout` for every answer after it, the greeting
+        included: a server that accepts connections and says nothing is an error, not a wait without end. `scripts`: it
+        may be given several statements at once.
         """
         try:
             connection = pymysql.connect(
@@ -108,7 +124,9 @@ class Session:
         except pymysql.MySQLError as error:
             raise _classified(error, f"`{sql}`", self.address) from error
         except OSError as error:
-            raise ServerError(f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+            raise ServerError(
+                f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why"
+            ) from error
 
     def records(self, sql: str) -> list[dict[str, Any]]:
         """Run one statement and return its rows by column name, for SHOW statements whose columns differ by version."""
@@ -119,13 +137,18 @@ class Session:
         except pymysql.MySQLError as error:
             raise _classified(error, f"`{sql}`", self.address) from error
         except OSError as error:
-            raise ServerError(f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+            raise ServerError(
+                f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why"
+            ) from error
 
     def script(self, text: str) -> tuple[int, int]:
-        """Run the statements of a script, each ended by a semicolon, as one transaction; return how many there were and how many rows they changed.
+        """Run the statements of a script, each ended by a semicolon, as one transaction.
 
-        The server itself takes the text apart. ServerError tells which statement failed; what came before it in the transaction is rolled back, as far as
-        the server can. A script that ends in an open comment or quote is refused: its end would never have run.
+        Return how many there were and how many rows they changed.
+
+        The server itself takes the text apart. ServerError tells which statement failed; what came before it in the
+        transaction is rolled back, as far as the server can. A script that ends in an open comment or quote is refused:
+        its end would never have run.
         """
         done = rows = 0
         try:
@@ -135,16 +158,23 @@ class Session:
                 while cursor.description is None or cursor.fetchall() != ((_END,),):
                     done, rows = done + 1, rows + (0 if cursor.description else max(0, cursor.rowcount))
                     if not cursor.nextset():
-                        raise ServerError(f"statement {done} of the script swallowed its end", hint="close every quote and comment")
+                        raise ServerError(
+                            f"statement {done} of the script swallowed its end", hint="close every quote and comment"
+                        )
             self._connection.commit()
         except pymysql.MySQLError as error:
             raise _classified(error, f"statement {done + 1} of the script", self.address) from error
         except OSError as error:
-            raise ServerError(f"the script on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+            raise ServerError(
+                f"the script on {self.address}: {error}", hint="the connection was lost; the server log says why"
+            ) from error
         return done, rows
 
     def stream(self, sql: str, *, batch: int = 1000) -> tuple[tuple[str, ...], Iterator[Row]]:
-        """Run one statement and return its column names and its rows as they arrive; memory holds `batch` rows at most. One at a time per session."""
+        """Run one statement and return its column names and its rows as they arrive; memory holds `batch` rows at most.
+
+        One at a time per session.
+        """
         cursor = self._connection.cursor(pymysql.cursors.SSCursor)
         try:
             cursor.execute(sql)
@@ -160,7 +190,10 @@ class Session:
         except pymysql.MySQLError as error:
             raise _classified(error, f"reading the rows of `{sql}`", self.address) from error
         except OSError as error:
-            raise ServerError(f"reading the rows of `{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why") from error
+            raise ServerError(
+                f"reading the rows of `{sql}` on {self.address}: {error}",
+                hint="the connection was lost; the server log says why",
+            ) from error
         finally:
             # What was not read is read and dropped: the connection can be used again.
             with contextlib.suppress(pymysql.MySQLError, OSError):
@@ -169,8 +202,8 @@ class Session:
     def understands(self, statement: str) -> bool:
         """Whether the server's parser knows the statement, which is not run.
 
-        PREPARE parses first: only what is not in the grammar ends with ER_PARSE_ERROR; a statement that exists but cannot be
-        prepared ends with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
+        PREPARE parses first: only what is not in the grammar ends with ER_PARSE_ERROR; a statement that exists but
+        cannot be prepared ends with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
         """
         try:
             with self._connection.cursor() as cursor:
@@ -206,5 +239,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

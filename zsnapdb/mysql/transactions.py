@@ -1,4 +1,7 @@
-"""The complete transactions of a binlog file, one by one: where each lies, its GTID, when it was committed. In constant memory."""
+"""The complete transactions of a binlog file, one by one: where each lies, its GTID, when it was committed.
+
+In constant memory.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +33,12 @@ _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Transaction:
+class BinlogTransaction:
     """A complete transaction: bytes from `start` to `end` of its file, its GTID (None if it has none), when it was committed.
 
-    `committed` is in microseconds UTC. MySQL 8.0.1 and newer say it so; where `is_exact` is False the server gave whole seconds, and the
-    commit lies somewhere in that second. Commit times follow the order of the file except where the server's clock was set back.
+    `committed` is in microseconds UTC. MySQL 8.0.1 and newer say it so; where `is_exact` is False the server gave whole
+    seconds, and the commit lies somewhere in that second. Commit times follow the order of the file except where the
+    server's clock was set back.
     """
 
     start: int
@@ -62,8 +66,8 @@ class Transaction:
 class Head:
     """What a binlog file says of itself before its first transaction.
 
-    `created` is when the server began the file (UTC seconds); `previous` are the GTIDs before the file, None if it does not say;
-    `end` is the offset behind all this, or None while the server is still writing it.
+    `created` is when the server began the file (UTC seconds); `previous` are the GTIDs before the file, None if it does
+    not say; `end` is the offset behind all this, or None while the server is still writing it.
     """
 
     flavour: Flavour
@@ -75,7 +79,10 @@ class Head:
 
 
 def read_head(file: BinaryIO, name: str) -> Head | None:
-    """Return the head of an open binlog; None if its first event is not there yet. DamagedError or PreflightError as the file deserves."""
+    """Return the head of an open binlog; None if its first event is not there yet.
+
+    DamagedError or PreflightError as the file deserves.
+    """
     size = file.seek(0, 2)
     walk = Walk()
     head = None
@@ -96,11 +103,15 @@ def read_head(file: BinaryIO, name: str) -> Head | None:
     return head
 
 
-def transactions(file: BinaryIO, name: str, start: int | None = None, size: int | None = None) -> Generator[Transaction, None, int]:
-    """Yield the complete transactions of an open binlog in order; return the offset behind the last one and what follows it outside of any.
+def transactions(
+    file: BinaryIO, name: str, start: int | None = None, size: int | None = None
+) -> Generator[BinlogTransaction, None, int]:
+    """Yield the complete transactions of an open binlog in order.
 
-    `start`: begin at this offset, which must be the end of a transaction or of the head. `size`: look at no more than so many bytes of
-    the file. DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
+    Return the offset behind the last one and what follows it outside of any.
+
+    `start`: begin at this offset, which must be the end of a transaction or of the head. `size`: look at no more than
+    so many bytes of the file. DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
     """
     walk = Walk()
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start)
@@ -109,7 +120,7 @@ def transactions(file: BinaryIO, name: str, start: int | None = None, size: int 
             event = next(events)
             if walk.see(event) and walk.opened is not None:
                 committed, is_exact = _committed(walk.opened, event)
-                yield Transaction(walk.opened.start, event.end, walk.number, committed, is_exact)
+                yield BinlogTransaction(walk.opened.start, event.end, walk.number, committed, is_exact)
     except StopIteration as end:
         walk.finish(end.value)
     except MALFORMED as error:

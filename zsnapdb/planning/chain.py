@@ -1,4 +1,7 @@
-"""Which base an increment takes, when a full one is due, and which backups a restore needs. Lineage is by GUID alone."""
+"""Which base an increment takes, when a full one is due, and which backups a restore needs.
+
+Lineage is by GUID alone.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ _REASONS_SHOWN = 5
 
 
 class Why(StrEnum):
-    """Why a backup is an increment or a full one; and, for each stored backup that is passed over, what stands against it."""
+    """Why a backup is an increment or a full one.
+
+    And, for each stored backup that is passed over, what stands against it.
+    """
 
     INCREMENT = "increment"
     FIRST = "first"
@@ -70,7 +76,10 @@ class Reason:
 
 @dataclass(frozen=True)
 class ChainPolicy:
-    """When a full backup is due: the chain's full one is `full_every` seconds old, or the chain has `longest` backups. None: never for that."""
+    """When a full backup is due: the chain's full one is `full_every` seconds old, or the chain has `longest` backups.
+
+    None: never for that.
+    """
 
     full_every: float | None = None
     longest: int | None = None
@@ -95,14 +104,23 @@ class BasePlan(Generic[L]):
 def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tuple[str, ...]) -> Reason | None:
     roles = {volume.role for volume in link.volumes}
     if roles != set(local):
-        text = f"backup {link.backup_id} has volumes {', '.join(sorted(roles))}, the instance has {', '.join(sorted(local))}"
+        text = (
+            f"backup {link.backup_id} has volumes {', '.join(sorted(roles))}, the instance has"
+            f" {', '.join(sorted(local))}"
+        )
         return Reason(Why.OTHER_VOLUMES, text)
     for volume in link.volumes:
         if volume.guid not in local[volume.role]:
-            text = f"backup {link.backup_id}: no snapshot or bookmark with GUID {volume.guid} is left on the {volume.role} volume"
+            text = (
+                f"backup {link.backup_id}: no snapshot or bookmark with GUID {volume.guid} is left on the"
+                f" {volume.role} volume"
+            )
             return Reason(Why.SNAPSHOT_GONE, text)
         if volume.send_flags != send_flags:
-            text = f"backup {link.backup_id} was sent with flags {' '.join(volume.send_flags)}, which must not change within a chain"
+            text = (
+                f"backup {link.backup_id} was sent with flags {' '.join(volume.send_flags)}, which must not change"
+                " within a chain"
+            )
             return Reason(Why.OTHER_FLAGS, text)
     return None
 
@@ -117,7 +135,10 @@ class Lineage(Generic[L]):
             self._by_guids.setdefault(frozenset((volume.role, volume.guid) for volume in link.volumes), []).append(link)
 
     def base(self, link: L) -> L | None:
-        """Return the backup that `link` is an increment of, None if it is a full one. DamagedError if it is not stored."""
+        """Return the backup that `link` is an increment of, None if it is a full one.
+
+        DamagedError if it is not stored.
+        """
         wanted = {volume.role: volume.from_guid for volume in link.volumes}
         if all(guid is None for guid in wanted.values()):
             return None
@@ -136,7 +157,8 @@ class Lineage(Generic[L]):
         while (base := self.base(chain[-1])) is not None:
             if base.backup_id in known:
                 raise DamagedError(
-                    f"the chain of backup {target.backup_id} leads back to {base.backup_id}", hint="manifests were altered; restore another backup"
+                    f"the chain of backup {target.backup_id} leads back to {base.backup_id}",
+                    hint="manifests were altered; restore another backup",
                 )
             chain.append(base)
             known.add(base.backup_id)
@@ -148,10 +170,15 @@ def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> R
     # A clock that was set back makes ages negative: a full one is due later, and the chain grows meanwhile.
     age = (now - backup_time(first)).total_seconds()
     if policy.full_every is not None and age >= policy.full_every:
-        text = f"full: the chain's full backup {first} is {age / 86400:.1f} days old, and full_every is {policy.full_every / 86400:.1f} days"
+        text = (
+            f"full: the chain's full backup {first} is {age / 86400:.1f} days old, and full_every is"
+            f" {policy.full_every / 86400:.1f} days"
+        )
         return Reason(Why.CHAIN_AGE, text)
     if policy.longest is not None and len(chain) >= policy.longest:
-        return Reason(Why.CHAIN_LENGTH, f"full: the chain of {first} has {len(chain)} backups, and longest is {policy.longest}")
+        return Reason(
+            Why.CHAIN_LENGTH, f"full: the chain of {first} has {len(chain)} backups, and longest is {policy.longest}"
+        )
     return None
 
 
@@ -164,10 +191,12 @@ def choose_base(
     policy: ChainPolicy = _NEVER,
     full: bool = False,
 ) -> BasePlan[L]:
-    """Return the newest stored backup that the next one can be an increment of; none if a full one is due, or asked for by `full`.
+    """Return the newest stored backup that the next one can be an increment of.
 
-    `stored` is oldest first; `local` gives, per role, the GUIDs of which a snapshot or bookmark exists here.
-    A backup whose own chain has a hole is passed over. Where a full one is due, older members of the chain are no bases either.
+    None if a full one is due, or asked for by `full`.
+
+    `stored` is oldest first; `local` gives, per role, the GUIDs of which a snapshot or bookmark exists here. A backup
+    whose own chain has a hole is passed over. Where a full one is due, older members of the chain are no bases either.
     """
     if full:
         return BasePlan(None, (Reason(Why.ASKED, "full: it was asked for"),))
@@ -183,7 +212,9 @@ def choose_base(
             except DamagedError as error:
                 reason = Reason(Why.CHAIN_BROKEN, error.message)
             else:
-                increment = Reason(Why.INCREMENT, f"increment of {link.backup_id}: all its snapshots are still known here")
+                increment = Reason(
+                    Why.INCREMENT, f"increment of {link.backup_id}: all its snapshots are still known here"
+                )
                 return BasePlan(None if due else link, (*_short(reasons), due or increment))
         reasons.append(reason)
     return BasePlan(None, (*_short(reasons), Reason(Why.NO_BASE, "full: no stored backup can be a base")))
@@ -201,7 +232,10 @@ def restore_chain(stored: Sequence[L], target: L) -> tuple[L, ...]:
 
 
 def newest_without(stored: Sequence[L], damaged: str) -> L | None:
-    """Return the newest stored backup whose chain is whole and does not need the backup with that id; None if all do."""
+    """Return the newest stored backup whose chain is whole and does not need the backup with that id.
+
+    None if all do.
+    """
     lineage = Lineage(stored)
     for link in reversed(stored):
         try:

@@ -94,4 +94,6 @@ class ServerFacts:
 
     def describe(self) -> str:
         """Return the server in a few words."""
-        return f"{self.flavour} {self.version}, server_id {self.server_id}" + (f", server_uuid {self.server_uuid}" if self.server_uuid else "")
+        return f"{self.flavour} {self.version}, server_id {self.server_id}" + (
+            f", server_uuid {self.server_uuid}" if self.server_uuid else ""
+        )

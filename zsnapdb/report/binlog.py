@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from zsnapdb.jobs.binlog_archiver import Round
-from zsnapdb.planning.archive import missing_between
-from zsnapdb.planning.binlog_purge import PurgePlan
-from zsnapdb.report.json import document
+from zsnapdb.jobs.binlog.archiver import Round
+from zsnapdb.planning.binlog.archive import missing_between
+from zsnapdb.planning.binlog.purge import PurgePlan
+from zsnapdb.report.document import document
 from zsnapdb.report.units import moment, size, table
 from zsnapdb.repository.binlog_archive import Archive
 from zsnapdb.repository.binlogs import ArchivedFile
@@ -13,12 +13,18 @@ from zsnapdb.repository.binlogs import ArchivedFile
 
 def round_text(instance: str, found: Round) -> str:
     """What one look at the server's binlogs came to."""
-    lines = [f"binlogs of {instance} are archived" + (f" to {found.end.file}:{found.end.offset}" if found.end else ": there are none yet")]
+    lines = [
+        f"binlogs of {instance} are archived"
+        + (f" to {found.end.file}:{found.end.offset}" if found.end else ": there are none yet")
+    ]
     if found.gtids is not None:
         lines.append(f"  gtids     {found.gtids}")
     if found.last_commit is not None:
         lines.append(f"  newest    {moment(found.last_commit)}")
-    lines.append(f"  new       {found.transactions} transactions, {size(found.plain_size)}" + (f"; sealed {', '.join(found.sealed)}" if found.sealed else ""))
+    lines.append(
+        f"  new       {found.transactions} transactions, {size(found.plain_size)}"
+        + (f"; sealed {', '.join(found.sealed)}" if found.sealed else "")
+    )
     if found.begun:
         lines.append(f"  begun     a new incarnation: {found.begun}")
     lines += [f"  GAP       {gap}" for gap in found.gaps]
@@ -46,7 +52,10 @@ def round_json(found: Round) -> str:
 def gaps_of(files: tuple[ArchivedFile, ...]) -> list[str | None]:
     """Return, per file of one incarnation, what is missing right before it; None where nothing is."""
     before = [None, *files[:-1]] if files else []
-    return [file.gap or (missing_between(last, file.number, file.previous) if last else None) for last, file in zip(before, files, strict=True)]
+    return [
+        file.gap or (missing_between(last, file.number, file.previous) if last else None)
+        for last, file in zip(before, files, strict=True)
+    ]
 
 
 def archive_text(found: Archive) -> str:
@@ -55,7 +64,9 @@ def archive_text(found: Archive) -> str:
         return "no binlogs are archived"
     lines = []
     for incarnation in found.incarnations:
-        server = f"server_id {incarnation.server_id}" + (f", server_uuid {incarnation.server_uuid}" if incarnation.server_uuid else "")
+        server = f"server_id {incarnation.server_id}" + (
+            f", server_uuid {incarnation.server_uuid}" if incarnation.server_uuid else ""
+        )
         lines.append(f"incarnation {incarnation.id} of {incarnation.flavour}, {server}: {incarnation.reason}")
         files = found.of(incarnation.id)
         rows = [
@@ -92,7 +103,11 @@ def archive_json(found: Archive) -> str:
                 "files": [_file(file, gap) for file, gap in zip(files, gaps_of(files), strict=True)],
             }
         )
-    return document("binlogs", incarnations=rows, damaged=[{"code": e.code, "message": e.message, "hint": e.hint} for e in found.damaged])
+    return document(
+        "binlogs",
+        incarnations=rows,
+        damaged=[{"code": e.code, "message": e.message, "hint": e.hint} for e in found.damaged],
+    )
 
 
 def _file(file: ArchivedFile, gap: str | None) -> dict[str, object]:
@@ -125,4 +140,9 @@ def purge_text(found: PurgePlan, *, done: bool) -> str:
 
 def purge_json(found: PurgePlan, *, done: bool) -> str:
     """What a purge would remove, or has removed."""
-    return document("binlog-purge" if done else "binlog-purge-plan", names=list(found.names), stays=found.stays, warnings=list(found.warnings))
+    return document(
+        "binlog-purge" if done else "binlog-purge-plan",
+        names=list(found.names),
+        stays=found.stays,
+        warnings=list(found.warnings),
+    )

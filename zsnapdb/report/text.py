@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zsnapdb.config import Settings
-from zsnapdb.jobs.backup import BackupPlan, BackupResult
+from zsnapdb.jobs.backup.run import BackupPlan, BackupResult
 from zsnapdb.jobs.doctor import Diagnosis
-from zsnapdb.jobs.inventory import Detail, Entry, Inventory
-from zsnapdb.planning.fitness import Finding, Severity
-from zsnapdb.planning.resume import Fate
+from zsnapdb.jobs.repository.inventory import Detail, Inventory, InventoryEntry
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity
+from zsnapdb.planning.backup.resume import ResumeDecision
 from zsnapdb.report.units import size, table
 from zsnapdb.repository.manifest import ChannelPart
 
@@ -36,10 +36,10 @@ def backup(result: BackupResult) -> str:
 
 
 _FATES = {
-    Fate.FINISH: "settle interrupted backup",
-    Fate.CONTINUE: "continue interrupted backup",
-    Fate.GIVE_UP: "give up interrupted backup",
-    Fate.LEAVE: "leave what is left of backup",
+    ResumeDecision.FINISH: "settle interrupted backup",
+    ResumeDecision.CONTINUE: "continue interrupted backup",
+    ResumeDecision.GIVE_UP: "give up interrupted backup",
+    ResumeDecision.LEAVE: "leave what is left of backup",
 }
 
 
@@ -54,7 +54,9 @@ def backup_plan(plan: BackupPlan) -> str:
     steps += [f"run hook {hook}" for hook in plan.hooks if "(before" in hook]
     steps.append(f"lock: {seen.choice.describe()}; at most {plan.deadline:g} s")
     steps += [f"run hook {hook}" for hook in plan.hooks if "(locked" in hook]
-    steps.append(f"snapshot {', '.join(dataset for _, dataset in sorted(seen.volumes.items()))} in one request, then unlock")
+    steps.append(
+        f"snapshot {', '.join(dataset for _, dataset in sorted(seen.volumes.items()))} in one request, then unlock"
+    )
     steps += [f"run hook {hook}" for hook in plan.hooks if "(after" in hook]
     steps.append(f"read the position from the snapshot's own binlog; it must contain {seen.position.describe()}")
     steps.append(f"send {_kind(plan.base.base is None)}: {'; '.join(map(str, plan.base.reasons))}")
@@ -67,10 +69,13 @@ def _placed(plan: BackupPlan) -> list[tuple[str, ...]]:
     for item in plan.observed.paths:
         settings.setdefault(item.path, []).append(item.what)
     where = plan.observed.placement.volume_of
-    return [(path, ", ".join(names), where[path], plan.observed.volumes[where[path]]) for path, names in sorted(settings.items())]
+    return [
+        (path, ", ".join(names), where[path], plan.observed.volumes[where[path]])
+        for path, names in sorted(settings.items())
+    ]
 
 
-def findings(found: Sequence[Finding]) -> list[str]:
+def findings(found: Sequence[FitnessFinding]) -> list[str]:
     """A line per check, and the hint under one that has one."""
     lines = []
     for item in found:
@@ -82,22 +87,36 @@ def findings(found: Sequence[Finding]) -> list[str]:
 
 def diagnoses(found: Sequence[Diagnosis]) -> str:
     """What the doctor found, an instance after the other, each with its verdict."""
-    verdicts = {Severity.OK: "fit", Severity.WARNING: "fit, with warnings", Severity.UNFIT: "unfit: a backup would be refused"}
+    verdicts = {
+        Severity.OK: "fit",
+        Severity.WARNING: "fit, with warnings",
+        Severity.UNFIT: "unfit: a backup would be refused",
+    }
     return "\n\n".join("\n".join([f"instance {d.instance}", *findings(d.findings), verdicts[d.worst]]) for d in found)
 
 
 def inventory(found: Inventory) -> str:
     """The backups of an instance."""
     rows = [
-        (e.manifest.backup_id, _kind(e.manifest.is_full), size(e.manifest.plain_size), size(e.manifest.stored_size), "yes" if e.is_local else "no", _short(e))
+        (
+            e.manifest.backup_id,
+            _kind(e.manifest.is_full),
+            size(e.manifest.plain_size),
+            size(e.manifest.stored_size),
+            "yes" if e.is_local else "no",
+            _short(e),
+        )
         for e in found.entries
     ]
     lines = [table(("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION"), rows)]
-    lines += [f"unfinished: {u.backup_id}, begun on {u.host} at {u.started}; the next `zsnapdb backup` there continues it" for u in found.unfinished]
+    lines += [
+        f"unfinished: {u.backup_id}, begun on {u.host} at {u.started}; the next `zsnapdb backup` there continues it"
+        for u in found.unfinished
+    ]
     return "\n".join(lines)
 
 
-def _short(entry: Entry) -> str:
+def _short(entry: InventoryEntry) -> str:
     position = entry.manifest.position
     return f"{position.binlog_file}:{position.binlog_offset}" if position.binlog_file else "-"
 
@@ -106,7 +125,10 @@ def detail(found: Detail) -> str:
     """One backup."""
     m = found.entry.manifest
     lines = [
-        f"backup    {m.backup_id} of {m.instance}, {_kind(m.is_full)}, made {m.created:%Y-%m-%d %H:%M:%S} UTC by zsnapdb {m.tool_version}",
+        (
+            f"backup    {m.backup_id} of {m.instance}, {_kind(m.is_full)}, made {m.created:%Y-%m-%d %H:%M:%S} UTC by"
+            f" zsnapdb {m.tool_version}"
+        ),
         f"server    {m.server.flavour} {m.server.version}",
         f"position  {m.position.position(m.server.flavour).describe()} ({m.position.source})",
         f"lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms: {m.lock.reason}",
@@ -114,17 +136,33 @@ def detail(found: Detail) -> str:
         f"local     {'yes, can be cloned' if found.entry.is_local else 'no, only in the repository'}",
         f"restores  from {' -> '.join(link.backup_id for link in found.chain)}",
     ]
-    rows = [(v.role, v.dataset, str(v.guid), str(v.from_guid or "-"), size(v.plain_size), size(v.stored_size), str(v.chunk_count)) for v in m.volumes]
+    rows = [
+        (
+            v.role,
+            v.dataset,
+            str(v.guid),
+            str(v.from_guid or "-"),
+            size(v.plain_size),
+            size(v.stored_size),
+            str(v.chunk_count),
+        )
+        for v in m.volumes
+    ]
     return "\n".join(lines) + "\n" + table(("VOLUME", "DATASET", "GUID", "FROM", "STREAM", "STORED", "CHUNKS"), rows)
 
 
 def _channel(channel: ChannelPart) -> str:
     where = f"{channel.binlog_file}:{channel.binlog_offset}" if channel.binlog_file else "(not started)"
     exact = "exactly" if channel.exact else "about"
-    return f"{channel.name or 'default'}: {exact} {where} of {channel.host}:{channel.port}" + (f" {channel.gtids}" if channel.gtids else "")
+    return f"{channel.name or 'default'}: {exact} {where} of {channel.host}:{channel.port}" + (
+        f" {channel.gtids}" if channel.gtids else ""
+    )
 
 
 def configuration(settings: Settings) -> str:
     """What a configuration file names."""
-    lines = [f"instance {name}: {found.user} at {found.socket or found.host}, to repository {found.repository}" for name, found in settings.instance.items()]
+    lines = [
+        f"instance {name}: {found.user} at {found.socket or found.host}, to repository {found.repository}"
+        for name, found in settings.instance.items()
+    ]
     return "\n".join(["the configuration is well-formed", *lines])

@@ -38,4 +38,6 @@ def table(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Return columns aligned to their widest cell, headings first."""
     lines = [headings, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )

@@ -14,7 +14,17 @@ from typing import TypeVar
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.model import Flavour
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, chunk_of, covering, is_archivable, number_of, parse_piece, piece_name
+from zsnapdb.repository.binlogs import (
+    ArchivedFile,
+    Incarnation,
+    Segment,
+    chunk_of,
+    covering,
+    is_archivable,
+    number_of,
+    parse_piece,
+    piece_name,
+)
 from zsnapdb.repository.manifest import ChunkRow, KeyPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import StoredObject
@@ -24,14 +34,21 @@ from zsnapdb.stream.crypto import ChunkCipher
 T = TypeVar("T")
 
 _THREADS = 8
-_SHAPES = {"chunks": re.compile(r"[0-9a-f]+/\d{8}"), "segments": re.compile(r"\d{16}-\d{16}-[0-9a-f]+"), "growing": re.compile(r"\d{16}-\d{16}\.json")}
+_SHAPES = {
+    "chunks": re.compile(r"[0-9a-f]+/\d{8}"),
+    "segments": re.compile(r"\d{16}-\d{16}-[0-9a-f]+"),
+    "growing": re.compile(r"\d{16}-\d{16}\.json"),
+}
 """What follows a file's name in the keys that are ours."""
 _READINGS = 5
 
 
 @dataclass(frozen=True)
 class Archive:
-    """All that is archived of an instance: its incarnations, oldest first, and their files in order. `damaged`: descriptions that cannot be read."""
+    """All that is archived of an instance: its incarnations, oldest first, and their files in order.
+
+    `damaged`: descriptions that cannot be read.
+    """
 
     incarnations: tuple[Incarnation, ...]
     files: tuple[ArchivedFile, ...]
@@ -44,7 +61,10 @@ class Archive:
 
 @dataclass(frozen=True)
 class BinlogArchive:
-    """The binlog archive of an instance in a repository. Descriptions are signed and verified, keys opened, by the repository's keyring."""
+    """The binlog archive of an instance in a repository.
+
+    Descriptions are signed and verified, keys opened, by the repository's keyring.
+    """
 
     repository: Repository
     instance: str
@@ -59,7 +79,9 @@ class BinlogArchive:
                 if found is not None:
                     break
             else:
-                raise ConsistencyError(f"the growing binlogs of {self.instance} change faster than they can be read", hint="try again")
+                raise ConsistencyError(
+                    f"the growing binlogs of {self.instance} change faster than they can be read", hint="try again"
+                )
             files += found
             damaged += wrong
         return Archive(tuple(incarnations), tuple(files), tuple(damaged))
@@ -67,8 +89,8 @@ class BinlogArchive:
     def fetch(self, file: ArchivedFile, target: Path) -> None:
         """Write the file's archived bytes, to the end of its last complete transaction, to `target`, which must not exist; synced.
 
-        Every chunk is proved by its hashes (and opened) before a byte of it is written. DamagedError names what is missing or altered;
-        nothing is left at `target` then.
+        Every chunk is proved by its hashes (and opened) before a byte of it is written. DamagedError names what is
+        missing or altered; nothing is left at `target` then.
         """
         try:
             with target.open("xb") as out:
@@ -93,15 +115,27 @@ class BinlogArchive:
             ciphers = self._ciphers(file.keys, file.name)
             for index, row in enumerate(file.chunks, 1):
                 key = self.chunk_key(file.incarnation, file.name, file.attempt, index)
-                yield self._open(key, row, file.codec, ciphers, self.associated(file.incarnation, f"binlog/{file.name}", index, last=index == len(file.chunks)))
+                yield self._open(
+                    key,
+                    row,
+                    file.codec,
+                    ciphers,
+                    self.associated(file.incarnation, f"binlog/{file.name}", index, last=index == len(file.chunks)),
+                )
             return
         known: dict[str, dict[str, ChunkCipher]] = {}
         for segment in file.segments:
             key = self.segment_key(file.incarnation, segment)
             wrapped = segment.key.wrapped if segment.key else ""
-            ciphers = known[wrapped] = known.get(wrapped) or self._ciphers((segment.key,) if segment.key else (), file.name)
+            ciphers = known[wrapped] = known.get(wrapped) or self._ciphers(
+                (segment.key,) if segment.key else (), file.name
+            )
             yield self._open(
-                key, segment.chunk, segment.codec, ciphers, self.associated(file.incarnation, f"segment/{segment.name}", segment.start, last=False)
+                key,
+                segment.chunk,
+                segment.codec,
+                ciphers,
+                self.associated(file.incarnation, f"segment/{segment.name}", segment.start, last=False),
             )
 
     def begin(self, incarnation: Incarnation) -> None:
@@ -109,7 +143,10 @@ class BinlogArchive:
         self._put(self.incarnation_key(incarnation.id), incarnation.encode())
 
     def add_segment(self, incarnation: str, segment: Segment, body: Body) -> None:
-        """Store a piece of a growing file, durably: its body, then its description. ExistsError if another writer has described this piece."""
+        """Store a piece of a growing file, durably: its body, then its description.
+
+        ExistsError if another writer has described this piece.
+        """
         self.repository.store.put(self.segment_key(incarnation, segment), body, only_if_absent=True)
         self._put(self.piece_key(incarnation, segment), segment.encode())
 
@@ -122,12 +159,23 @@ class BinlogArchive:
         return self.repository.store.get(self.chunk_key(incarnation, name, attempt, index))
 
     def commit(self, file: ArchivedFile) -> None:
-        """Make the sealed file exist: described never over another, and read back the same. ConsistencyError if something else is there."""
+        """Make the sealed file exist: described never over another, and read back the same.
+
+        ConsistencyError if something else is there.
+        """
         key = self.file_key(file)
         with contextlib.suppress(ExistsError):
             self._put(key, file.encode())
-        if ArchivedFile.decode(self.repository.keyring.verified(self.repository.store.get(self.repository.prefix + key), key), key) != file:
-            raise ConsistencyError(f"{key} was read back different from what was written", hint="does another host archive the same server?")
+        if (
+            ArchivedFile.decode(
+                self.repository.keyring.verified(self.repository.store.get(self.repository.prefix + key), key), key
+            )
+            != file
+        ):
+            raise ConsistencyError(
+                f"{key} was read back different from what was written",
+                hint="does another host archive the same server?",
+            )
 
     def get_segment(self, incarnation: str, segment: Segment) -> bytes:
         """Return the stored body of a piece."""
@@ -142,7 +190,10 @@ class BinlogArchive:
             self.repository.store.delete(self.segment_key(incarnation, segment))
 
     def remove_leftovers(self, file: ArchivedFile) -> int:
-        """Remove what a sealed file no longer needs: its pieces, descriptions first, and chunks of other attempts. Return how many objects."""
+        """Remove what a sealed file no longer needs: its pieces, descriptions first, and chunks of other attempts.
+
+        Return how many objects.
+        """
         top = self.repository.prefix + layout.binlogs(self.instance, file.incarnation)
         wanted = f"{top}chunks/{file.name}/{file.attempt}/"
         removed = 0
@@ -154,10 +205,12 @@ class BinlogArchive:
         return removed
 
     def remove(self, file: ArchivedFile) -> int:
-        """Remove a file from the archive; return how many objects that were. Ended at any moment, what is left is the whole file, or garbage below its name.
+        """Remove a file from the archive; return how many objects that were.
 
-        Pieces of a sealed file, where a killed run left some, go before its description, or they would stand for the file again; of a
-        growing one that with the first byte goes first.
+        Ended at any moment, what is left is the whole file, or garbage below its name.
+
+        Pieces of a sealed file, where a killed run left some, go before its description, or they would stand for the
+        file again; of a growing one that with the first byte goes first.
         """
         removed = self._remove_pieces(file.incarnation, file.name)
         if file.is_sealed:
@@ -171,7 +224,11 @@ class BinlogArchive:
         return len(keys)
 
     def _remove_bodies(self, incarnation: str, name: str) -> int:
-        keys = [item.key for folder in ("chunks", "segments") for item in self.repository.store.list(f"{self._top(incarnation)}{folder}/{name}/")]
+        keys = [
+            item.key
+            for folder in ("chunks", "segments")
+            for item in self.repository.store.list(f"{self._top(incarnation)}{folder}/{name}/")
+        ]
         self.repository.store.delete_many(keys)
         return len(keys)
 
@@ -181,11 +238,20 @@ class BinlogArchive:
     def leftovers(self) -> dict[tuple[str, str], list[StoredObject]]:
         """Return what lies below names of no file, by incarnation and name: a killed run's, or one's that is under way.
 
-        A file is there if it is described as sealed, readable or not, or if a piece with its first byte is. Only incarnations that are described are looked at.
+        A file is there if it is described as sealed, readable or not, or if a piece with its first byte is. Only
+        incarnations that are described are looked at.
         """
         prefix = self.repository.prefix + layout.binlog_incarnations(self.instance)
-        known = [item.key.removeprefix(prefix).removesuffix(".json") for item in self.repository.store.list(prefix) if item.key.endswith(".json")]
-        return {(incarnation, name): objects for incarnation in known for name, objects in self._undescribed(incarnation).items()}
+        known = [
+            item.key.removeprefix(prefix).removesuffix(".json")
+            for item in self.repository.store.list(prefix)
+            if item.key.endswith(".json")
+        ]
+        return {
+            (incarnation, name): objects
+            for incarnation in known
+            for name, objects in self._undescribed(incarnation).items()
+        }
 
     def _undescribed(self, incarnation: str) -> dict[str, list[StoredObject]]:
         # Bodies are listed before descriptions: what is described in between is not taken for garbage.
@@ -205,9 +271,12 @@ class BinlogArchive:
         return {name: objects for name, objects in found.items() if name not in begun}
 
     def sweep(self, incarnation: str, name: str, keys: Collection[str]) -> int:
-        """Remove the objects that `leftovers` found below a name; return how many. None go if a file is there after all, or anything else has come to be there.
+        """Remove the objects that `leftovers` found below a name; return how many.
 
-        An archiver that takes the file up again is seen by what it stores: its bodies have names of their own, and it never writes over a description.
+        None go if a file is there after all, or anything else has come to be there.
+
+        An archiver that takes the file up again is seen by what it stores: its bodies have names of their own, and it
+        never writes over a description.
         """
         now = {item.key for item in self._undescribed(incarnation).get(name, [])}
         if not now or not now <= set(keys):
@@ -220,7 +289,10 @@ class BinlogArchive:
         return len(now)
 
     def confirm(self, incarnation: str, name: str, attempt: str, rows: Sequence[ChunkRow]) -> None:
-        """Prove that every chunk of a file that is about to be described is still there. DamagedError names the first that is not."""
+        """Prove that every chunk of a file that is about to be described is still there.
+
+        DamagedError names the first that is not.
+        """
         top = self.chunk_key(incarnation, name, attempt, 1).rpartition("/")[0] + "/"
         sizes = {item.key: item.size for item in self.repository.store.list(top)}
         for index, row in enumerate(rows, 1):
@@ -232,7 +304,10 @@ class BinlogArchive:
             except NotThere:
                 size = -1
             if size != row[2]:
-                raise DamagedError(f"{key} is not there any more, or not whole", hint="did a prune sweep it meanwhile? the next look archives the file again")
+                raise DamagedError(
+                    f"{key} is not there any more, or not whole",
+                    hint="did a prune sweep it meanwhile? the next look archives the file again",
+                )
 
     def incarnation_key(self, incarnation: str) -> str:
         """Return the key of an incarnation's description, without the repository's prefix."""
@@ -248,7 +323,9 @@ class BinlogArchive:
 
     def chunk_key(self, incarnation: str, name: str, attempt: str, index: int) -> str:
         """Return the key of a sealed file's chunk, in the store."""
-        return f"{self.repository.prefix}{layout.binlogs(self.instance, incarnation)}chunks/{name}/{attempt}/{index:08d}"
+        return (
+            f"{self.repository.prefix}{layout.binlogs(self.instance, incarnation)}chunks/{name}/{attempt}/{index:08d}"
+        )
 
     def segment_key(self, incarnation: str, segment: Segment) -> str:
         """Return the key of a piece's body, in the store."""
@@ -256,11 +333,18 @@ class BinlogArchive:
         return f"{top}segments/{segment.name}/{piece_name(segment.start, segment.end)}-{segment.attempt}"
 
     def associated(self, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
-        """Return what an encrypted chunk is bound to. `role` is `binlog/<file>` (index from 1) or `segment/<file>` (index: its first byte)."""
-        return "\n".join(("zsnapdb/1", self.repository.id, self.instance, incarnation, role, str(index), str(int(last)))).encode()
+        """Return what an encrypted chunk is bound to.
+
+        `role` is `binlog/<file>` (index from 1) or `segment/<file>` (index: its first byte).
+        """
+        return "\n".join(
+            ("zsnapdb/1", self.repository.id, self.instance, incarnation, role, str(index), str(int(last)))
+        ).encode()
 
     def _put(self, key: str, body: bytes) -> None:
-        self.repository.store.put(self.repository.prefix + key, self.repository.keyring.signed(body), only_if_absent=True)
+        self.repository.store.put(
+            self.repository.prefix + key, self.repository.keyring.signed(body), only_if_absent=True
+        )
 
     def _ciphers(self, keys: Sequence[KeyPart], name: str) -> dict[str, ChunkCipher]:
         opened = self.repository.keyring.open_keys(keys, f"binlog {name} of {self.instance}") if keys else {}
@@ -270,10 +354,14 @@ class BinlogArchive:
         try:
             body = self.repository.store.get(key)
         except NotThere as error:
-            raise DamagedError(f"{key} is missing", hint="the object was removed after it was written; the archive has a hole there") from error
+            raise DamagedError(
+                f"{key} is missing", hint="the object was removed after it was written; the archive has a hole there"
+            ) from error
         chunk = chunk_of(row)
         if chunk.key_id is not None and chunk.key_id not in ciphers:
-            raise DamagedError(f"{key} names a key that its description does not have", hint="the description was altered")
+            raise DamagedError(
+                f"{key} names a key that its description does not have", hint="the description was altered"
+            )
         return unseal(body, chunk, codec, ciphers[chunk.key_id] if chunk.key_id is not None else None, associated, key)
 
     def _incarnations(self) -> tuple[list[Incarnation], list[DamagedError]]:
@@ -283,7 +371,10 @@ class BinlogArchive:
         return sorted(found, key=lambda incarnation: (incarnation.began, incarnation.id)), damaged
 
     def _files(self, incarnation: Incarnation) -> tuple[list[ArchivedFile] | None, list[DamagedError]]:
-        """Return the files of an incarnation; None for them if a file was sealed between listing its pieces and reading them."""
+        """Return the files of an incarnation.
+
+        None for them if a file was sealed between listing its pieces and reading them.
+        """
         top = self.repository.prefix + layout.binlogs(self.instance, incarnation.id)
         # Pieces are listed before sealed files: one that is sealed in between is in both lists, not in none.
         growing = list(self.repository.store.list(f"{top}growing/"))
@@ -324,7 +415,9 @@ class BinlogArchive:
 
 
 def _partition(found: Sequence[T | DamagedError]) -> tuple[list[T], list[DamagedError]]:
-    return [item for item in found if not isinstance(item, DamagedError)], [item for item in found if isinstance(item, DamagedError)]
+    return [item for item in found if not isinstance(item, DamagedError)], [
+        item for item in found if isinstance(item, DamagedError)
+    ]
 
 
 def grown(instance: str, incarnation: Incarnation, name: str, segments: Sequence[Segment]) -> ArchivedFile | None:

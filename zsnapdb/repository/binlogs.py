@@ -1,14 +1,15 @@
 """The stored form of archived binlogs. Keys below <instance>/binlogs/:
 
-    incarnations/<incarnation>.json                     one unbroken binlog history of one server; written first
-    <incarnation>/files/<name>.json                     a whole, sealed file; written last, never over another
-    <incarnation>/chunks/<name>/<attempt>/00000001      its chunks, from 1
-    <incarnation>/growing/<name>/<start>-<end>.json     a piece of a file that still grows, by its bytes in the file; written after its body
-    <incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of such a piece: one chunk
+incarnations/<incarnation>.json                     one unbroken binlog history of one server; written first
+<incarnation>/files/<name>.json                     a whole, sealed file; written last, never over another
+<incarnation>/chunks/<name>/<attempt>/00000001      its chunks, from 1 <incarnation>/growing/<name>/<start>-<end>.json
+a piece of a file that still grows, by its bytes in the file; written after its body
+<incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of such a piece: one chunk
 
-A file that has its own description is sealed and its pieces no longer count; they are removed afterwards, descriptions first. Pieces are read
-from byte 0 on, each time the longest that starts where the last one ended; so some may be replaced by one longer piece at any time.
-An attempt is four random hexadecimal digits, so that no body is ever written over another.
+A file that has its own description is sealed and its pieces no longer count; they are removed afterwards, descriptions
+first. Pieces are read from byte 0 on, each time the longest that starts where the last one ended; so some may be
+replaced by one longer piece at any time. An attempt is four random hexadecimal digits, so that no body is ever written
+over another.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class _Part(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"]) or "(whole)"
-            raise DamagedError(f"{key} cannot be read: {where}: {first['msg']}", hint="it was altered, or a newer zsnapdb wrote it") from error
+            raise DamagedError(
+                f"{key} cannot be read: {where}: {first['msg']}", hint="it was altered, or a newer zsnapdb wrote it"
+            ) from error
 
 
 class Incarnation(_Part):
@@ -64,8 +67,9 @@ class Incarnation(_Part):
 class HeadPart(_Part):
     """What a binlog file says of itself before its first transaction.
 
-    `created` is when the server began it (UTC seconds), `previous_gtids` what came before it as the server prints it (None if it does not say),
-    `fingerprint` the SHA-256 of its first bytes up to `end`, by which it is told from another file of the same name.
+    `created` is when the server began it (UTC seconds), `previous_gtids` what came before it as the server prints it
+    (None if it does not say), `fingerprint` the SHA-256 of its first bytes up to `end`, by which it is told from
+    another file of the same name.
     """
 
     server_uuid: str | None
@@ -80,8 +84,9 @@ class HeadPart(_Part):
 class SpanPart(_Part):
     """What a stretch of a binlog file contains, from byte `start` to `end`, which is the end of a transaction or of the head.
 
-    `gtids` are those of its transactions alone (None if it has none): a set (MySQL), or the last one of each domain (MariaDB). `first_commit` and
-    `last_commit` are the earliest and latest commit time in microseconds UTC; whole seconds where `is_exact` is False.
+    `gtids` are those of its transactions alone (None if it has none): a set (MySQL), or the last one of each domain
+    (MariaDB). `first_commit` and `last_commit` are the earliest and latest commit time in microseconds UTC; whole
+    seconds where `is_exact` is False.
     """
 
     start: int
@@ -119,9 +124,9 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
 class Segment(_Part):
     """A piece of a growing file: its bytes from `start` to `end`, as one chunk; `span` ends with the last complete transaction in it.
 
-    Only a transaction longer than a chunk makes a piece end inside of one: then `span` ends where it starts, or before its end. `attempt` names
-    the body's object. The first piece of a file has its `head`, and in `gap` what is missing before the file, in words. `is_merged` says that it
-    took the place of shorter ones.
+    Only a transaction longer than a chunk makes a piece end inside of one: then `span` ends where it starts, or before
+    its end. `attempt` names the body's object. The first piece of a file has its `head`, and in `gap` what is missing
+    before the file, in words. `is_merged` says that it took the place of shorter ones.
     """
 
     format: Literal[1] = 1
@@ -141,9 +146,10 @@ class Segment(_Part):
 class ArchivedFile(_Part):
     """An archived binlog file: what it contains and where its bytes are.
 
-    The archived bytes reach to `span.end`, the end of its last complete transaction; their in-use flag is cleared. A sealed file is whole
-    (`size` is that of the server's file, `sha256` that over the plain hashes of its chunks, as of a volume's stream) and has chunks; one
-    that grows has segments. `gap` says in words what is missing right before the file, where something is.
+    The archived bytes reach to `span.end`, the end of its last complete transaction; their in-use flag is cleared. A
+    sealed file is whole (`size` is that of the server's file, `sha256` that over the plain hashes of its chunks, as of
+    a volume's stream) and has chunks; one that grows has segments. `gap` says in words what is missing right before the
+    file, where something is.
     """
 
     format: Literal[1] = 1

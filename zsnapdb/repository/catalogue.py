@@ -1,7 +1,8 @@
 """What backups there are, without their chunk tables, quickly: ten thousand manifests are read once, then known.
 
-A manifest never changes, so what was read of it once stays true as long as it is there. Which are there is asked of the store every time; the cache
-is never trusted for that, and an entry whose object has another size now is read again. A cache that cannot be read or written is done without.
+A manifest never changes, so what was read of it once stays true as long as it is there. Which are there is asked of the
+store every time; the cache is never trusted for that, and an entry whose object has another size now is read again. A
+cache that cannot be read or written is done without.
 """
 
 from __future__ import annotations
@@ -162,7 +163,10 @@ class Cache:
 
 
 def summaries(repository: Repository, instance: str, cache: Cache | None) -> Summaries:
-    """Return what backups the store lists now. One damaged manifest does not hide the others; an unreachable store raises."""
+    """Return what backups the store lists now.
+
+    One damaged manifest does not hide the others; an unreachable store raises.
+    """
     known = cache.read() if cache is not None else {}
     listed = _listed(repository, instance)
     entries = {name: known[name] for name, size in listed.items() if name in known and known[name].size == size}
@@ -179,7 +183,10 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     if vanished:
         # Removed since it was listed; a store that goes on listing it is hiding something.
         for name in _listed(repository, instance).keys() & set(vanished):
-            unreadable[name] = DamagedError(f"manifest {layout.manifest(instance, name)} is listed, but cannot be read", hint="the store is not consistent")
+            unreadable[name] = DamagedError(
+                f"manifest {layout.manifest(instance, name)} is listed, but cannot be read",
+                hint="the store is not consistent",
+            )
     if cache is not None and (new or len(entries) != len(known)):
         cache.write(entries)
     return Summaries(tuple(entries[name].summary for name in sorted(entries)), dict(sorted(unreadable.items())))
@@ -195,7 +202,9 @@ def _listed(repository: Repository, instance: str) -> dict[str, int]:
     return found
 
 
-def _read(repository: Repository, instance: str, names: Sequence[str]) -> Iterable[tuple[str, Summary | DamagedError | None]]:
+def _read(
+    repository: Repository, instance: str, names: Sequence[str]
+) -> Iterable[tuple[str, Summary | DamagedError | None]]:
     def read(backup_id: str) -> tuple[str, Summary | DamagedError | None]:
         try:
             return backup_id, Summary.of(repository.manifest(instance, backup_id))

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
-from zsnapdb.planning.drill import Timing
+from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -21,7 +21,10 @@ class _Part(BaseModel):
 
 
 class Outcome(StrEnum):
-    """What came of a drill or of one of its checks. DAMAGED: what is stored is not what was written, in the repository or in a page."""
+    """What came of a drill or of one of its checks.
+
+    DAMAGED: what is stored is not what was written, in the repository or in a page.
+    """
 
     PASSED = "passed"
     FAILED = "failed"
@@ -92,18 +95,27 @@ def write(repository: Repository, evidence: Evidence) -> str:
     with contextlib.suppress(ExistsError):
         repository.store.put(repository.prefix + key, evidence.encode(), only_if_absent=True)
     if read(repository, evidence.instance, evidence.drill_id) != evidence:
-        raise ConsistencyError(f"{key} was read back different from what was written", hint="another drill has the same id, or the store cannot be trusted")
+        raise ConsistencyError(
+            f"{key} was read back different from what was written",
+            hint="another drill has the same id, or the store cannot be trusted",
+        )
     return key
 
 
 def ids(repository: Repository, instance: str) -> list[str]:
     """Return the ids of the instance's drills, oldest first."""
-    found = (layout.parse_drill(item.key[len(repository.prefix) :]) for item in repository.store.list(repository.prefix + layout.drills(instance)))
+    found = (
+        layout.parse_drill(item.key[len(repository.prefix) :])
+        for item in repository.store.list(repository.prefix + layout.drills(instance))
+    )
     return sorted(drill_id for drill_id in found if drill_id is not None)
 
 
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
-    """Return a drill's evidence; NotThere if there is none of that id, DamagedError if it cannot be read or is of another place."""
+    """Return a drill's evidence.
+
+    NotThere if there is none of that id, DamagedError if it cannot be read or is of another place.
+    """
     key = layout.drill(instance, drill_id)
     try:
         body = repository.store.get(repository.prefix + key)
@@ -112,9 +124,14 @@ def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
     try:
         evidence = Evidence.model_validate_json(body)
     except ValidationError as error:
-        raise DamagedError(f"{key} cannot be read: {error.errors()[0]['msg']}", hint="it was altered, or a newer zsnapdb wrote it") from error
+        raise DamagedError(
+            f"{key} cannot be read: {error.errors()[0]['msg']}", hint="it was altered, or a newer zsnapdb wrote it"
+        ) from error
     if (evidence.instance, evidence.drill_id) != (instance, drill_id):
-        raise DamagedError(f"{key} is that of {evidence.instance} {evidence.drill_id}", hint="objects were renamed or copied by hand in the repository")
+        raise DamagedError(
+            f"{key} is that of {evidence.instance} {evidence.drill_id}",
+            hint="objects were renamed or copied by hand in the repository",
+        )
     return evidence
 
 

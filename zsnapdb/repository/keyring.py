@@ -24,7 +24,10 @@ class DataKey:
 
 @dataclass(frozen=True)
 class Keyring:
-    """The keys of a repository as far as this host knows them. An empty one neither encrypts nor signs, and trusts any manifest."""
+    """The keys of a repository as far as this host knows them.
+
+    An empty one neither encrypts nor signs, and trusts any manifest.
+    """
 
     recipients: tuple[str, ...] = ()
     identity_file: Path | None = None
@@ -45,29 +48,42 @@ class Keyring:
         return bool(self.recipients)
 
     @cached_property
-    def _identities(self) -> tuple[keys.Identity, ...]:
+    def _identities(self) -> tuple[keys.AgeIdentity, ...]:
         if self.identity_file is None:
-            raise ConfigError("the backup is encrypted, and no identity is configured", hint="set identity_file under encryption of the repository")
+            raise ConfigError(
+                "the backup is encrypted, and no identity is configured",
+                hint="set identity_file under encryption of the repository",
+            )
         return keys.read_identities(self.identity_file)
 
     def new_key(self, key_id: str) -> DataKey:
         """Return a new data key, wrapped to all recipients."""
         secret = keys.new_data_key()
-        return DataKey(secret, KeyPart(id=key_id, recipients=self.recipients, wrapped=keys.wrap(secret, self.recipients)))
+        return DataKey(
+            secret, KeyPart(id=key_id, recipients=self.recipients, wrapped=keys.wrap(secret, self.recipients))
+        )
 
     def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
-        """Return the data keys by id. ConfigError without an identity that opens them; `what` names the backup in errors."""
+        """Return the data keys by id.
+
+        ConfigError without an identity that opens them; `what` names the backup in errors.
+        """
         return {part.id: keys.unwrap(part.wrapped, self._identities, f"data key {part.id} of {what}") for part in parts}
 
     @cached_property
     def _signing_key(self) -> keys.SigningKey | None:
         if self.signing_key_file is None:
             if self.signers:
-                raise ConfigError("signers are configured, but this host does not sign", hint="set signing_key_file under encryption, or leave out signers")
+                raise ConfigError(
+                    "signers are configured, but this host does not sign",
+                    hint="set signing_key_file under encryption, or leave out signers",
+                )
             return None
         key = keys.SigningKey.read(self.signing_key_file)
         if self.signers and key.public not in self.signers:
-            raise ConfigError(f"the signing key's public part {key.public} is not among the signers", hint="add it to signers")
+            raise ConfigError(
+                f"the signing key's public part {key.public} is not among the signers", hint="add it to signers"
+            )
         return key
 
     def check_signing(self) -> None:
@@ -83,7 +99,9 @@ class Keyring:
         return line + b"\n" + second.encode() + b"\n"
 
     def verified(self, body: bytes, name: str) -> bytes:
-        """Return the manifest's line out of its object. DamagedError unless it is signed by one of the signers, where there are any.
+        """Return the manifest's line out of its object.
+
+        DamagedError unless it is signed by one of the signers, where there are any.
 
         A signature that is there must be right in any case.
         """
@@ -99,7 +117,9 @@ class Keyring:
         except (ValueError, KeyError, TypeError):
             raise DamagedError(f"manifest {name}: its second line is not a signature", hint=hint) from None
         if self.signers and signature.key not in self.signers:
-            raise DamagedError(f"manifest {name} is signed by {signature.key}, which is not among the signers", hint=hint)
+            raise DamagedError(
+                f"manifest {name} is signed by {signature.key}, which is not among the signers", hint=hint
+            )
         if not signature.is_of(line):
             raise DamagedError(f"manifest {name}: its signature is not that of its content", hint=hint)
         return line

@@ -1,6 +1,9 @@
-"""Keys of the repository: data keys wrapped to age recipients, and Ed25519 signatures. The only module that knows pyrage.
+"""Keys of the repository: data keys wrapped to age recipients, and Ed25519 signatures.
 
-A data key is 32 random bytes for AES-256-GCM. Only its wrapped form, an armoured age file (age-encryption.org/v1), is ever stored.
+The only module that knows pyrage.
+
+A data key is 32 random bytes for AES-256-GCM. Only its wrapped form, an armoured age file (age-encryption.org/v1), is
+ever stored.
 """
 
 from __future__ import annotations
@@ -25,14 +28,14 @@ DATA_KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
-class Identity:
+class AgeIdentity:
     """An age identity: a secret key, and the recipient that is its public part."""
 
     secret: str = field(repr=False)
     recipient: str
 
     @classmethod
-    def parse(cls, text: str) -> Identity:
+    def parse(cls, text: str) -> AgeIdentity:
         """Return the identity; ValueError if the text is none."""
         try:
             return cls(text, str(pyrage.x25519.Identity.from_str(text).to_public()))
@@ -40,7 +43,7 @@ class Identity:
             raise ValueError("not an age identity") from None
 
     @classmethod
-    def new(cls) -> Identity:
+    def new(cls) -> AgeIdentity:
         """Return a new identity."""
         return cls.parse(str(pyrage.x25519.Identity.generate()))
 
@@ -59,7 +62,8 @@ def _recipient(text: str) -> Any:
         return pyrage.x25519.Recipient.from_str(text)
     except pyrage.RecipientError:
         raise ConfigError(
-            f"{text!r} is not an age recipient", hint="recipients are public keys, age1…; `zsnapdb key show` prints that of an identity"
+            f"{text!r} is not an age recipient",
+            hint="recipients are public keys, age1…; `zsnapdb key show` prints that of an identity",
         ) from None
 
 
@@ -70,42 +74,66 @@ def check_recipients(recipients: Sequence[str]) -> None:
 
 
 def wrap(key: bytes, recipients: Sequence[str]) -> str:
-    """Return the data key as an armoured age file that each of the recipients can open. ConfigError if one is malformed."""
+    """Return the data key as an armoured age file that each of the recipients can open.
+
+    ConfigError if one is malformed.
+    """
     if not recipients:
-        raise ConfigError("a data key needs at least one recipient", hint="set recipients under encryption of the repository")
+        raise ConfigError(
+            "a data key needs at least one recipient", hint="set recipients under encryption of the repository"
+        )
     armoured: bytes = pyrage.encrypt(key, [_recipient(text) for text in recipients], armored=True)
     return armoured.decode("ascii")
 
 
-def unwrap(text: str, identities: Sequence[Identity], what: str) -> bytes:
-    """Return the data key. ConfigError if no identity opens it, DamagedError if it is not a wrapped data key; `what` names it."""
+def unwrap(text: str, identities: Sequence[AgeIdentity], what: str) -> bytes:
+    """Return the data key.
+
+    ConfigError if no identity opens it, DamagedError if it is not a wrapped data key; `what` names it.
+    """
     try:
-        key: bytes = pyrage.decrypt(text.encode(), [pyrage.x25519.Identity.from_str(identity.secret) for identity in identities])
+        key: bytes = pyrage.decrypt(
+            text.encode(), [pyrage.x25519.Identity.from_str(identity.secret) for identity in identities]
+        )
     except pyrage.DecryptError as error:
         if "matching keys" in str(error):
             known = ", ".join(identity.recipient for identity in identities)
             raise ConfigError(
-                f"{what} was wrapped to other recipients than {known}", hint="set identity_file to the identity of one of its recipients"
+                f"{what} was wrapped to other recipients than {known}",
+                hint="set identity_file to the identity of one of its recipients",
             ) from None
-        raise DamagedError(f"{what} cannot be unwrapped: {error}", hint="the manifest was altered; restore another backup, see `zsnapdb list`") from None
+        raise DamagedError(
+            f"{what} cannot be unwrapped: {error}",
+            hint="the manifest was altered; restore another backup, see `zsnapdb list`",
+        ) from None
     if len(key) != DATA_KEY_BYTES:
-        raise DamagedError(f"{what} has {len(key)} bytes, not {DATA_KEY_BYTES}", hint="another tool wrote it; restore another backup, see `zsnapdb list`")
+        raise DamagedError(
+            f"{what} has {len(key)} bytes, not {DATA_KEY_BYTES}",
+            hint="another tool wrote it; restore another backup, see `zsnapdb list`",
+        )
     return key
 
 
-def read_identities(file: Path) -> tuple[Identity, ...]:
-    """Return the identities of an age identity file: a secret key per line, `#` begins a comment. ConfigError if there is none."""
+def read_identities(file: Path) -> tuple[AgeIdentity, ...]:
+    """Return the identities of an age identity file: a secret key per line, `#` begins a comment.
+
+    ConfigError if there is none.
+    """
     found = []
     for number, line in enumerate(_read(file, "identity_file").decode(errors="replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         try:
-            found.append(Identity.parse(line.strip()))
+            found.append(AgeIdentity.parse(line.strip()))
         except ValueError:
             # What the line holds may be a secret with a slip of the pen in it: it is not shown.
-            raise ConfigError(f"identity_file {file}, line {number}: not an age identity", hint="the line must be AGE-SECRET-KEY-1…") from None
+            raise ConfigError(
+                f"identity_file {file}, line {number}: not an age identity", hint="the line must be AGE-SECRET-KEY-1…"
+            ) from None
     if not found:
-        raise ConfigError(f"identity_file {file} holds no identity", hint="`zsnapdb key generate` or `age-keygen` makes one")
+        raise ConfigError(
+            f"identity_file {file} holds no identity", hint="`zsnapdb key generate` or `age-keygen` makes one"
+        )
     return tuple(found)
 
 
@@ -143,7 +171,10 @@ class SigningKey:
         try:
             key = serialization.load_pem_private_key(_read(file, "signing_key_file"), None)
         except (ValueError, TypeError):
-            raise ConfigError(f"signing_key_file {file} holds no private key", hint="`zsnapdb key generate` makes one (PEM, without a passphrase)") from None
+            raise ConfigError(
+                f"signing_key_file {file} holds no private key",
+                hint="`zsnapdb key generate` makes one (PEM, without a passphrase)",
+            ) from None
         if not isinstance(key, Ed25519PrivateKey):
             raise ConfigError(f"signing_key_file {file} is not an Ed25519 key", hint="`zsnapdb key generate` makes one")
         return cls(key)
@@ -159,7 +190,9 @@ class SigningKey:
 
     def file(self) -> bytes:
         """Return the content of its file."""
-        return self.private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return self.private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
 
 
 def check_signer(text: str) -> None:
@@ -167,7 +200,10 @@ def check_signer(text: str) -> None:
     try:
         Ed25519PublicKey.from_public_bytes(base64.b64decode(text, validate=True))
     except (ValueError, binascii.Error):
-        raise ConfigError(f"{text!r} under signers is not an Ed25519 public key in base64", hint="`zsnapdb key show` prints that of a signing key") from None
+        raise ConfigError(
+            f"{text!r} under signers is not an Ed25519 public key in base64",
+            hint="`zsnapdb key show` prints that of a signing key",
+        ) from None
 
 
 def write_secret(file: Path, body: bytes) -> None:
@@ -179,7 +215,9 @@ def write_secret(file: Path, body: bytes) -> None:
             out.flush()
             os.fsync(out.fileno())
     except FileExistsError:
-        raise ExistsError(f"{file} exists", hint="a key is never overwritten: what it encrypted would be lost; name another file") from None
+        raise ExistsError(
+            f"{file} exists", hint="a key is never overwritten: what it encrypted would be lost; name another file"
+        ) from None
     except OSError as error:
         raise ConfigError(f"writing {file}: {error.strerror}", hint="check the folder and its permissions") from error
 
@@ -188,4 +226,7 @@ def _read(file: Path, option: str) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"reading {option} {file}: {error.strerror}", hint="check the path; it must be readable by the user that runs zsnapdb") from error
+        raise ConfigError(
+            f"reading {option} {file}: {error.strerror}",
+            hint="check the path; it must be readable by the user that runs zsnapdb",
+        ) from error

@@ -32,7 +32,9 @@ class PositionPart(Part):
         coordinates = None
         if self.binlog_file is not None and self.binlog_offset is not None:
             coordinates = BinlogCoordinates(self.binlog_file, self.binlog_offset)
-        return Position(flavour, coordinates, parse_gtids(flavour, self.gtids) if self.gtids is not None else None, self.source)
+        return Position(
+            flavour, coordinates, parse_gtids(flavour, self.gtids) if self.gtids is not None else None, self.source
+        )
 
     @classmethod
     def of(cls, position: Position) -> PositionPart:
@@ -54,7 +56,10 @@ class LockPart(Part):
 
 
 class ChannelPart(Part):
-    """Where a replica stood in its source; `exact` if its applier was stopped for the snapshot, else at about that time."""
+    """Where a replica stood in its source.
+
+    `exact` if its applier was stopped for the snapshot, else at about that time.
+    """
 
     name: str
     host: str
@@ -80,7 +85,10 @@ class ChannelPart(Part):
 
 
 class ServerPart(Part):
-    """Which server it was and what a server needs to start on its files; tablespaces outside the data directory by path."""
+    """Which server it was and what a server needs to start on its files.
+
+    Tablespaces outside the data directory by path.
+    """
 
     flavour: Flavour
     version: str
@@ -188,4 +196,7 @@ def decode(body: bytes, name: str) -> Manifest:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(whole)"
-        raise DamagedError(f"manifest {name} cannot be read: {where}: {first['msg']}", hint="it was altered, or a newer zsnapdb wrote it") from error
+        raise DamagedError(
+            f"manifest {name} cannot be read: {where}: {first['msg']}",
+            hint="it was altered, or a newer zsnapdb wrote it",
+        ) from error

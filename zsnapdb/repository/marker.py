@@ -26,11 +26,18 @@ class Marker:
         """Return the marker. DamagedError if it is none, or of another format."""
         try:
             document = json.loads(body)
-            found = cls(int(document["format"]), str(document["id"]), tuple(str(text) for text in document.get("recipients", ())))
+            found = cls(
+                int(document["format"]),
+                str(document["id"]),
+                tuple(str(text) for text in document.get("recipients", ())),
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedError(f"{name} cannot be read", hint="is this the prefix of a zsnapdb repository?") from error
         if found.format != FORMAT:
-            raise DamagedError(f"the repository has format {found.format}, this zsnapdb reads {FORMAT}", hint="use the zsnapdb that wrote it, or a newer one")
+            raise DamagedError(
+                f"the repository has format {found.format}, this zsnapdb reads {FORMAT}",
+                hint="use the zsnapdb that wrote it, or a newer one",
+            )
         return found
 
     @classmethod
@@ -41,10 +48,15 @@ class Marker:
 
     def encode(self) -> bytes:
         """Return the stored form: JSON, UTF-8."""
-        return json.dumps({"format": self.format, "id": self.id, "recipients": list(self.recipients)}, indent=1).encode()
+        return json.dumps(
+            {"format": self.format, "id": self.id, "recipients": list(self.recipients)}, indent=1
+        ).encode()
 
     def write(self, store: Store, prefix: str) -> None:
-        """Write it where there is none; ExistsError if there is one. PreflightError, with nothing left, if the store cannot keep two writers apart."""
+        """Write it where there is none; ExistsError if there is one.
+
+        PreflightError, with nothing left, if the store cannot keep two writers apart.
+        """
         store.put(prefix + layout.MARKER, self.encode(), only_if_absent=True)
         try:
             prove_conditional_writes(store, prefix)
@@ -61,8 +73,9 @@ class Marker:
 def prove_conditional_writes(store: Store, prefix: str) -> None:
     """Raise PreflightError if the store writes over an object although it was asked not to: nothing would keep two writers apart there.
 
-    Some S3 servers take `If-None-Match: *` and do not look at it. It is tried on the marker, with what it says and a line end more: were it the very
-    same bytes, a repeated request whose first answer was lost would take the marker for its own work. NotThere without a marker.
+    Some S3 servers take `If-None-Match: *` and do not look at it. It is tried on the marker, with what it says and a
+    line end more: were it the very same bytes, a repeated request whose first answer was lost would take the marker for
+    its own work. NotThere without a marker.
     """
     key = prefix + layout.MARKER
     try:
@@ -71,5 +84,8 @@ def prove_conditional_writes(store: Store, prefix: str) -> None:
         return
     raise PreflightError(
         f"the store wrote over {key} although it was asked to write only where nothing is (If-None-Match)",
-        hint="it cannot keep two writers apart, so backups there are not safe; use an S3 server with conditional writes, or a folder",
+        hint=(
+            "it cannot keep two writers apart, so backups there are not safe; use an S3 server with conditional writes,"
+            " or a folder"
+        ),
     )

@@ -49,7 +49,10 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
 
 
 def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:
-    """Give a backup in another repository the pin it has here, unless it has one there; return whether it was given one."""
+    """Give a backup in another repository the pin it has here, unless it has one there.
+
+    Return whether it was given one.
+    """
     key = layout.pin(instance, backup_id)
     try:
         there.store.put(there.prefix + key, here.store.get(here.prefix + key), only_if_absent=True)
@@ -62,6 +65,8 @@ def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
     """Take a backup's pin away and return it; NotThere if it has none."""
     found = pins(repository, instance).get(backup_id)
     if found is None:
-        raise NotThere(f"backup {backup_id} of instance {instance} has no pin", hint="`zsnapdb prune --plan` shows which have one")
+        raise NotThere(
+            f"backup {backup_id} of instance {instance} has no pin", hint="`zsnapdb prune --plan` shows which have one"
+        )
     repository.store.delete(repository.prefix + layout.pin(instance, backup_id))
     return found

@@ -21,7 +21,10 @@ _NO_KEYS = Keyring()
 
 @dataclass(frozen=True)
 class VolumeChunks:
-    """The chunks of one volume of one backup, as the stream room sees them. `repository_id` is that of the backup's manifest."""
+    """The chunks of one volume of one backup, as the stream room sees them.
+
+    `repository_id` is that of the backup's manifest.
+    """
 
     store: Store
     prefix: str
@@ -36,7 +39,9 @@ class VolumeChunks:
 
     def associated(self, index: int, *, last: bool) -> bytes:
         """Return what an encrypted chunk is bound to."""
-        return "\n".join(("zsnapdb/1", self.repository_id, self.instance, self.backup_id, self.role, str(index), str(int(last)))).encode()
+        return "\n".join(
+            ("zsnapdb/1", self.repository_id, self.instance, self.backup_id, self.role, str(index), str(int(last)))
+        ).encode()
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
         """Store the chunk."""
@@ -65,7 +70,10 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Repository:
-    """An opened repository. `id` is what its marker says, or, where `note` says that the marker is lost, what its manifests say."""
+    """An opened repository.
+
+    `id` is what its marker says, or, where `note` says that the marker is lost, what its manifests say.
+    """
 
     store: Store
     prefix: str
@@ -76,11 +84,13 @@ class Repository:
     """The public keys its backups were encrypted to, as far as the marker or the newest manifest says."""
 
     @classmethod
-    def open(cls, store: Store, prefix: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()) -> Repository:
+    def open(
+        cls, store: Store, prefix: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
+    ) -> Repository:
         """Return the repository.
 
-        Without its marker it is opened all the same if one of `instances` has a readable manifest there; `note` says so.
-        NotThere if there is neither (or no bucket); whatever else is unreachable raises.
+        Without its marker it is opened all the same if one of `instances` has a readable manifest there; `note` says
+        so. NotThere if there is neither (or no bucket); whatever else is unreachable raises.
         """
         known = keyring or Keyring()
         store.check()
@@ -91,15 +101,22 @@ class Repository:
             newest = cls._newest_manifest(cls(store, prefix, "", known), instances)
             if newest is None:
                 raise NotThere(
-                    f"there is no repository yet: {prefix}{layout.MARKER} is missing", hint="`zsnapdb init`, or the first `zsnapdb backup`, makes it"
+                    f"there is no repository yet: {prefix}{layout.MARKER} is missing",
+                    hint="`zsnapdb init`, or the first `zsnapdb backup`, makes it",
                 ) from error
-        note = f"{prefix}{layout.MARKER} is missing; the repository is known from its manifests, `zsnapdb init` writes it again"
+        note = (
+            f"{prefix}{layout.MARKER} is missing; the repository is known from its manifests, `zsnapdb init` writes it"
+            " again"
+        )
         recipients = newest.keys[0].recipients if newest.keys else ()
         return cls(store, prefix, newest.repository_id, known, note, recipients)
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
-        """Return the newest readable manifest of the first instance that has one; DamagedError if there are manifests and none can be read."""
+        """Return the newest readable manifest of the first instance that has one.
+
+        DamagedError if there are manifests and none can be read.
+        """
         damaged: DamagedError | None = None
         for instance in instances:
             for backup_id in reversed(unknown.backup_ids(instance)):
@@ -112,7 +129,9 @@ class Repository:
         return None
 
     @classmethod
-    def open_or_create(cls, store: Store, prefix: str, new_id: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()) -> Repository:
+    def open_or_create(
+        cls, store: Store, prefix: str, new_id: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
+    ) -> Repository:
         """Return the repository to write to, its marker written if it was missing: with `new_id` only if there is no backup yet.
 
         ConfigError if this host would store in the clear what others encrypt, or could not sign as it must.
@@ -146,7 +165,9 @@ class Repository:
 
     def chunks_of(self, manifest: Manifest, role: str) -> VolumeChunks:
         """Return the chunks of one volume of a stored backup."""
-        return VolumeChunks(self.store, self.prefix, manifest.repository_id, manifest.instance, manifest.backup_id, role)
+        return VolumeChunks(
+            self.store, self.prefix, manifest.repository_id, manifest.instance, manifest.backup_id, role
+        )
 
     def ciphers(self, manifest: Manifest) -> Mapping[str, ChunkCipher]:
         """Return what its chunks decrypt with, by key id. ConfigError without an identity that opens its keys."""
@@ -174,12 +195,16 @@ class Repository:
             raise NotThere(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`") from error
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
             raise DamagedError(
-                f"manifest {key} is that of {manifest.instance} {manifest.backup_id}", hint="objects were renamed or copied by hand in the repository"
+                f"manifest {key} is that of {manifest.instance} {manifest.backup_id}",
+                hint="objects were renamed or copied by hand in the repository",
             )
         return manifest
 
     def catalogue(self, instance: str) -> Catalogue:
-        """Return all backups of the instance. One damaged manifest does not hide the others; an unreachable store raises."""
+        """Return all backups of the instance.
+
+        One damaged manifest does not hide the others; an unreachable store raises.
+        """
 
         def read(backup_id: str) -> Manifest | DamagedError:
             try:
@@ -189,7 +214,10 @@ class Repository:
 
         with ThreadPoolExecutor(8, thread_name_prefix="manifest") as pool:
             found = list(pool.map(read, self.backup_ids(instance)))
-        return Catalogue(tuple(item for item in found if isinstance(item, Manifest)), tuple(item for item in found if isinstance(item, DamagedError)))
+        return Catalogue(
+            tuple(item for item in found if isinstance(item, Manifest)),
+            tuple(item for item in found if isinstance(item, DamagedError)),
+        )
 
     def commit(self, manifest: Manifest) -> None:
         """Make the backup exist: its manifest is written, never over another, and read back the same."""
@@ -199,5 +227,6 @@ class Repository:
             self.store.put(self.prefix + key, self.keyring.signed(manifest.encode()), only_if_absent=True)
         if self.manifest(manifest.instance, manifest.backup_id) != manifest:
             raise ConsistencyError(
-                f"manifest {key} was read back different from what was written", hint="another run has the same id, or the store cannot be trusted"
+                f"manifest {key} was read back different from what was written",
+                hint="another run has the same id, or the store cannot be trusted",
             )

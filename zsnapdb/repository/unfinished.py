@@ -24,7 +24,9 @@ class SnapshotMark:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A backup that was begun on a host and has no manifest yet; `started` is UTC, ISO 8601. Snapshots by role; none where they cannot be read.
+    """A backup that was begun on a host and has no manifest yet; `started` is UTC, ISO 8601.
+
+    Snapshots by role; none where they cannot be read.
 
     `modified` is when this was written, by the store's clock; None if that is not known.
     """
@@ -39,8 +41,17 @@ class Unfinished:
     def write(self, repository: Repository) -> None:
         """Store it; over an earlier one of the same backup."""
         parts = {role: asdict(mark) for role, mark in self.snapshots.items()}
-        document = {"format": 1, "backup_id": self.backup_id, "instance": self.instance, "host": self.host, "started": self.started, "snapshots": parts}
-        repository.store.put(repository.prefix + layout.unfinished_backup(self.instance, self.backup_id), json.dumps(document).encode())
+        document = {
+            "format": 1,
+            "backup_id": self.backup_id,
+            "instance": self.instance,
+            "host": self.host,
+            "started": self.started,
+            "snapshots": parts,
+        }
+        repository.store.put(
+            repository.prefix + layout.unfinished_backup(self.instance, self.backup_id), json.dumps(document).encode()
+        )
 
     def may_build_on(self, guids: Collection[int]) -> bool:
         """Whether it may be an increment of the backup with these snapshots. What cannot be read may be one of any."""
@@ -50,8 +61,13 @@ class Unfinished:
 def _parse(body: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     try:
         found = json.loads(body)
-        parts = {str(role): SnapshotMark(part["name"], part["guid"], part["from_guid"]) for role, part in found["snapshots"].items()}
-        return Unfinished(backup_id, instance, str(found["host"]), str(found.get("started", "an unknown time")), parts, modified)
+        parts = {
+            str(role): SnapshotMark(part["name"], part["guid"], part["from_guid"])
+            for role, part in found["snapshots"].items()
+        }
+        return Unfinished(
+            backup_id, instance, str(found["host"]), str(found.get("started", "an unknown time")), parts, modified
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         # What it says is for people; that it is there is what counts.
         return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
@@ -74,5 +90,8 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
 
 
 def remove(repository: Repository, instance: str, backup_id: str) -> None:
-    """Remove what tells of a backup: it is stored, or was given up. RepositoryError if this host may not; it then has no meaning beside a manifest."""
+    """Remove what tells of a backup: it is stored, or was given up.
+
+    RepositoryError if this host may not; it then has no meaning beside a manifest.
+    """
     repository.store.delete(repository.prefix + layout.unfinished_backup(instance, backup_id))

@@ -30,7 +30,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Hold:
+class ObjectHold:
     """The store itself keeps an object: until a time (UTC), or, without one, until somebody lifts a legal hold."""
 
     until: datetime | None
@@ -40,8 +40,8 @@ class Hold:
 class Afterlife:
     """What becomes of removed objects.
 
-    Whether they stay as older versions (None: the store does not say); after how many days its rules remove those (None: never, or not known);
-    and whether objects can be locked, so that asking for a `hold` has a point.
+    Whether they stay as older versions (None: the store does not say); after how many days its rules remove those
+    (None: never, or not known); and whether objects can be locked, so that asking for a `hold` has a point.
     """
 
     keeps_versions: bool | None
@@ -61,14 +61,17 @@ class Store(Protocol):
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object whole and durably. ExistsError if `only_if_absent` and there is one.
 
-        `sha256` is the body's, in hexadecimal, where the caller has it: a store that proves what it received need not compute it again.
+        `sha256` is the body's, in hexadecimal, where the caller has it: a store that proves what it received need not
+        compute it again.
         """
 
     def get(self, key: str) -> bytes:
         """Return the object; NotThere if there is none."""
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Write the object to the beginning of `target`, as much of it as fits, and return its whole size in bytes; NotThere if there is none.
+        """Write the object to the beginning of `target`, as much of it as fits, and return its whole size in bytes.
+
+        NotThere if there is none.
 
         After an error `target` may hold anything.
         """
@@ -79,7 +82,8 @@ class Store(Protocol):
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Store the object in place of the version with the tag; ChangedError if it is another, or gone.
 
-        Of several replacements of the same version one succeeds. One whose answer was lost may have been done: read again.
+        Of several replacements of the same version one succeeds. One whose answer was lost may have been done: read
+        again.
         """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
@@ -89,13 +93,19 @@ class Store(Protocol):
         """Remove the object; one that is not there counts as removed."""
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects, many in one request where the store can. RepositoryError if one was refused; others may be gone."""
+        """Remove the objects, many in one request where the store can.
+
+        RepositoryError if one was refused; others may be gone.
+        """
 
     def folders(self, prefix: str) -> Iterator[str]:
         """Yield, in order, each name up to the next slash that keys under the prefix (ending in a slash) go on with."""
 
-    def hold(self, key: str) -> Hold | None:
-        """Return what keeps the store from removing the object for good; None if nothing does, or if it is not there."""
+    def hold(self, key: str) -> ObjectHold | None:
+        """Return what keeps the store from removing the object for good.
+
+        None if nothing does, or if it is not there.
+        """
 
     def afterlife(self) -> Afterlife:
         """Return what becomes of objects that are removed."""

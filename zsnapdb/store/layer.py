@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from zsnapdb.store.base import Afterlife, Body, Hold, Store, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 
 
 class Layer:
@@ -43,7 +43,7 @@ class Layer:
     def folders(self, prefix: str) -> Iterator[str]:
         return self.inner.folders(prefix)
 
-    def hold(self, key: str) -> Hold | None:
+    def hold(self, key: str) -> ObjectHold | None:
         return self.inner.hold(key)
 
     def afterlife(self) -> Afterlife:

@@ -27,7 +27,9 @@ class LimitedStore(Layer):
             begin = max(now, self._free_at)
             self._free_at = begin + size / self.rate
         if self._over.wait(begin - now):
-            raise RepositoryError("given up while waiting for the bandwidth limit", hint="another part of the run failed; see its error")
+            raise RepositoryError(
+                "given up while waiting for the bandwidth limit", hint="another part of the run failed; see its error"
+            )
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object when the line is free."""

@@ -13,11 +13,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
-from zsnapdb.store.base import Afterlife, Body, Hold, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, StoredObject, Version
 
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing"
-_AGAIN = {errno.ESTALE, errno.ETIMEDOUT, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.EAGAIN}
+_AGAIN = {
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ECONNRESET,
+    errno.EAGAIN,
+}
 """What a folder on another host says while that cannot be reached."""
 
 
@@ -29,14 +38,19 @@ class LocalStore:
 
     def _error(self, doing: str, error: OSError) -> RepositoryError:
         kind = UnreachableError if error.errno in _AGAIN else RepositoryError
-        return kind(f"{doing} in {self.folder}: {error.strerror}", hint="check the folder's mount, space and permissions")
+        return kind(
+            f"{doing} in {self.folder}: {error.strerror}", hint="check the folder's mount, space and permissions"
+        )
 
     def check(self) -> None:
         """Prove that the folder is there and can be listed."""
         try:
             os.listdir(self.folder)
         except FileNotFoundError as error:
-            raise NotThere(f"the repository folder {self.folder} does not exist", hint="mount it, or create it for a new repository") from error
+            raise NotThere(
+                f"the repository folder {self.folder} does not exist",
+                hint="mount it, or create it for a new repository",
+            ) from error
         except OSError as error:
             raise self._error("listing", error) from error
 
@@ -63,7 +77,9 @@ class LocalStore:
             finally:
                 os.close(folder)
         except FileExistsError as error:
-            raise ExistsError(f"object {key} exists in {self.folder}", hint="another run wrote it; it was not changed") from error
+            raise ExistsError(
+                f"object {key} exists in {self.folder}", hint="another run wrote it; it was not changed"
+            ) from error
         except OSError as error:
             raise self._error(f"writing {key}", error) from error
         finally:
@@ -73,7 +89,10 @@ class LocalStore:
 
     @staticmethod
     def _temporary(folder: Path) -> tuple[int, str]:
-        """Open a new file in the folder, making that first; somebody who removes the last object in it may be in between."""
+        """Open a new file in the folder, making that first.
+
+        Somebody who removes the last object in it may be in between.
+        """
         for _ in range(10):
             folder.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileNotFoundError):
@@ -129,7 +148,9 @@ class LocalStore:
                     return
         except OSError as error:
             raise self._error(f"replacing {key}", error) from error
-        raise ChangedError(f"object {key} in {self.folder} was changed meanwhile", hint="another run wrote it; it was not changed")
+        raise ChangedError(
+            f"object {key} in {self.folder} was changed meanwhile", hint="another run wrote it; it was not changed"
+        )
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the files whose path below the folder starts with the prefix."""
@@ -149,7 +170,9 @@ class LocalStore:
                 if path.startswith(prefix, skip) and not name.startswith((_TEMPORARY, _LOCK)):
                     with contextlib.suppress(FileNotFoundError):
                         status = os.stat(path)
-                        found.append(StoredObject(path[skip:], status.st_size, datetime.fromtimestamp(status.st_mtime, UTC)))
+                        found.append(
+                            StoredObject(path[skip:], status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
+                        )
         yield from sorted(found, key=lambda item: item.key)
 
     def folders(self, prefix: str) -> Iterator[str]:
@@ -182,7 +205,7 @@ class LocalStore:
         for key in keys:
             self.delete(key)
 
-    def hold(self, key: str) -> Hold | None:  # noqa: ARG002 - the protocol has it
+    def hold(self, key: str) -> ObjectHold | None:  # noqa: ARG002 - the protocol has it
         """Nothing holds a file."""
         return None
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, UnreachableError
-from zsnapdb.store.base import Afterlife, Body, Hold, Store, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 from zsnapdb.store.layer import Layer
 
 T = TypeVar("T")
@@ -109,7 +109,10 @@ class PatientStore(Layer):
         self._again(attempt, self.patience)
 
     def _resumed(self, begin: Callable[[], Iterator[T]], name: Callable[[T], str]) -> Iterator[T]:
-        """Yield what an ordered listing tells, each once; one that breaks off is begun again and what was told is passed over."""
+        """Yield what an ordered listing tells, each once.
+
+        One that breaks off is begun again and what was told is passed over.
+        """
         told = ""
         listing: Iterator[T] | None = None
 
@@ -143,7 +146,7 @@ class PatientStore(Layer):
         """Remove the objects; after a break all are asked for again."""
         self._again(lambda: self.inner.delete_many(keys), self.patience)
 
-    def hold(self, key: str) -> Hold | None:
+    def hold(self, key: str) -> ObjectHold | None:
         """Return what holds the object."""
         return self._again(lambda: self.inner.hold(key), self.patience)
 

@@ -14,13 +14,20 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import boto3
 import botocore.session
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, IncompleteReadError, NoCredentialsError, SSLError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    HTTPClientError,
+    IncompleteReadError,
+    NoCredentialsError,
+    SSLError,
+)
 from botocore.exceptions import ConnectionError as S3ConnectionError
 from botocore.utils import parse_timestamp
 
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
-from zsnapdb.store.base import Afterlife, Body, Hold, StoredObject, Version
-from zsnapdb.store.s3_parts import Blocks, S3Options, credentials_of
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, StoredObject, Version
+from zsnapdb.store.s3_parts import BlockReader, S3Options, credentials_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -32,13 +39,29 @@ _NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}
 _DELETE_BATCH = 1000
 _DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 _AGAIN = {
-    *("SlowDown", "Throttling", "ThrottlingException", "TooManyRequests", "RequestLimitExceeded", "BandwidthLimitExceeded"),
+    *(
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+        "RequestLimitExceeded",
+        "BandwidthLimitExceeded",
+    ),
     *("InternalError", "ServiceUnavailable", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict"),
     *("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"),
 }
 """Codes after which the same request may succeed (S3 API reference, list of error codes): busy, in conflict, or broken on the way."""
 
-_CHECKSUM_REFUSED = {"NotImplemented", "InvalidArgument", "InvalidRequest", "BadRequest", "MalformedRequest", "SignatureDoesNotMatch", "400", "501"}
+_CHECKSUM_REFUSED = {
+    "NotImplemented",
+    "InvalidArgument",
+    "InvalidRequest",
+    "BadRequest",
+    "MalformedRequest",
+    "SignatureDoesNotMatch",
+    "400",
+    "501",
+}
 _BLOCK = 1 << 20
 _SMALL = 128 << 10
 """Bytes below which the classes for rare access cost more than the standard one."""
@@ -58,7 +81,10 @@ def _no_expect(params: dict[str, Any], **_: object) -> None:
 
 
 def _timestamp(value: Any) -> datetime:
-    """Return the time a header or document says. Listings have one per object, in ISO 8601, which the library's own reading takes ten times as long for."""
+    """Return the time a header or document says.
+
+    Listings have one per object, in ISO 8601, which the library's own reading takes ten times as long for.
+    """
     try:
         return datetime.fromisoformat(value)
     except (TypeError, ValueError):
@@ -113,10 +139,17 @@ class S3Store:
         key, secret = self._credentials
         try:
             client: S3Client = boto3.session.Session(botocore_session=_core()).client(
-                "s3", endpoint_url=self.endpoint, region_name=self._region, aws_access_key_id=key, aws_secret_access_key=secret, config=config
+                "s3",
+                endpoint_url=self.endpoint,
+                region_name=self._region,
+                aws_access_key_id=key,
+                aws_secret_access_key=secret,
+                config=config,
             )
         except (BotoCoreError, ValueError) as error:
-            raise ConfigError(f"s3://{self.bucket}: {error}", hint="check endpoint and region of the repository") from error
+            raise ConfigError(
+                f"s3://{self.bucket}: {error}", hint="check endpoint and region of the repository"
+            ) from error
         client.meta.events.register_last("before-call.s3.PutObject", _no_expect)
         return client
 
@@ -129,22 +162,38 @@ class S3Store:
             code = _code(error)
             message = f"{doing} in {where}: {error.response.get('Error', {}).get('Message') or code} ({code})"
             if code == "NoSuchBucket":
-                raise NotThere(message, hint=f"create the bucket {self.bucket}, or correct the repository's url") from error
+                raise NotThere(
+                    message, hint=f"create the bucket {self.bucket}, or correct the repository's url"
+                ) from error
             if code in _MISSING:
                 raise NotThere(message) from error
             if code in _NOT_AS_ASKED:
                 raise ExistsError(message, hint="another run wrote it; it was not changed") from error
             if code in _DENIED:
-                raise RepositoryError(message, hint="check the credentials and the bucket's policy (configs/iam-policy.json)") from error
-            kind = UnreachableError if code in _AGAIN or _status(error) == 429 or _status(error) >= 500 else RepositoryError
+                raise RepositoryError(
+                    message, hint="check the credentials and the bucket's policy (configs/iam-policy.json)"
+                ) from error
+            kind = (
+                UnreachableError
+                if code in _AGAIN or _status(error) == 429 or _status(error) >= 500
+                else RepositoryError
+            )
             raise kind(message, hint="see the provider's status; the next run continues") from error
         except NoCredentialsError as error:
-            raise RepositoryError(f"{doing} in {where}: no credentials", hint="set credentials_file, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY") from error
+            raise RepositoryError(
+                f"{doing} in {where}: no credentials",
+                hint="set credentials_file, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+            ) from error
         except SSLError as error:
             kind = RepositoryError if "CERTIFICATE" in str(error).upper() else UnreachableError
-            raise kind(f"{doing} in {where}: {error}", hint="check the endpoint's certificate, and this host's clock and authorities") from error
+            raise kind(
+                f"{doing} in {where}: {error}",
+                hint="check the endpoint's certificate, and this host's clock and authorities",
+            ) from error
         except (S3ConnectionError, HTTPClientError, IncompleteReadError) as error:
-            raise UnreachableError(f"{doing} in {where}: {error}", hint="check the endpoint and the network; the next run continues") from error
+            raise UnreachableError(
+                f"{doing} in {where}: {error}", hint="check the endpoint and the network; the next run continues"
+            ) from error
         except BotoCoreError as error:
             raise RepositoryError(f"{doing} in {where}: {error}") from error
 
@@ -178,7 +227,10 @@ class S3Store:
             self._without_checksums(words, body, error)
 
     def _without_checksums(self, words: dict[str, Any], body: Body, refused: ClientError) -> None:
-        """Put without the checksum, and go on so if that is taken: some endpoints do not know it. If not, the first answer counts."""
+        """Put without the checksum, and go on so if that is taken: some endpoints do not know it.
+
+        If not, the first answer counts.
+        """
         self._checksums = False
         client = self._connect()
         try:
@@ -192,7 +244,7 @@ class S3Store:
 
     @staticmethod
     def _data(body: Body) -> Any:
-        return Blocks(body) if isinstance(body, memoryview) else body
+        return BlockReader(body) if isinstance(body, memoryview) else body
 
     def get(self, key: str) -> bytes:
         """Return the object."""
@@ -226,14 +278,19 @@ class S3Store:
         except (ExistsError, NotThere) as error:
             if isinstance(error.__cause__, ClientError) and _code(error.__cause__) == "NoSuchBucket":
                 raise
-            raise ChangedError(f"object {key} in s3://{self.bucket} was changed meanwhile", hint="another run wrote it; it was not changed") from error
+            raise ChangedError(
+                f"object {key} in s3://{self.bucket} was changed meanwhile",
+                hint="another run wrote it; it was not changed",
+            ) from error
 
     def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
         token = ""
         while True:
             with self._asking(f"listing {prefix}"):
                 if token:
-                    page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter, ContinuationToken=token)
+                    page = self._client.list_objects_v2(
+                        Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter, ContinuationToken=token
+                    )
                 else:
                     page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter)
             yield page
@@ -264,7 +321,9 @@ class S3Store:
             batch = keys[start : start + _DELETE_BATCH]
             with self._asking(f"removing {len(batch)} objects, {batch[0]} first,"):
                 try:
-                    answer = self._client.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True})
+                    answer = self._client.delete_objects(
+                        Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                    )
                 except ClientError as error:
                     if _code(error) not in _NO_BATCHES:
                         raise
@@ -274,11 +333,12 @@ class S3Store:
             for refused in answer.get("Errors", []):
                 if refused.get("Code") not in _MISSING:
                     raise RepositoryError(
-                        f"removing {refused.get('Key')} in s3://{self.bucket}: {refused.get('Message') or ''} ({refused.get('Code')})",
+                        f"removing {refused.get('Key')} in s3://{self.bucket}:"
+                        f" {refused.get('Message') or ''} ({refused.get('Code')})",
                         hint="check that the credentials may delete objects (configs/iam-policy-prune.json)",
                     )
 
-    def hold(self, key: str) -> Hold | None:
+    def hold(self, key: str) -> ObjectHold | None:
         """Return the object's lock or legal hold, as its headers tell it to who may know."""
         with self._asking(f"looking at {key}"):
             try:
@@ -288,9 +348,9 @@ class S3Store:
                     return None
                 raise
         if head.get("ObjectLockLegalHoldStatus") == "ON":
-            return Hold(None)
+            return ObjectHold(None)
         until = head.get("ObjectLockRetainUntilDate")
-        return Hold(until) if until is not None and until > datetime.now(UTC) else None
+        return ObjectHold(until) if until is not None and until > datetime.now(UTC) else None
 
     def afterlife(self) -> Afterlife:
         """Return whether the bucket is versioned, the days after which a lifecycle rule for all of it removes older versions, and whether it has locks."""
@@ -298,7 +358,8 @@ class S3Store:
             with self._asking("asking for versioning"):
                 status = self._client.get_bucket_versioning(Bucket=self.bucket).get("Status")
         except RepositoryError:
-            # Many may remove objects and not ask this. A lock needs versions, so where they are not known locks are asked for.
+            # Many may remove objects and not ask this. A lock needs versions, so where they are not known locks are
+            # asked for.
             return Afterlife(keeps_versions=None, has_locks=True)
         if status != "Enabled":
             return Afterlife(keeps_versions=False)

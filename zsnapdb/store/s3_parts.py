@@ -22,7 +22,7 @@ class S3Options:
     checksum: Literal["auto", "sha256", "none"] = "auto"
 
 
-class Blocks:
+class BlockReader:
     """A memoryview as the file the client wants: read in large blocks, none of them copied."""
 
     def __init__(self, view: memoryview) -> None:

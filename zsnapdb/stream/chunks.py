@@ -72,7 +72,10 @@ class ChunkSource(ChunkPlaces, Protocol):
         """Return the stored chunk; NotThere if it is missing."""
 
     def read_chunk(self, index: int, target: memoryview) -> int:
-        """Write the stored chunk to the beginning of `target`, as much as fits, and return its whole size in bytes; NotThere if it is missing."""
+        """Write the stored chunk to the beginning of `target`, as much as fits, and return its whole size in bytes.
+
+        NotThere if it is missing.
+        """
 
 
 class Workspace(threading.local):
@@ -90,7 +93,10 @@ class Workspace(threading.local):
         return self._compressors[level].compress(plain)
 
     def decompress(self, frame: Body, into: memoryview) -> int:
-        """Write what the frame holds to the beginning of `into` and return its bytes. ZstdError if it is no frame or holds more."""
+        """Write what the frame holds to the beginning of `into` and return its bytes.
+
+        ZstdError if it is no frame or holds more.
+        """
         size: int = zstandard.frame_content_size(frame)
         if size > len(into):
             raise zstandard.ZstdError(f"the frame holds {size} bytes, more than the {len(into)} there should be")
@@ -116,7 +122,10 @@ def room_for(chunk_size: int) -> int:
 
 
 def new_slot(size: int) -> memoryview:
-    """Return memory for slices that are read or written whole, again and again. It costs nothing until it is touched."""
+    """Return memory for slices that are read or written whole, again and again.
+
+    It costs nothing until it is touched.
+    """
     memory = mmap.mmap(-1, max(size, 1))
     # Large pages save page faults, where there are any.
     with contextlib.suppress(AttributeError, OSError):
@@ -137,8 +146,8 @@ def seal(
 ) -> tuple[Body, Chunk]:
     """Return the stored form of a slice and its description. Without a cipher `associated` is not used.
 
-    `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk is written over it. Without one, `plain` stays as it is.
-    `known_hash` is the slice's plain hash, where the caller has it.
+    `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk is written over
+    it. Without one, `plain` stays as it is. `known_hash` is the slice's plain hash, where the caller has it.
     """
     size, digest = len(plain), known_hash or plain_hash(plain).hexdigest()
     body: Body = plain
@@ -161,12 +170,16 @@ def unseal(
     workspace: Workspace | None = None,
     into: memoryview | None = None,
 ) -> Body:
-    """Return the plain slice, proved by its hash and, if encrypted, its tag. DamagedError names `what` and the first thing that is wrong.
+    """Return the plain slice, proved by its hash and, if encrypted, its tag.
+
+    DamagedError names `what` and the first thing that is wrong.
 
     `cipher` is that of the chunk's key id; None for a chunk that has none. `into` is where the slice may be written.
     """
     if len(body) != chunk.stored_size:
-        raise DamagedError(f"{what}: {len(body)} bytes are stored, the manifest says {chunk.stored_size}", hint=_DAMAGED)
+        raise DamagedError(
+            f"{what}: {len(body)} bytes are stored, the manifest says {chunk.stored_size}", hint=_DAMAGED
+        )
     try:
         plain = _open(body, chunk, codec, cipher, associated, workspace or Workspace(), into)
         if len(plain) == chunk.plain_size and plain_hash(plain).hexdigest() == chunk.plain_hash:
@@ -183,12 +196,20 @@ def unseal(
 
 
 def unseal_in_place(
-    body: memoryview, chunk: Chunk, codec: Codec, cipher: ChunkCipher | None, associated: bytes, workspace: Workspace, into: memoryview
+    body: memoryview,
+    chunk: Chunk,
+    codec: Codec,
+    cipher: ChunkCipher | None,
+    associated: bytes,
+    workspace: Workspace,
+    into: memoryview,
 ) -> memoryview:
-    """Return the plain slice, proved by its tag if encrypted, else by the SHA-256 of its stored form. DamagedError says in short what is wrong.
+    """Return the plain slice, proved by its tag if encrypted, else by the SHA-256 of its stored form.
 
-    For readers that prove the plain bytes themselves, as `zfs receive` does by the checksum of every record. `body` is overwritten;
-    with zstd the slice is written to `into`, else it lies in `body`.
+    DamagedError says in short what is wrong.
+
+    For readers that prove the plain bytes themselves, as `zfs receive` does by the checksum of every record. `body` is
+    overwritten; with zstd the slice is written to `into`, else it lies in `body`.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(f"{len(body)} bytes are stored, the manifest says {chunk.stored_size}")
@@ -207,7 +228,15 @@ def unseal_in_place(
     return body
 
 
-def _open(body: Body, chunk: Chunk, codec: Codec, cipher: ChunkCipher | None, associated: bytes, workspace: Workspace, into: memoryview | None) -> Body:
+def _open(
+    body: Body,
+    chunk: Chunk,
+    codec: Codec,
+    cipher: ChunkCipher | None,
+    associated: bytes,
+    workspace: Workspace,
+    into: memoryview | None,
+) -> Body:
     if cipher is not None:
         room = workspace.scratch(max(0, len(body) - OVERHEAD_BYTES)) if codec is Codec.ZSTD or into is None else into
         body = room[: cipher.decrypt_into(body, associated, room)]

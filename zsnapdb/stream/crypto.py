@@ -35,7 +35,10 @@ class ChunkCipher:
         return body
 
     def encrypt_into(self, data: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
-        """Write the encrypted body to the beginning of `target` and return its size. `data` may lie in `target`, at 12 bytes."""
+        """Write the encrypted body to the beginning of `target` and return its size.
+
+        `data` may lie in `target`, at 12 bytes.
+        """
         size = len(data) + OVERHEAD_BYTES
         nonce = os.urandom(NONCE_BYTES)
         if _IN_PLACE:
@@ -52,7 +55,9 @@ class ChunkCipher:
         return plain
 
     def decrypt_into(self, body: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
-        """Write the data to the beginning of `target` and return its size; DamagedError as above, and then `target` holds anything.
+        """Write the data to the beginning of `target` and return its size.
+
+        DamagedError as above, and then `target` holds anything.
 
         `target` overlaps `body` not at all, or begins at its 12th byte.
         """

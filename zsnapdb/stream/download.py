@@ -1,6 +1,7 @@
 """Fetches, proves and decompresses chunks ahead of the reader, and writes them to a pipe in order.
 
-Memory: `concurrency` slots of one chunk, and for each worker the stored form of its chunk, whatever the stream's length.
+Memory: `concurrency` slots of one chunk, and for each worker the stored form of its chunk, whatever the stream's
+length.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ def download(
     """Write the plain stream to `pipe`; return its bytes.
 
     DamagedError names (by `name(index)`) the first chunk that is missing or altered; nothing of it is written.
-    `ciphers` has the data keys by key id; ConfigError before anything is fetched if one that is needed is not among them.
-    A pipe whose reader has gone raises BrokenPipeError. While the store keeps a call waiting, so is the reader; it sees no end.
+    `ciphers` has the data keys by key id; ConfigError before anything is fetched if one that is needed is not among
+    them. A pipe whose reader has gone raises BrokenPipeError. While the store keeps a call waiting, so is the reader;
+    it sees no end.
     """
     fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}))
     fetcher.prepare(concurrency)
@@ -89,11 +91,15 @@ class _Fetcher:
         missing = {chunk.key_id for chunk in self.chunks} - {None} - set(self.keys)
         if missing:
             raise ConfigError(
-                f"{self.name(1)} and others are encrypted with key {', '.join(sorted(map(str, missing)))}, which is not at hand",
+                f"{self.name(1)} and others are encrypted with key {', '.join(sorted(map(str, missing)))}, which is not"
+                " at hand",
                 hint="name the file of an age identity that the backup is encrypted to: identity_file",
             )
         # A slice that is not compressed is opened where its stored form was read to.
-        size = max((max(chunk.plain_size, chunk.stored_size if self.codec is Codec.NONE else 0) for chunk in self.chunks), default=0)
+        size = max(
+            (max(chunk.plain_size, chunk.stored_size if self.codec is Codec.NONE else 0) for chunk in self.chunks),
+            default=0,
+        )
         for _ in range(count):
             self.slots.put(new_slot(size))
 
@@ -109,13 +115,20 @@ class _Fetcher:
             size = self.store.read_chunk(index, target)
             try:
                 if size <= len(target):
-                    return _Fetched(unseal_in_place(target[:size], chunk, self.codec, cipher, associated, self.workspace, slot), slot)
+                    return _Fetched(
+                        unseal_in_place(target[:size], chunk, self.codec, cipher, associated, self.workspace, slot),
+                        slot,
+                    )
             except DamagedError:
                 pass
             body = self.store.get_chunk(index)
         except NotThere as error:
             raise DamagedError(
-                f"{self.name(index)} is missing", hint="the object was removed after it was written; restore another backup, see `zsnapdb list`"
+                f"{self.name(index)} is missing",
+                hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
             ) from error
         # This time with every proof there is, and an error that tells which failed.
-        return _Fetched(unseal(body, chunk, self.codec, cipher, associated, self.name(index), workspace=self.workspace, into=slot), slot)
+        return _Fetched(
+            unseal(body, chunk, self.codec, cipher, associated, self.name(index), workspace=self.workspace, into=slot),
+            slot,
+        )

@@ -1,8 +1,9 @@
 """Walks over the records of a ZFS send stream as it passes by: headers are read, payloads skipped, nothing is copied.
 
-Layout: `struct dmu_replay_record` in OpenZFS include/sys/zfs_ioctl.h (the same from 2.0 to 2.4): 312 bytes in the byte order of
-the sending host, beginning with the type (u32); how long the payload behind it is depends on the type (`record_payload_size`
-in cmd/zstream). Every record but BEGIN ends with a fletcher-4 of all bytes before it, and names the snapshot it leads to.
+Layout: `struct dmu_replay_record` in OpenZFS include/sys/zfs_ioctl.h (the same from 2.0 to 2.4): 312 bytes in the byte
+order of the sending host, beginning with the type (u32); how long the payload behind it is depends on the type
+(`record_payload_size` in cmd/zstream). Every record but BEGIN ends with a fletcher-4 of all bytes before it, and names
+the snapshot it leads to.
 """
 
 from __future__ import annotations
@@ -16,10 +17,25 @@ from zsnapdb.errors import DamagedError
 RECORD_BYTES = 312
 _MAGIC = 0x2F5BACBAC
 _SUBSTREAM = 1
-"""The header type (bits 0-1 of the version info) of a stream of one snapshot; 2 is a package of several (`zfs send -R`)."""
+"""The header type (bits 0-1 of the version info) of a stream of one snapshot.
+
+2 is a package of several (`zfs send -R`).
+"""
 
 _BEGIN, _OBJECT, _WRITE, _END, _SPILL, _EMBEDDED = 0, 1, 3, 5, 7, 8
-_NAMES = ("BEGIN", "OBJECT", "FREEOBJECTS", "WRITE", "FREE", "END", "WRITE_BYREF", "SPILL", "WRITE_EMBEDDED", "OBJECT_RANGE", "REDACT")
+_NAMES = (
+    "BEGIN",
+    "OBJECT",
+    "FREEOBJECTS",
+    "WRITE",
+    "FREE",
+    "END",
+    "WRITE_BYREF",
+    "SPILL",
+    "WRITE_EMBEDDED",
+    "OBJECT_RANGE",
+    "REDACT",
+)
 _GUID_AT = (40, 40, 24, 40, 32, 40, 32, 24, 32, 24, 32)
 """Where a record of each type has the GUID of its snapshot."""
 
@@ -47,10 +63,14 @@ def parse_begin(first: bytes | memoryview) -> Begin:
     head = bytes(first[:RECORD_BYTES])
     order = _order(head) if len(head) == RECORD_BYTES else None
     if order is None or struct.unpack_from(order + "I", head, 0)[0] != _BEGIN:
-        raise DamagedError("the stream does not start with a BEGIN record", hint="`zfs send` wrote something else; see its messages")
+        raise DamagedError(
+            "the stream does not start with a BEGIN record", hint="`zfs send` wrote something else; see its messages"
+        )
     _, version, _, _, _, to_guid, from_guid = struct.unpack_from(order + "QQQIIQQ", head, 8)
     if version & 3 != _SUBSTREAM:
-        raise DamagedError("the stream is not that of one snapshot", hint="`zfs send` was run with other options than ours")
+        raise DamagedError(
+            "the stream is not that of one snapshot", hint="`zfs send` was run with other options than ours"
+        )
     return Begin(features=(version >> 2) & 0x3FFFFFFF, to_guid=to_guid, from_guid=from_guid)
 
 
@@ -59,7 +79,10 @@ def _round_up(size: int) -> int:
 
 
 class Walker:
-    """Follows a stream from its first byte to its END, slice by slice. `begin` is None until the first record was seen."""
+    """Follows a stream from its first byte to its END, slice by slice.
+
+    `begin` is None until the first record was seen.
+    """
 
     def __init__(self) -> None:
         self.begin: Begin | None = None
@@ -72,7 +95,10 @@ class Walker:
         self._done = 0
 
     def feed(self, piece: memoryview) -> None:
-        """Walk on over the next bytes of the stream. DamagedError names the first record that does not belong there, and its offset."""
+        """Walk on over the next bytes of the stream.
+
+        DamagedError names the first record that does not belong there, and its offset.
+        """
         size = len(piece)
         at = self._skip
         if self._partial:
@@ -89,7 +115,8 @@ class Walker:
         if at < size:
             if self._ended:
                 raise DamagedError(
-                    f"the stream goes on behind its END record, at byte {self._done + at}", hint="`zfs send` was run with other options than ours"
+                    f"the stream goes on behind its END record, at byte {self._done + at}",
+                    hint="`zfs send` was run with other options than ours",
                 )
             self._partial += piece[at:]
             at = size
@@ -97,7 +124,10 @@ class Walker:
         self._done += size
 
     def _walk(self, piece: memoryview, at: int, size: int) -> int:
-        """Walk over all whole headers from `at` on; return where the next one begins. A WRITE, as nearly all are, is looked at here."""
+        """Walk over all whole headers from `at` on; return where the next one begins.
+
+        A WRITE, as nearly all are, is looked at here.
+        """
         unpack, guid, records = self._write.unpack_from, self.begin.to_guid if self.begin else 0, 0
         last = size - RECORD_BYTES
         while at <= last and not self._ended:
@@ -123,13 +153,20 @@ class Walker:
             return self._u32(head, 4)
         kind = self._u32(head, 0)
         if kind >= len(_NAMES):
-            raise DamagedError(f"the record at byte {offset} of the stream is of type {kind}, which is not known", hint="is this OpenZFS newer than zsnapdb?")
+            raise DamagedError(
+                f"the record at byte {offset} of the stream is of type {kind}, which is not known",
+                hint="is this OpenZFS newer than zsnapdb?",
+            )
         if kind == _BEGIN:
-            raise DamagedError(f"a second BEGIN record, at byte {offset} of the stream", hint="`zfs send` was run with other options than ours")
+            raise DamagedError(
+                f"a second BEGIN record, at byte {offset} of the stream",
+                hint="`zfs send` was run with other options than ours",
+            )
         guid = self._u64(head, _GUID_AT[kind])
         if guid != self.begin.to_guid:
             raise DamagedError(
-                f"the {_NAMES[kind]} record at byte {offset} of the stream leads to GUID {guid}, its BEGIN record to {self.begin.to_guid}",
+                f"the {_NAMES[kind]} record at byte {offset} of the stream leads to GUID {guid}, its BEGIN record to"
+                f" {self.begin.to_guid}",
                 hint="the stream is not what `zfs send` wrote; the backup was not called good, run it again",
             )
         if kind == _END:
@@ -151,7 +188,10 @@ class Walker:
             c += b
             d += c
         if struct.unpack(self._order + "4Q", own) != tuple(value & 0xFFFFFFFFFFFFFFFF for value in (a, b, c, d)):
-            raise DamagedError("the checksums of the stream's END record do not fit each other", hint="the stream was altered on its way; run the backup again")
+            raise DamagedError(
+                "the checksums of the stream's END record do not fit each other",
+                hint="the stream was altered on its way; run the backup again",
+            )
 
     def _u32(self, head: bytes, at: int) -> int:
         return int(struct.unpack_from(self._order + "I", head, at)[0])
@@ -176,7 +216,10 @@ class Walker:
         if self.begin is None:
             parse_begin(bytes(self._partial))
         if self.begin is None or not self._ended or self._skip:
-            raise DamagedError("the stream stops before its END record", hint="`zfs send` died or was cut off; the backup was not called good, run it again")
+            raise DamagedError(
+                "the stream stops before its END record",
+                hint="`zfs send` died or was cut off; the backup was not called good, run it again",
+            )
         return self.begin
 
 

@@ -1,6 +1,7 @@
 """Reads a stream to its END, and compresses, hashes and stores its chunks in parallel behind the reader.
 
-Memory: `concurrency + 1` slots of one chunk, and for each worker what its chunk compresses to, whatever the stream's length.
+Memory: `concurrency + 1` slots of one chunk, and for each worker what its chunk compresses to, whatever the stream's
+length.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from zsnapdb.planning.level import next_level
+from zsnapdb.planning.backup.level import next_level
 from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, new_slot, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.records import Begin, Walker
@@ -28,7 +29,10 @@ _READ_BYTES = 256 << 10
 
 @dataclass(frozen=True)
 class UploadSettings:
-    """Chunk size in bytes, codec and level, number of parallel workers; `adaptive`: the level is only where to begin."""
+    """Chunk size in bytes, codec and level, number of parallel workers.
+
+    `adaptive`: the level is only where to begin.
+    """
 
     chunk_size: int
     codec: Codec
@@ -82,8 +86,9 @@ class _Slice:
 def _slices(pipe: BinaryIO, take: Callable[[], memoryview], chunk_size: int) -> Iterator[_Slice]:
     """Yield the stream, slice by slice, in slots.
 
-    To know the last one a few bytes are read ahead, not a whole slice: that would cost another slot. It is hashed piece by piece
-    as it is read, while the processor's cache still has it: that takes a third less time than hashing it from memory.
+    To know the last one a few bytes are read ahead, not a whole slice: that would cost another slot. It is hashed piece
+    by piece as it is read, while the processor's cache still has it: that takes a third less time than hashing it from
+    memory.
     """
     ahead = pipe.read(_AHEAD_BYTES)
     while ahead:
@@ -124,7 +129,9 @@ class _Level:
             self._sealed += 1
             if self._sealed >= self._settings.concurrency:
                 now = time.monotonic()
-                self.level = next_level(self.level, sealing=self._sealing, elapsed=now - self._since, processors=self._processors)
+                self.level = next_level(
+                    self.level, sealing=self._sealing, elapsed=now - self._since, processors=self._processors
+                )
                 self._since, self._sealing, self._sealed = now, 0.0, 0
 
 
@@ -192,10 +199,11 @@ def upload(
 ) -> Uploaded:
     """Store the stream in `pipe` to its end and return what was stored.
 
-    `on_bytes` is told the plain bytes read so far. `known` is what an earlier run stored of the same stream: a slice with
-    the same size, hash and end is not stored again. `on_stored` is told each chunk after it is stored (not the known ones),
-    from several threads at once, in any order; the upload fails if it raises. Raises DamagedError if the stream is not one
-    of whole records from BEGIN to END, and whatever the store raises. The caller still has to see that `zfs send` ended with status 0.
+    `on_bytes` is told the plain bytes read so far. `known` is what an earlier run stored of the same stream: a slice
+    with the same size, hash and end is not stored again. `on_stored` is told each chunk after it is stored (not the
+    known ones), from several threads at once, in any order; the upload fails if it raises. Raises DamagedError if the
+    stream is not one of whole records from BEGIN to END, and whatever the store raises. The caller still has to see
+    that `zfs send` ended with status 0.
     """
     work = _Work(store, settings, cipher, known or {}, on_stored)
     futures: list[Future[Chunk]] = []
@@ -220,7 +228,10 @@ def upload(
 
 
 def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
-    """Return the chunks when all are stored; raise the error of the first one that failed, without waiting for those before it."""
+    """Return the chunks when all are stored.
+
+    Raise the error of the first one that failed, without waiting for those before it.
+    """
     for future in as_completed(futures):
         future.result()
     return [future.result() for future in futures]

@@ -33,8 +33,16 @@ _TABLE = (
     _Known("dataset does not exist", NotThere, "check the name with `zfs list`"),
     _Known("could not find any snapshots to destroy", NotThere, "check the name with `zfs list -t snapshot`"),
     _Known("no such pool", NotThere, "check the name with `zpool list`"),
-    _Known("permission denied", PreflightError, "run as root or grant the permission with `zfs allow` (see configs/zfs-allow.md)"),
-    _Known("dataset is busy", CommandError, "something uses the dataset, or a hold protects it: see `zfs holds` and `fuser -m`"),
+    _Known(
+        "permission denied",
+        PreflightError,
+        "run as root or grant the permission with `zfs allow` (see configs/zfs-allow.md)",
+    ),
+    _Known(
+        "dataset is busy",
+        CommandError,
+        "something uses the dataset, or a hold protects it: see `zfs holds` and `fuser -m`",
+    ),
     _Known("has dependent clones", CommandError, "destroy the clones first: `zsnapdb clone list`"),
     _Known("has children", CommandError, "the dataset has children that zsnapdb does not know; look at `zfs list -r`"),
     _Known("out of space", PreflightError, "free space in the pool: `zfs list -o space`"),
@@ -57,10 +65,13 @@ def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=timeout)
     except FileNotFoundError as error:
-        raise PreflightError(f"the command {argv[0]} was not found", hint="install the ZFS user tools (zfsutils-linux)") from error
+        raise PreflightError(
+            f"the command {argv[0]} was not found", hint="install the ZFS user tools (zfsutils-linux)"
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise CommandError(
-            f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="see `zpool status` and the kernel log: the pool may be suspended"
+            f"`{' '.join(argv)}` did not end within {timeout:.0f} s",
+            hint="see `zpool status` and the kernel log: the pool may be suspended",
         ) from error
     if done.returncode != 0:
         raise failure(argv, done.returncode, done.stderr.decode(errors="replace"))
@@ -70,7 +81,8 @@ def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
 def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:
     """Run a command that a user of the dataset may still be in the way of, again each half second while it is busy.
 
-    A killed `zfs send` or server lets go of its dataset a moment after its end; what stays busy for `patience` seconds is an error.
+    A killed `zfs send` or server lets go of its dataset a moment after its end; what stays busy for `patience` seconds
+    is an error.
     """
     deadline = time.monotonic() + patience
     while True:

@@ -1,9 +1,9 @@
 """Makes a snapshot set by one call of libzfs_core, in this process.
 
-The lock lasts as long as the snapshot, and the snapshot itself takes about two milliseconds where starting the `zfs` command
-takes many times that. lzc_snapshot() is what `zfs snapshot` calls in the end: one request to the kernel, one transaction
-group, all or nothing (libzfs_core.h: "The snapshots are created atomically"; the library's interface is a committed one).
-Where the library cannot be loaded the command is run instead.
+The lock lasts as long as the snapshot, and the snapshot itself takes about two milliseconds where starting the `zfs`
+command takes many times that. lzc_snapshot() is what `zfs snapshot` calls in the end: one request to the kernel, one
+transaction group, all or nothing (libzfs_core.h: "The snapshots are created atomically"; the library's interface is a
+committed one). Where the library cannot be loaded the command is run instead.
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from collections.abc import Mapping, Sequence
 
 from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
 
-_NAMES = (("libzfs_core.so.3", "libnvpair.so.3"), ("libzfs_core.so.1", "libnvpair.so.1"), ("libzfs_core.so", "libnvpair.so"))
+_NAMES = (
+    ("libzfs_core.so.3", "libnvpair.so.3"),
+    ("libzfs_core.so.1", "libnvpair.so.1"),
+    ("libzfs_core.so", "libnvpair.so"),
+)
 """OpenZFS 2.0-2.4 on Linux, 0.8 and older, any with development links."""
 
 _UNIQUE_NAME = 1
@@ -41,7 +45,10 @@ class Core:
         self._nvpair = nvpair
 
     def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Make all snapshots, each with the user properties, in one transaction group; or none, with the reason raised."""
+        """Make all snapshots, each with the user properties, in one transaction group.
+
+        Or none, with the reason raised.
+        """
         wanted, values, failed = self._list(), self._list(), ctypes.c_void_p()
         try:
             for name in names:
@@ -81,8 +88,12 @@ class Core:
 
 
 def _failure(names: Sequence[str], status: int, errors: Mapping[str, int]) -> ZsnapdbError:
-    reasons = "; ".join(f"{name}: {os.strerror(number)}" for name, number in sorted(errors.items())) or os.strerror(status)
-    kind, hint = _KNOWN.get(next(iter(errors.values()), status), (CommandError, "see `zpool status` and `zfs list` for the datasets' state"))
+    reasons = "; ".join(f"{name}: {os.strerror(number)}" for name, number in sorted(errors.items())) or os.strerror(
+        status
+    )
+    kind, hint = _KNOWN.get(
+        next(iter(errors.values()), status), (CommandError, "see `zpool status` and `zfs list` for the datasets' state")
+    )
     return kind(f"making the snapshots {', '.join(names)} failed: {reasons}", hint=hint)
 
 

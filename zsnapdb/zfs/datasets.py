@@ -53,7 +53,19 @@ def guid(dataset: str) -> int:
 def children(dataset: str, names: Sequence[str]) -> dict[str, dict[str, Property]]:
     """Return the named properties of the dataset and of every filesystem and volume below it, by dataset name."""
     found: dict[str, dict[str, Property]] = {}
-    argv = [ZFS, "get", "-H", "-p", "-r", "-t", "filesystem,volume", "-o", "name,property,value,source", ",".join(names), dataset]
+    argv = [
+        ZFS,
+        "get",
+        "-H",
+        "-p",
+        "-r",
+        "-t",
+        "filesystem,volume",
+        "-o",
+        "name,property,value,source",
+        ",".join(names),
+        dataset,
+    ]
     for name, key, value, source in rows(argv):
         found.setdefault(name, {})[key] = Property(value, source)
     return found
@@ -82,7 +94,10 @@ def inherit(dataset: str, names: Sequence[str]) -> None:
 
 
 def rename(dataset: str, new: str) -> None:
-    """Rename a filesystem with all below it; mounted ones stay mounted where they are, at the new name's mount points if those are inherited."""
+    """Rename a filesystem with all below it.
+
+    Mounted ones stay mounted where they are, at the new name's mount points if those are inherited.
+    """
     run_when_free([ZFS, "rename", dataset, new])
 
 
@@ -92,8 +107,14 @@ def available(dataset: str) -> int:
 
 
 def roll_back(dataset: str, snapshot: str, prefix: str) -> None:
-    """Take the dataset back to its snapshot (short name). Later snapshots must begin with `prefix`, and are destroyed; one that does not makes it fail."""
-    names = [name for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", "-s", "createtxg", dataset])]
+    """Take the dataset back to its snapshot (short name).
+
+    Later snapshots must begin with `prefix`, and are destroyed; one that does not makes it fail.
+    """
+    names = [
+        name
+        for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", "-s", "createtxg", dataset])
+    ]
     for name in reversed(names[names.index(f"{dataset}@{snapshot}") + 1 :]):
         if name.partition("@")[2].startswith(prefix):
             run_when_free([ZFS, "destroy", name])

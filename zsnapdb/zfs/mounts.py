@@ -36,4 +36,8 @@ def parse(text: str) -> list[MountEntry]:
 
 def mounted() -> list[MountEntry]:
     """Return what is mounted in this process's mount namespace, ZFS's own snapshot mounts left out."""
-    return [entry for entry in parse(Path("/proc/self/mountinfo").read_text()) if "@" not in entry.source or entry.fstype != "zfs"]
+    return [
+        entry
+        for entry in parse(Path("/proc/self/mountinfo").read_text())
+        if "@" not in entry.source or entry.fstype != "zfs"
+    ]

@@ -51,7 +51,10 @@ class PendingSnapshots:
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for the end, of one that was started; raise the classified error if it failed (then no snapshot was made)."""
+        """Wait for the end, of one that was started.
+
+        Raise the classified error if it failed (then no snapshot was made).
+        """
         while self.is_started and self._thread.is_alive():
             self._thread.join()
         if self._error is not None:
@@ -80,7 +83,10 @@ def check_one_group(snapshots: Sequence[Snapshot]) -> None:
     groups = sorted({snapshot.createtxg for snapshot in snapshots})
     if len(groups) != 1:
         listing = ", ".join(f"{s.full_name} in {s.createtxg}" for s in snapshots)
-        raise ConsistencyError(f"the snapshots are not of one transaction group: {listing}", hint="nothing was kept; this is a bug worth reporting")
+        raise ConsistencyError(
+            f"the snapshots are not of one transaction group: {listing}",
+            hint="nothing was kept; this is a bug worth reporting",
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,9 @@ def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
     """Return the dataset's snapshots (not those of its children) that have the first of the named user properties, oldest first."""
     columns = ["name", "guid", "createtxg", *names]
     found = []
-    for row in rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", dataset]):
+    for row in rows(
+        [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", dataset]
+    ):
         name, guid, createtxg, *values = row
         if values[0] == "-":
             continue
@@ -109,10 +117,14 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
     """Return the named properties of every snapshot of the dataset and of those below it."""
     found: dict[str, dict[str, Property]] = {}
     wanted = ("guid", "createtxg", *names)
-    for name, key, value, source in rows([ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(wanted), dataset]):
+    for name, key, value, source in rows(
+        [ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(wanted), dataset]
+    ):
         found.setdefault(name, {})[key] = Property(value, source)
     return {
-        Snapshot(name.partition("@")[0], name.partition("@")[2], int(values["guid"].value), int(values["createtxg"].value)): values
+        Snapshot(
+            name.partition("@")[0], name.partition("@")[2], int(values["guid"].value), int(values["createtxg"].value)
+        ): values
         for name, values in sorted(found.items(), key=lambda item: int(item[1]["createtxg"].value))
     }
 
@@ -194,7 +206,9 @@ def destroy(name: str) -> None:
 
 
 def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
-    """Destroy snapshots of a set that came to nothing, and their bookmarks. Each must carry the backup's id, or it is left and named.
+    """Destroy snapshots of a set that came to nothing, and their bookmarks.
+
+    Each must carry the backup's id, or it is left and named.
 
     Names that do not exist are passed over, so the call can be repeated.
     """
@@ -204,7 +218,10 @@ def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
         except NotThere:
             continue
         if value != [backup_id, "local"]:
-            raise CommandError(f"{name} does not carry backup id {backup_id}, found {value}", hint="it is not ours to destroy; look at it with `zfs get all`")
+            raise CommandError(
+                f"{name} does not carry backup id {backup_id}, found {value}",
+                hint="it is not ours to destroy; look at it with `zfs get all`",
+            )
         for snapshot in describe([name]):
             destroy_bookmark(snapshot.dataset, snapshot.name, snapshot.guid)
         release([name])
@@ -212,7 +229,7 @@ def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
 
 
 @dataclass(frozen=True)
-class Use:
+class SnapshotUse:
     """Who needs a snapshot: the number of holds on it, its clones; and the bytes that only it keeps in the pool."""
 
     holds: int
@@ -220,25 +237,36 @@ class Use:
     used: int
 
 
-def uses(dataset: str) -> dict[str, Use]:
+def uses(dataset: str) -> dict[str, SnapshotUse]:
     """Return who needs each of the dataset's own snapshots, by full name."""
     found = {}
-    for name, holds, clones, used in rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", dataset]):
-        found[name] = Use(int(holds), tuple(clones.split(",")) if clones not in ("", "-") else (), int(used))
+    for name, holds, clones, used in rows(
+        [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", dataset]
+    ):
+        found[name] = SnapshotUse(int(holds), tuple(clones.split(",")) if clones not in ("", "-") else (), int(used))
     return found
 
 
 def destroy_stored(name: str, guid: int, backup_id: str) -> None:
-    """Destroy one snapshot of ours whose backup is stored. No hold is let go: one that somebody holds or cloned makes it fail (zfs-destroy(8)).
+    """Destroy one snapshot of ours whose backup is stored.
 
-    CommandError unless it is the very snapshot with that GUID and carries the backup's id, set on it. One that is gone is passed over.
+    No hold is let go: one that somebody holds or cloned makes it fail (zfs-destroy(8)).
+
+    CommandError unless it is the very snapshot with that GUID and carries the backup's id, set on it. One that is gone
+    is passed over.
     """
     try:
-        found = {row[0]: (row[1], row[2]) for row in rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", f"guid,{PROPERTY}:backup", name])}
+        found = {
+            row[0]: (row[1], row[2])
+            for row in rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", f"guid,{PROPERTY}:backup", name])
+        }
     except NotThere:
         return
     if found["guid"][0] != str(guid) or found[f"{PROPERTY}:backup"] != (backup_id, "local"):
-        raise CommandError(f"{name} is not the snapshot of backup {backup_id} that was looked at", hint="it was left alone; look at it with `zfs get all`")
+        raise CommandError(
+            f"{name} is not the snapshot of backup {backup_id} that was looked at",
+            hint="it was left alone; look at it with `zfs get all`",
+        )
     run([ZFS, "destroy", name])
 
 

@@ -15,8 +15,11 @@ from zsnapdb.zfs import command
 from zsnapdb.zfs.command import ZFS, rows, set_options
 
 SEND_FLAGS: Mapping[str, tuple[str, ...]] = {"plain": ("-L",), "compressed": ("-L", "-c")}
-"""By what `send` may be; frozen per chain. -L keeps records over 128 KiB whole, -c leaves blocks compressed as they lie in the pool;
-never -D, -R, -p, -e (zfs-send(8))."""
+"""By what `send` may be; frozen per chain.
+
+-L keeps records over 128 KiB whole, -c leaves blocks compressed as they lie in the pool; never -D, -R, -p, -e
+(zfs-send(8)).
+"""
 
 _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
@@ -33,7 +36,9 @@ class _Child:
 
     @classmethod
     def start(cls, argv: list[str], *, stdin: int, stdout: int) -> _Child:
-        process = subprocess.Popen(argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=command.environment(), bufsize=0)
+        process = subprocess.Popen(
+            argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=command.environment(), bufsize=0
+        )
         child = cls(argv, process)
         child.reader = threading.Thread(target=child._drain, name="stderr", daemon=True)
         child.reader.start()
@@ -95,13 +100,18 @@ class SendStream:
         self._child.finish()
 
     def raise_its_own_error(self, seconds: float = 5.0) -> None:
-        """If the process has failed by itself, or does within `seconds`, raise its error; else return. It may still run."""
+        """If the process has failed by itself, or does within `seconds`, raise its error; else return.
+
+        It may still run.
+        """
         assert self._child is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.process.wait(seconds)
             self._child.finish()
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._child is not None
         self._child.stop()
 
@@ -134,7 +144,9 @@ class ReceiveStream:
             self.pipe.close()
         self._child.finish()
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._child is not None
         self._child.stop()
 

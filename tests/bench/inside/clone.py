@@ -1,7 +1,9 @@
-"""In the guest: how long a clone takes to its first answer, beside a bare server on a bare copy. `clone.py SIZES ROUNDS CLONES` writes /out/clone.json.
+"""In the guest: how long a clone takes to its first answer, beside a bare server on a bare copy.
 
-The bare start is what a person would do: `zfs clone`, an option file, mysqld, and ask until it answers. It is done on two copies: of the running server's
-snapshot, which has to be recovered, and of one that was shut down cleanly.
+`clone.py SIZES ROUNDS CLONES` writes /out/clone.json.
+
+The bare start is what a person would do: `zfs clone`, an option file, mysqld, and ask until it answers. It is done on
+two copies: of the running server's snapshot, which has to be recovered, and of one that was shut down cleanly.
 """
 
 from __future__ import annotations
@@ -51,12 +53,18 @@ def source() -> pymysql.Connection:
 
 
 def fill(wanted: int) -> None:
-    """Bring the table to that many bytes of rows; then a clean restart and a fixed number of changes, so that recovery has the same to do at any size."""
+    """Bring the table to that many bytes of rows.
+
+    Then a clean restart and a fixed number of changes, so that recovery has the same to do at any size.
+    """
     with source() as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
         cursor.execute("CREATE DATABASE IF NOT EXISTS bench")
         cursor.execute("USE bench")
-        cursor.execute("CREATE TABLE IF NOT EXISTS bench.filler (id INT PRIMARY KEY AUTO_INCREMENT, n INT DEFAULT 0, pad VARBINARY(1000))")
+        cursor.execute(
+            "CREATE TABLE IF NOT EXISTS bench.filler (id INT PRIMARY KEY AUTO_INCREMENT, n INT DEFAULT 0, pad"
+            " VARBINARY(1000))"
+        )
         cursor.execute("SELECT COUNT(*) FROM bench.filler")
         count = int(cursor.fetchone()[0])
         if not count:
@@ -65,7 +73,10 @@ def fill(wanted: int) -> None:
             count = 500
         while count * ROW < wanted:
             step = min(count, 20_000, wanted // ROW - count + 1)
-            cursor.execute(f"INSERT INTO bench.filler (pad) SELECT CONCAT(LEFT(SHA2(RAND(), 256), 32), SUBSTRING(pad, 33)) FROM bench.filler LIMIT {step}")
+            cursor.execute(
+                "INSERT INTO bench.filler (pad) SELECT CONCAT(LEFT(SHA2(RAND(), 256), 32), SUBSTRING(pad, 33)) FROM"
+                f" bench.filler LIMIT {step}"
+            )
             count += step
     said(SERVER, "stop")
     said(SERVER, "start")
@@ -85,7 +96,12 @@ class Bare:
     def start(self) -> float:
         """Start its server; return in how many seconds it answered."""
         began = time.monotonic()
-        text = Path("/etc/lab.cnf").read_text().replace("/var/lib/mysql", str(self.root)).replace("/run/mysqld/mysqld", f"/run/mysqld/{self.name}")
+        text = (
+            Path("/etc/lab.cnf")
+            .read_text()
+            .replace("/var/lib/mysql", str(self.root))
+            .replace("/run/mysqld/mysqld", f"/run/mysqld/{self.name}")
+        )
         text = text.replace("innodb_buffer_pool_size = 256M", "innodb_buffer_pool_size = 128M").replace(
             "/var/log/lab/server.log", f"/var/log/lab/{self.name}.log"
         )
@@ -97,11 +113,17 @@ class Bare:
         log.touch()
         shutil.chown(log, "mysql")
         self.process = subprocess.Popen(
-            [binary, f"--defaults-file=/etc/{self.name}.cnf"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            [binary, f"--defaults-file=/etc/{self.name}.cnf"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         while True:
             try:
-                with pymysql.connect(unix_socket=f"/run/mysqld/{self.name}.sock", user="root") as connection, connection.cursor() as cursor:
+                with (
+                    pymysql.connect(unix_socket=f"/run/mysqld/{self.name}.sock", user="root") as connection,
+                    connection.cursor() as cursor,
+                ):
                     cursor.execute("SELECT 1")
                     return time.monotonic() - began
             except pymysql.MySQLError:
@@ -126,7 +148,14 @@ def one_clone(case: str, name: str, source_set: str) -> dict[str, Any]:
     log = (Path(made["clone"]["mount"]) / ".zsnapdb/error.log").read_text(errors="replace")
     own = int(said("zfs", "get", "-H", "-p", "-o", "value", "used", made["clone"]["datasets"][0]))
     recovered = any(words in log for words in RECOVERING)
-    return {"case": case, "wall": wall, **made["seconds"], "own_bytes": own, "recovered": recovered, "set": made["clone"]["backup_id"]}
+    return {
+        "case": case,
+        "wall": wall,
+        **made["seconds"],
+        "own_bytes": own,
+        "recovered": recovered,
+        "set": made["clone"]["backup_id"],
+    }
 
 
 def measure(size: str, rounds: int) -> list[dict[str, Any]]:
@@ -204,8 +233,23 @@ def bare_snapshot() -> None:
 
 
 def at_once(count: int) -> dict[str, Any]:
-    """Make so many clones at the same time; return how long it took and how many of them are right: each itself, each with all rows."""
-    words = ["zsnapdb", "clone", "create", "main", "--from", "latest", "--profile", "tiny", "--json", "--config", str(CONFIG)]
+    """Make so many clones at the same time.
+
+    Return how long it took and how many of them are right: each itself, each with all rows.
+    """
+    words = [
+        "zsnapdb",
+        "clone",
+        "create",
+        "main",
+        "--from",
+        "latest",
+        "--profile",
+        "tiny",
+        "--json",
+        "--config",
+        str(CONFIG),
+    ]
     with Commits() as commits:
         nothing = commits.gap_during(lambda: time.sleep(5))
         snapshot = statistics.median(commits.gap_during(bare_snapshot) for _ in range(5))
@@ -213,7 +257,12 @@ def at_once(count: int) -> dict[str, Any]:
         outputs = []
 
         def clones() -> None:
-            running = [subprocess.Popen([*words, "--name", f"many-{n}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for n in range(count)]
+            running = [
+                subprocess.Popen(
+                    [*words, "--name", f"many-{n}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                )
+                for n in range(count)
+            ]
             outputs.extend([(process, *process.communicate()) for process in running])
 
         gap = commits.gap_during(clones)
@@ -227,7 +276,12 @@ def at_once(count: int) -> dict[str, Any]:
             print(err, flush=True)
             continue
         made = json.loads(out)
-        with pymysql.connect(host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"]) as there, there.cursor() as cursor:
+        with (
+            pymysql.connect(
+                host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"]
+            ) as there,
+            there.cursor() as cursor,
+        ):
             cursor.execute("SELECT @@server_id, @@port")
             ids.add(cursor.fetchone())
             cursor.execute("SELECT COUNT(*) FROM bench.filler")

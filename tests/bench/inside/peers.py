@@ -1,7 +1,10 @@
-"""Measures in a guest a full backup of one server's two datasets by zsnapdb, zfs_uploader and zfsbackup-go. `peers.py MEBIBYTES ROUNDS`.
+"""Measures in a guest a full backup of one server's two datasets by zsnapdb, zfs_uploader and zfsbackup-go.
 
-The server is up and idle. Each tool writes to a place of its own in the guest's S3 server, which is empty before. What is measured: seconds, processor
-seconds and peak memory of the tool with all processes it starts (`zfs send` is one for each of them), bytes stored. Writes /out/bench.json.
+`peers.py MEBIBYTES ROUNDS`.
+
+The server is up and idle. Each tool writes to a place of its own in the guest's S3 server, which is empty before. What
+is measured: seconds, processor seconds and peak memory of the tool with all processes it starts (`zfs send` is one for
+each of them), bytes stored. Writes /out/bench.json.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ def keys() -> tuple[str, str]:
 
 def store() -> Any:
     key, secret = keys()
-    return boto3.client("s3", endpoint_url=ENDPOINT, region_name="us-east-1", aws_access_key_id=key, aws_secret_access_key=secret)
+    return boto3.client(
+        "s3", endpoint_url=ENDPOINT, region_name="us-east-1", aws_access_key_id=key, aws_secret_access_key=secret
+    )
 
 
 def fill(mebibytes: int) -> None:
@@ -51,7 +56,8 @@ def fill(mebibytes: int) -> None:
         cursor.execute("CREATE TABLE bench.t (id INT AUTO_INCREMENT PRIMARY KEY, k INT, body VARCHAR(500), KEY (k))")
         for _ in range(mebibytes * 4):
             cursor.executemany(
-                "INSERT INTO bench.t (k, body) VALUES (%s, %s)", [(noise.randrange(1 << 20), noise.randbytes(100).hex() + words) for _ in range(600)]
+                "INSERT INTO bench.t (k, body) VALUES (%s, %s)",
+                [(noise.randrange(1 << 20), noise.randbytes(100).hex() + words) for _ in range(600)],
             )
     subprocess.run(["zpool", "sync"], check=True)
 
@@ -60,7 +66,9 @@ def measured(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float,
     """Run a command; return seconds, processor seconds and peak bytes of the largest of its processes."""
     began = time.monotonic()
     with open("/tmp/peer.log", "w+b") as log:
-        process = subprocess.Popen(list(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **env}, cwd="/tmp")
+        process = subprocess.Popen(
+            list(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **env}, cwd="/tmp"
+        )
         _, status, usage = os.wait4(process.pid, 0)
         seconds = time.monotonic() - began
         if status != 0:
@@ -71,13 +79,22 @@ def measured(argv: Sequence[str], env: Mapping[str, str]) -> tuple[float, float,
 
 def zsnapdb(prefix: str) -> list[tuple[list[str], dict[str, str]]]:
     config = Path(f"/tmp/{prefix}.toml")
-    config.write_text(Path("/etc/zsnapdb/zsnapdb.toml").read_text().replace("s3://backups/lab", f"s3://backups/{prefix}"))
+    config.write_text(
+        Path("/etc/zsnapdb/zsnapdb.toml").read_text().replace("s3://backups/lab", f"s3://backups/{prefix}")
+    )
     return [(["zsnapdb", "backup"], {"ZSNAPDB_CONFIG": str(config)})]
 
 
 def zfs_uploader(prefix: str) -> list[tuple[list[str], dict[str, str]]]:
     key, secret = keys()
-    lines = ["[DEFAULT]", "bucket_name = backups", f"access_key = {key}", f"secret_key = {secret}", "region = us-east-1", f"endpoint = {ENDPOINT}"]
+    lines = [
+        "[DEFAULT]",
+        "bucket_name = backups",
+        f"access_key = {key}",
+        f"secret_key = {secret}",
+        "region = us-east-1",
+        f"endpoint = {ENDPOINT}",
+    ]
     lines += [f"prefix = {prefix}", *(f"[{dataset}]" for dataset in DATASETS)]
     config = Path(f"/tmp/{prefix}.cfg")
     config.write_text("\n".join(lines) + "\n")
@@ -87,7 +104,13 @@ def zfs_uploader(prefix: str) -> list[tuple[list[str], dict[str, str]]]:
 
 def zfsbackup(prefix: str) -> list[tuple[list[str], dict[str, str]]]:
     key, secret = keys()
-    env = {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secret, "AWS_REGION": "us-east-1", "AWS_S3_CUSTOM_ENDPOINT": ENDPOINT, "HOME": "/tmp"}
+    env = {
+        "AWS_ACCESS_KEY_ID": key,
+        "AWS_SECRET_ACCESS_KEY": secret,
+        "AWS_REGION": "us-east-1",
+        "AWS_S3_CUSTOM_ENDPOINT": ENDPOINT,
+        "HOME": "/tmp",
+    }
     subprocess.run(["zfs", "snapshot", *(f"{dataset}@{prefix}" for dataset in DATASETS)], check=True)
     common = [str(ZFSBACKUP), "send", "--full", "--workingDirectory", f"/tmp/{prefix}"]
     return [([*common, dataset, f"s3://backups/{prefix}"], env) for dataset in DATASETS]
@@ -105,10 +128,23 @@ def main() -> None:
             parts = [measured(argv, env) for argv, env in commands(prefix)]
             pages = store().get_paginator("list_objects_v2").paginate(Bucket="backups", Prefix=prefix)
             stored = sum(item["Size"] for page in pages for item in page.get("Contents", []))
-            sample = {"tool": name, "wall": sum(p[0] for p in parts), "cpu": sum(p[1] for p in parts), "memory": max(p[2] for p in parts), "stored": stored}
+            sample = {
+                "tool": name,
+                "wall": sum(p[0] for p in parts),
+                "cpu": sum(p[1] for p in parts),
+                "memory": max(p[2] for p in parts),
+                "stored": stored,
+            }
             samples.append(sample)
             print(sample, flush=True)
-    size = sum(int(subprocess.run(["zfs", "get", "-Hp", "-o", "value", "logicalreferenced", d], capture_output=True, text=True).stdout) for d in DATASETS)
+    size = sum(
+        int(
+            subprocess.run(
+                ["zfs", "get", "-Hp", "-o", "value", "logicalreferenced", d], capture_output=True, text=True
+            ).stdout
+        )
+        for d in DATASETS
+    )
     Path("/out/bench.json").write_text(json.dumps({"plain": size, "samples": samples}))
 
 

@@ -1,7 +1,7 @@
 """Commits one row as fast as it can and notes when each commit was acknowledged: `probe.py FILE`.
 
-A process of its own, so that no other Python thread delays it. FILE gets one double (time.monotonic, which all processes of a
-host share) per commit, unbuffered, so that it can be read while the probe runs. Ends with SIGTERM.
+A process of its own, so that no other Python thread delays it. FILE gets one double (time.monotonic, which all
+processes of a host share) per commit, unbuffered, so that it can be read while the probe runs. Ends with SIGTERM.
 """
 
 from __future__ import annotations

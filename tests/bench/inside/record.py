@@ -1,7 +1,8 @@
 """Inside a guest: fills the server with a shop's rows, and leaves its data volume's send streams in /out.
 
-data.zfs is a full stream (`zfs send -L`), data-c.zfs the same compressed as on disk (`-L -c`), change.zfs the increment after
-the newest hundredth of the rows of each table was changed. All the randomness is seeded: the same rows every time.
+data.zfs is a full stream (`zfs send -L`), data-c.zfs the same compressed as on disk (`-L -c`), change.zfs the increment
+after the newest hundredth of the rows of each table was changed. All the randomness is seeded: the same rows every
+time.
 """
 
 from __future__ import annotations
@@ -21,14 +22,23 @@ SOCKET = "/run/mysqld/mysqld.sock"
 OUT = Path("/out")
 
 TABLES = {
-    "customer": "id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, email VARCHAR(80), name VARCHAR(60), street VARCHAR(60), city VARCHAR(40), country CHAR(2), "
-    "born DATE, joined DATETIME, balance DECIMAL(12,2), password CHAR(60), KEY (email), KEY (city, name)",
-    "orders": "id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, customer INT UNSIGNED, placed DATETIME, state VARCHAR(10), total DECIMAL(12,2), note VARCHAR(200), "
-    "KEY (customer), KEY (placed)",
-    "line": "id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, orders INT UNSIGNED, product INT UNSIGNED, pieces SMALLINT, price DECIMAL(10,2), "
-    "KEY (orders), KEY (product, pieces)",
-    "event": "id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, at DATETIME(3), session BINARY(16), path VARCHAR(120), agent VARCHAR(160), detail JSON, "
-    "KEY (session)",
+    "customer": (
+        "id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, email VARCHAR(80), name VARCHAR(60), street VARCHAR(60), city"
+        " VARCHAR(40), country CHAR(2), born DATE, joined DATETIME, balance DECIMAL(12,2), password CHAR(60), KEY"
+        " (email), KEY (city, name)"
+    ),
+    "orders": (
+        "id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, customer INT UNSIGNED, placed DATETIME, state VARCHAR(10), total"
+        " DECIMAL(12,2), note VARCHAR(200), KEY (customer), KEY (placed)"
+    ),
+    "line": (
+        "id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, orders INT UNSIGNED, product INT UNSIGNED, pieces SMALLINT, price"
+        " DECIMAL(10,2), KEY (orders), KEY (product, pieces)"
+    ),
+    "event": (
+        "id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, at DATETIME(3), session BINARY(16), path VARCHAR(120), agent"
+        " VARCHAR(160), detail JSON, KEY (session)"
+    ),
     "article": "id INT UNSIGNED AUTO_INCREMENT PRIMARY KEY, slug VARCHAR(80), body MEDIUMTEXT, picture BLOB",
 }
 COLUMNS = {
@@ -51,8 +61,18 @@ CHANGES = {
 
 AGENTS = [
     f"Mozilla/5.0 ({system}) AppleWebKit/537.36 (KHTML, like Gecko) {browser}"
-    for system in ("X11; Linux x86_64", "Windows NT 10.0; Win64; x64", "Macintosh; Intel Mac OS X 10_15_7", "iPhone; CPU iPhone OS 17_5 like Mac OS X")
-    for browser in ("Chrome/126.0.0.0 Safari/537.36", "Version/17.5 Safari/605.1.15", "Firefox/128.0", "Edg/126.0.2592.87")
+    for system in (
+        "X11; Linux x86_64",
+        "Windows NT 10.0; Win64; x64",
+        "Macintosh; Intel Mac OS X 10_15_7",
+        "iPhone; CPU iPhone OS 17_5 like Mac OS X",
+    )
+    for browser in (
+        "Chrome/126.0.0.0 Safari/537.36",
+        "Version/17.5 Safari/605.1.15",
+        "Firefox/128.0",
+        "Edg/126.0.2592.87",
+    )
 ]
 
 
@@ -62,7 +82,9 @@ class Shop:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         syllables = [a + b + c for a in "bdfgklmnprstvw" for b in "aeiou" for c in ("", "n", "r", "s", "l", "t")]
-        self.words = ["".join(self.random.choices(syllables, k=self.random.choice((1, 2, 2, 3, 3, 4)))) for _ in range(30000)]
+        self.words = [
+            "".join(self.random.choices(syllables, k=self.random.choice((1, 2, 2, 3, 3, 4)))) for _ in range(30000)
+        ]
         self.weights = [1 / (n + 3) for n in range(len(self.words))]
         self.pool = self.random.choices(self.words, self.weights, k=400_000)
         self.cities = [word.title() for word in self.words[:3000]]
@@ -73,7 +95,9 @@ class Shop:
 
     def moment(self) -> str:
         r = self.random
-        return f"{r.randint(2019, 2026)}-{self.day()} {r.randint(0, 23):02d}:{r.randint(0, 59):02d}:{r.randint(0, 59):02d}"
+        return (
+            f"{r.randint(2019, 2026)}-{self.day()} {r.randint(0, 23):02d}:{r.randint(0, 59):02d}:{r.randint(0, 59):02d}"
+        )
 
     def day(self) -> str:
         return f"{self.random.randint(1, 12):02d}-{self.random.randint(1, 28):02d}"
@@ -95,7 +119,12 @@ class Shop:
             return f"({r.randint(1, 800000)},{int(r.paretovariate(1.1)) % 50000},{r.randint(1, 9)},{r.randint(100, 30000) / 100})"
         if table == "event":
             detail = json.dumps(
-                {"kind": r.choice(("view", "view", "click", "search", "buy")), "ms": r.randint(3, 900), "q": self.text(3), "ref": r.randint(1, 10**9)}
+                {
+                    "kind": r.choice(("view", "view", "click", "search", "buy")),
+                    "ms": r.randint(3, 900),
+                    "q": self.text(3),
+                    "ref": r.randint(1, 10**9),
+                }
             )
             moment = f"{self.moment()}.{r.randint(0, 999):03d}"
             path = f"x'{r.randbytes(16).hex()}','/shop/{r.choice(self.words[:500])}/{r.randint(1, 50000)}','{r.choice(AGENTS)}'"
@@ -111,13 +140,21 @@ def fill(wanted: int) -> None:
     """Insert rows until the tables' files have `wanted` bytes."""
     shop, began, told = Shop(1), time.monotonic(), 0
     with pymysql.connect(unix_socket=SOCKET, user="root", autocommit=False) as session, session.cursor() as cursor:
-        for statement in ("SET sql_log_bin = 0", "SET unique_checks = 0", "SET GLOBAL innodb_flush_log_at_trx_commit = 2", "CREATE DATABASE shop", "USE shop"):
+        for statement in (
+            "SET sql_log_bin = 0",
+            "SET unique_checks = 0",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 2",
+            "CREATE DATABASE shop",
+            "USE shop",
+        ):
             cursor.execute(statement)
         for name, columns in TABLES.items():
             cursor.execute(f"CREATE TABLE {name} ({columns}) ENGINE=InnoDB")
         while (now := size()) < wanted:
             for name, rows in ROWS.items():
-                cursor.execute(f"INSERT INTO {name} ({COLUMNS[name]}) VALUES " + ",".join(shop.row(name) for _ in range(rows)))
+                cursor.execute(
+                    f"INSERT INTO {name} ({COLUMNS[name]}) VALUES " + ",".join(shop.row(name) for _ in range(rows))
+                )
             session.commit()
             if now - told > 100 << 20:
                 told = now
@@ -126,7 +163,10 @@ def fill(wanted: int) -> None:
 
 def change() -> None:
     """Change the newest hundredth of each table's rows, as a day's work does."""
-    with pymysql.connect(unix_socket=SOCKET, user="root", database="shop", autocommit=True) as session, session.cursor() as cursor:
+    with (
+        pymysql.connect(unix_socket=SOCKET, user="root", database="shop", autocommit=True) as session,
+        session.cursor() as cursor,
+    ):
         cursor.execute("SET sql_log_bin = 0")
         for table, what in CHANGES.items():
             cursor.execute(f"SELECT MAX(id) FROM {table}")

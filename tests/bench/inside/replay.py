@@ -1,6 +1,7 @@
 """Measures in a guest how fast binlogs are replayed: by zsnapdb's relay logs, and by the server's own tool into a client. `replay.py MEBIBYTES`.
 
-Both begin at the same backup and replay the same binlogs under the same options, and what comes out is compared. Writes /out/bench.json.
+Both begin at the same backup and replay the same binlogs under the same options, and what comes out is compared. Writes
+/out/bench.json.
 """
 
 from __future__ import annotations
@@ -71,13 +72,20 @@ def write(schema: int, until: int, seed: int) -> None:
 
 
 def checksum(socket: str) -> list[Any]:
-    return [sql(f"SELECT COUNT(*), SUM(id), SUM(k), SUM(CRC32(body)) FROM bench_{n}.t", socket)[0] for n in range(SCHEMAS)]
+    return [
+        sql(f"SELECT COUNT(*), SUM(id), SUM(k), SUM(CRC32(body)) FROM bench_{n}.t", socket)[0] for n in range(SCHEMAS)
+    ]
 
 
 def start(option_file: str, extra: tuple[str, ...], socket: str) -> subprocess.Popen[bytes]:
     lines = Path(option_file).read_text()
     Path("/tmp/bench.cnf").write_text(lines + "\n".join(extra) + "\n")
-    process = subprocess.Popen([SERVER, "--defaults-file=/tmp/bench.cnf"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [SERVER, "--defaults-file=/tmp/bench.cnf"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while True:
         try:
             ledger.connect(socket, "root", "", None).close()
@@ -120,15 +128,24 @@ def main() -> None:
     count = 0
     for name in names:
         with (PARENT / name).open("rb") as file:
-            count += sum(1 for found in transactions(file, name) if name != names[0] or found.start >= backup["position"]["binlog_offset"])
+            count += sum(
+                1
+                for found in transactions(file, name)
+                if name != names[0] or found.start >= backup["position"]["binlog_offset"]
+            )
     kept = Path("/srv/binlogs")
     kept.mkdir()
     for name in names:
         subprocess.run(["cp", str(PARENT / name), str(kept / name)], check=True)
     subprocess.run(["/checkout/tests/lab/inside/server", "stop"], check=True)
-    found: dict[str, Any] = {"transactions": count, "bytes": sum((kept / n).stat().st_size for n in names) - backup["position"]["binlog_offset"]}
+    found: dict[str, Any] = {
+        "transactions": count,
+        "bytes": sum((kept / n).stat().st_size for n in names) - backup["position"]["binlog_offset"],
+    }
     ours = zsnapdb("restore", "main", "--to", "latest", "--target", "tank/ours")
-    found["replay_step_seconds"] = sum(seconds for step, seconds in ours["seconds"].items() if step.startswith("replay"))
+    found["replay_step_seconds"] = sum(
+        seconds for step, seconds in ours["seconds"].items() if step.startswith("replay")
+    )
     process = start(ours["option_file"], (), f"{ours['mount']}/.zsnapdb/server.sock")
     wrong = [] if checksum(f"{ours['mount']}/.zsnapdb/server.sock") == truth else ["relay logs"]
     process.terminate()

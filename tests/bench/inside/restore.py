@@ -41,7 +41,10 @@ def fill(mebibytes: int) -> None:
         cursor.execute("CREATE DATABASE bench")
         cursor.execute("CREATE TABLE bench.t (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(8000))")
         for _ in range(mebibytes * 2**20 // (ROW * 100)):
-            cursor.executemany("INSERT INTO bench.t (body) VALUES (%s)", [(noise.randbytes(ROW // 4) + bytes(ROW // 2),) for _ in range(100)])
+            cursor.executemany(
+                "INSERT INTO bench.t (body) VALUES (%s)",
+                [(noise.randbytes(ROW // 4) + bytes(ROW // 2),) for _ in range(100)],
+            )
         cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 
 
@@ -55,7 +58,12 @@ def destroy(top: str) -> None:
 def start_and_stop(option_file: str, socket: str) -> float:
     """Start the server, wait until it answers, shut it down; return the seconds of both."""
     began = time.monotonic()
-    process = subprocess.Popen([SERVER, f"--defaults-file={option_file}"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [SERVER, f"--defaults-file={option_file}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     while True:
         try:
             ledger.connect(socket, "root", "", None).close()
@@ -70,12 +78,28 @@ def start_and_stop(option_file: str, socket: str) -> float:
 
 
 def by_hand(backup_id: str, option_file: str) -> dict[str, float]:
-    """Receive the same streams from files, mount, let the server recover and shut down; return the seconds of each part."""
+    """Receive the same streams from files, mount, let the server recover and shut down.
+
+    Return the seconds of each part.
+    """
     began = time.monotonic()
     for index, volume in enumerate(VOLUMES):
         mountpoint = "/mnt/hand" + volume
         with open(f"/srv/s3/stream{index}", "rb") as file:
-            subprocess.run(["zfs", "receive", "-u", "-o", f"mountpoint={mountpoint}", "-o", "canmount=noauto", f"tank/hand{volume}"], stdin=file, check=True)
+            subprocess.run(
+                [
+                    "zfs",
+                    "receive",
+                    "-u",
+                    "-o",
+                    f"mountpoint={mountpoint}",
+                    "-o",
+                    "canmount=noauto",
+                    f"tank/hand{volume}",
+                ],
+                stdin=file,
+                check=True,
+            )
     for volume in VOLUMES:
         run("zfs", "mount", f"tank/hand{volume}")
     received = time.monotonic()
@@ -97,12 +121,16 @@ def main() -> None:
     backup: dict[str, Any] = json.loads(run("zsnapdb", "backup", "--json"))["backup"]
     for index, volume in enumerate(VOLUMES):
         with open(f"/srv/s3/stream{index}", "wb") as file:
-            subprocess.run(["zfs", "send", "-L", f"tank/mysql{volume}@zsnapdb-{backup['backup_id']}"], stdout=file, check=True)
+            subprocess.run(
+                ["zfs", "send", "-L", f"tank/mysql{volume}@zsnapdb-{backup['backup_id']}"], stdout=file, check=True
+            )
     run("/checkout/tests/lab/inside/server", "stop")
     samples: list[dict[str, Any]] = []
     for _ in range(rounds):
         began = time.monotonic()
-        restored = json.loads(run("zsnapdb", "restore", "main", "--to", backup["backup_id"], "--target", "tank/ours", "--json"))
+        restored = json.loads(
+            run("zsnapdb", "restore", "main", "--to", backup["backup_id"], "--target", "tank/ours", "--json")
+        )
         whole = time.monotonic() - began
         option_file = Path("/tmp/ours.cnf")
         option_file.write_text(Path(restored["option_file"]).read_text())
@@ -111,7 +139,12 @@ def main() -> None:
         link = Path("/tmp/option") / ".zsnapdb"
         link.mkdir(parents=True, exist_ok=True)
         (link / "server.cnf").write_text(option_file.read_text().replace(top, "/tmp/option"))
-        samples.append({"ours": {**restored["seconds"], "whole": whole}, "hand": by_hand(backup["backup_id"], str(link / "server.cnf"))})
+        samples.append(
+            {
+                "ours": {**restored["seconds"], "whole": whole},
+                "hand": by_hand(backup["backup_id"], str(link / "server.cnf")),
+            }
+        )
     found = {
         "stream_bytes": sum(v["plain_bytes"] for v in backup["volumes"]),
         "stored_bytes": sum(v["stored_bytes"] for v in backup["volumes"]),

@@ -1,7 +1,7 @@
 """Measures in a guest how long commits wait around each kind of snapshot; writes every sample to /out/stall.json.
 
-`run.py ROUNDS LONG_ROUNDS LONG_SECONDS`. The cases take turns, so that drift of the machine hits all alike. Fails if it could
-not measure; judges nothing.
+`run.py ROUNDS LONG_ROUNDS LONG_SECONDS`. The cases take turns, so that drift of the machine hits all alike. Fails if it
+could not measure; judges nothing.
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sample:
-    """One measured window. `gap_ms` is the longest time between two acknowledged commits, which began `gap_at_ms` after the action.
+    """One measured window.
 
-    `even_gap_ms` is the same in a window that is at least as long as that of zsnapdb's snapshot: a longer one finds more of what
-    has nothing to do with the action, so only windows of one length compare well.
+    `gap_ms` is the longest time between two acknowledged commits, which began `gap_at_ms` after the action.
+
+    `even_gap_ms` is the same in a window that is at least as long as that of zsnapdb's snapshot: a longer one finds
+    more of what has nothing to do with the action, so only windows of one length compare well.
     """
 
     case: str
@@ -149,7 +151,9 @@ class Take:
         self._codes = codes
 
     def prepare(self) -> None:
-        self._process = subprocess.Popen(self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        self._process = subprocess.Popen(
+            self._argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
         self._read()
 
     def run(self) -> Outcome:
@@ -203,7 +207,9 @@ class Probe:
         deadline = moment + seconds
         while not (times := self.since(TIMES.stat().st_size - STAMP_BYTES)) or times[-1] < moment:
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the probe made no commit within {seconds:.0f} s (exit status {self._process.poll()})")
+                raise RuntimeError(
+                    f"the probe made no commit within {seconds:.0f} s (exit status {self._process.poll()})"
+                )
             time.sleep(0.05)
 
     def mark(self) -> int:
@@ -275,17 +281,36 @@ class Bench:
         action.clean()
         sample = self._sample(case, number, times, began, ended, outcome)
         self.samples.append(sample)
-        print(f"  {case:<26} round {number}: {sample.gap_ms:8.1f} ms {sample.even_gap_ms:8.1f} ms  {outcome.note[:100]}", flush=True)
+        print(
+            f"  {case:<26} round {number}: {sample.gap_ms:8.1f} ms {sample.even_gap_ms:8.1f} ms  {outcome.note[:100]}",
+            flush=True,
+        )
         if self.load.failures:
             raise RuntimeError(f"the load failed: {self.load.failures[:3]}")
         return sample
 
-    def _sample(self, case: str, number: int, times: list[float], began: float, ended: float, outcome: Outcome) -> Sample:
+    def _sample(
+        self, case: str, number: int, times: list[float], began: float, ended: float, outcome: Outcome
+    ) -> Sample:
         # The commit that ends a gap may come long after the window; one that begins behind the window is not of it.
-        gaps = [(later - earlier, earlier) for earlier, later in pairwise(times) if earlier < max(ended, began + self.even_seconds) + AFTER]
+        gaps = [
+            (later - earlier, earlier)
+            for earlier, later in pairwise(times)
+            if earlier < max(ended, began + self.even_seconds) + AFTER
+        ]
         gap, at = max(found for found in gaps if found[1] < ended + AFTER)
         rate = len(times) / (times[-1] - times[0])
-        return Sample(case, number, gap * 1000, (at - began) * 1000, max(gaps)[0] * 1000, (ended - began) * 1000, rate, self.load.longest_wait * 1000, outcome)
+        return Sample(
+            case,
+            number,
+            gap * 1000,
+            (at - began) * 1000,
+            max(gaps)[0] * 1000,
+            (ended - began) * 1000,
+            rate,
+            self.load.longest_wait * 1000,
+            outcome,
+        )
 
 
 def backup_command(lock: str, codes: tuple[int, ...] = (0,)) -> Command:

@@ -1,7 +1,7 @@
 """One snapshot set by zsnapdb's own function, without the process start and the sending around it: `take.py CONFIG`.
 
-Does what jobs/backup.py does up to the snapshot and says so; makes the set on a line of input, writes what came of it as JSON;
-removes the set on the next line. So only `take` itself falls into the measured window.
+Does what jobs/backup.py does up to the snapshot and says so; makes the set on a line of input, writes what came of it
+as JSON; removes the set on the next line. So only `take` itself falls into the measured window.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from pathlib import Path
 
 from zsnapdb.config import load
 from zsnapdb.errors import ZsnapdbError
-from zsnapdb.jobs.common import Instance, fresh_backup_id
-from zsnapdb.jobs.observe import observe
-from zsnapdb.jobs.snapshot import take
+from zsnapdb.jobs.backup.preflight import observe
+from zsnapdb.jobs.backup.snapshot import take
+from zsnapdb.jobs.clock import fresh_backup_id
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.zfs.snapshots import destroy_made
 
 

@@ -37,7 +37,9 @@ class Command:
         if message.get("pty"):
             master, slave = pty.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *message["pty"], 0, 0))
-            self.process = subprocess.Popen(message["argv"], stdin=slave, stdout=slave, stderr=slave, preexec_fn=_take_terminal, **options)
+            self.process = subprocess.Popen(
+                message["argv"], stdin=slave, stdout=slave, stderr=slave, preexec_fn=_take_terminal, **options
+            )
             os.close(slave)
             self.streams[master] = 1
             self.stdin = master
@@ -123,7 +125,12 @@ class Agent:
                     except OSError:
                         data = b""
                     if data:
-                        self.send(op="out", id=command.id, fd=command.streams[descriptor], data=base64.b64encode(data).decode())
+                        self.send(
+                            op="out",
+                            id=command.id,
+                            fd=command.streams[descriptor],
+                            data=base64.b64encode(data).decode(),
+                        )
                     else:
                         self.selector.unregister(descriptor)
                         del command.streams[descriptor]

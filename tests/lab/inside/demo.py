@@ -56,20 +56,36 @@ class Demo:
     def backup(self, name: str) -> dict:
         began = time.monotonic()
         made = self.zsnapdb("backup")["backup"]
-        self.step(name, began, sent_bytes=made["plain_bytes"], stored_bytes=made["stored_bytes"], lock_held_ms=made["lock"]["held_ms"])
+        self.step(
+            name,
+            began,
+            sent_bytes=made["plain_bytes"],
+            stored_bytes=made["stored_bytes"],
+            lock_held_ms=made["lock"]["held_ms"],
+        )
         kind = "full" if made["full"] else "incremental"
-        self.checks.append(ledger.Check(f"{name}: is {'full' if 'full' in name else 'incremental'}", kind in name, kind))
+        self.checks.append(
+            ledger.Check(f"{name}: is {'full' if 'full' in name else 'incremental'}", kind in name, kind)
+        )
         return made
 
     def truth(self, made: dict) -> frozenset[ledger.Key]:
         position = made["position"]
-        return ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", self.tool, position["binlog_file"], position["binlog_offset"])
+        return ledger.journal_in_binlog(
+            PARENT, PARENT / "binlog.index", self.tool, position["binlog_file"], position["binlog_offset"]
+        )
 
     def restore(self, name: str, made: dict, truth: frozenset[ledger.Key]) -> None:
         began = time.monotonic()
         done = self.zsnapdb("restore", "main", "--to", made["backup_id"], "--target", f"tank/{name}")
         self.step(f"restore {name} backup", began)
-        self.checks.append(ledger.Check(f"{name} restored: recovered to the recorded GTIDs", done["gtids"] == made["position"]["gtids"], done["gtids"]))
+        self.checks.append(
+            ledger.Check(
+                f"{name} restored: recovered to the recorded GTIDs",
+                done["gtids"] == made["position"]["gtids"],
+                done["gtids"],
+            )
+        )
         began = time.monotonic()
         socket = f"{done['mount']}/.zsnapdb/server.sock"
         process = subprocess.Popen([self.server, f"--defaults-file={done['option_file']}"], stdin=subprocess.DEVNULL)
@@ -87,20 +103,29 @@ class Demo:
         done = self.zsnapdb("clone", "create", "main", "--from", made["backup_id"], "--name", name)
         self.step(f"clone {name} of second backup", began)
         connection = ledger.pymysql.connect(
-            host="127.0.0.1", port=done["clone"]["port"], user=done["user"], password=done["password"], database="ledger", autocommit=True
+            host="127.0.0.1",
+            port=done["clone"]["port"],
+            user=done["user"],
+            password=done["password"],
+            database="ledger",
+            autocommit=True,
         )
         with connection:
             self.checks += ledger.compare(f"clone {name}", ledger.read_state(connection), truth, self.ballast)
             self.identity(name, connection)
 
     def identity(self, name: str, connection: ledger.pymysql.Connection) -> None:
-        asked = "@@server_id, @@port, @@datadir, @@log_bin_basename" + (", @@server_uuid" if self.flavour == "mysql" else "")
+        asked = "@@server_id, @@port, @@datadir, @@log_bin_basename" + (
+            ", @@server_uuid" if self.flavour == "mysql" else ""
+        )
         with connection.cursor() as cursor, ledger.connect(SOURCE) as source, source.cursor() as there:
             cursor.execute(f"SELECT {asked}")
             there.execute(f"SELECT {asked}")
             here, origin = cursor.fetchone(), there.fetchone()
         same = [a for a, b in zip(here, origin, strict=True) if a == b]
-        self.checks.append(ledger.Check(f"clone {name}: shares no identity, port or path with its source", not same, f"{here}"))
+        self.checks.append(
+            ledger.Check(f"clone {name}: shares no identity, port or path with its source", not same, f"{here}")
+        )
 
     def run(self) -> None:
         began = time.monotonic()
@@ -116,7 +141,13 @@ class Demo:
             made.append(self.backup(name))
             load.wait_for(100)
         truths = [self.truth(m) for m in made]
-        self.checks.append(ledger.Check("each backup holds more transactions", len(truths[0]) < len(truths[1]) < len(truths[2]), f"{[len(t) for t in truths]}"))
+        self.checks.append(
+            ledger.Check(
+                "each backup holds more transactions",
+                len(truths[0]) < len(truths[1]) < len(truths[2]),
+                f"{[len(t) for t in truths]}",
+            )
+        )
         self.restore("first", made[0], truths[0])
         self.restore("third", made[2], truths[2])
         for name in ("one", "two"):
@@ -126,15 +157,23 @@ class Demo:
         load.stop()
         self.checks.append(
             ledger.Check(
-                "the load ran throughout, without an error", not load.failures and load.total() > before, f"{load.total()} transfers {load.failures[:3]}"
+                "the load ran throughout, without an error",
+                not load.failures and load.total() > before,
+                f"{load.total()} transfers {load.failures[:3]}",
             )
         )
-        self.checks.append(ledger.Check("both clones run side by side", len(self.zsnapdb("clone", "list")["clones"]) == 2, "zsnapdb clone list"))
+        self.checks.append(
+            ledger.Check(
+                "both clones run side by side", len(self.zsnapdb("clone", "list")["clones"]) == 2, "zsnapdb clone list"
+            )
+        )
         began = time.monotonic()
         for name in ("one", "two"):
             self.zsnapdb("clone", "destroy", name)
         self.step("destroy both clones", began)
-        left = subprocess.run(["zfs", "list", "-H", "-o", "name", "-r", "tank/zsnapdb/clones"], capture_output=True, text=True, check=True).stdout.split()
+        left = subprocess.run(
+            ["zfs", "list", "-H", "-o", "name", "-r", "tank/zsnapdb/clones"], capture_output=True, text=True, check=True
+        ).stdout.split()
         self.checks.append(ledger.Check("nothing of the clones is left", left == ["tank/zsnapdb/clones"], f"{left}"))
 
 
@@ -154,8 +193,15 @@ def main() -> None:
     demo = Demo(Path("/etc/lab-flavour").read_text().strip())
     began = time.monotonic()
     demo.run()
-    print(f"\n{table(demo)}\n\n{demo.flavour}: {sum(c.ok for c in demo.checks)} of {len(demo.checks)} checks ok in {time.monotonic() - began:.0f} s")
-    document = {"flavour": demo.flavour, "steps": [asdict(s) for s in demo.steps], "checks": [asdict(c) for c in demo.checks]}
+    print(
+        f"\n{table(demo)}\n\n{demo.flavour}: {sum(c.ok for c in demo.checks)} of {len(demo.checks)} checks ok in"
+        f" {time.monotonic() - began:.0f} s"
+    )
+    document = {
+        "flavour": demo.flavour,
+        "steps": [asdict(s) for s in demo.steps],
+        "checks": [asdict(c) for c in demo.checks],
+    }
     Path("/out/demo.json").write_text(json.dumps(document, indent=1))
     sys.exit(0 if all(c.ok for c in demo.checks) else 1)
 

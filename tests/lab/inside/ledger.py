@@ -55,9 +55,13 @@ def balances(rows: Iterable[Key]) -> dict[int, int]:
     return found
 
 
-def connect(socket: str, user: str = "app", password: str = "lab-app", database: str | None = "ledger") -> pymysql.Connection:
+def connect(
+    socket: str, user: str = "app", password: str = "lab-app", database: str | None = "ledger"
+) -> pymysql.Connection:
     """Open a connection on a socket."""
-    return pymysql.connect(unix_socket=socket, user=user, password=password, database=database, autocommit=True, read_timeout=120)
+    return pymysql.connect(
+        unix_socket=socket, user=user, password=password, database=database, autocommit=True, read_timeout=120
+    )
 
 
 def connect_when_up(socket: str, process: subprocess.Popen[bytes], seconds: float = 60.0) -> pymysql.Connection:
@@ -188,11 +192,19 @@ def journal_in_binlog(folder: Path, index: Path, tool: str, stop_file: str, stop
     """Return the journal rows the source's binlogs hold up to a position, as the server's own tool decodes them."""
     names = [Path(line).name for line in index.read_text().splitlines()]
     names = names[: names.index(stop_file) + 1]
-    argv = [tool, "--verbose", "--base64-output=DECODE-ROWS", f"--stop-position={stop_offset}", *[str(folder / n) for n in names]]
+    argv = [
+        tool,
+        "--verbose",
+        "--base64-output=DECODE-ROWS",
+        f"--stop-position={stop_offset}",
+        *[str(folder / n) for n in names],
+    ]
     rows: set[Key] = set()
     values: list[int] | None = None
     # Line by line: what the tool says of long binlogs is more than a guest's memory.
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}) as said:
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, text=True, errors="replace", env={**os.environ, "LC_ALL": "C"}
+    ) as said:
         assert said.stdout is not None
         for line in said.stdout:
             if line.startswith("### INSERT INTO `ledger`.`journal`"):
@@ -220,16 +232,28 @@ def compare(where: str, found: State, truth: frozenset[Key], ballast: str) -> li
     """Return the checks of a state against the truth: sum, gaps, strays, contents."""
     total = sum(found.accounts.values())
     workers = {worker for worker, _ in found.journal}
-    gaps = [w for w in workers if {n for v, n in found.journal if v == w} != set(range(1, sum(v == w for v, _ in found.journal) + 1))]
+    gaps = [
+        w
+        for w in workers
+        if {n for v, n in found.journal if v == w} != set(range(1, sum(v == w for v, _ in found.journal) + 1))
+    ]
     missing, stray = truth - found.journal, found.journal - truth
     return [
         Check(f"{where}: the sum of all balances is unchanged", total == ACCOUNTS * INITIAL, f"{total}"),
-        Check(f"{where}: no worker's journal has a gap", not gaps, f"{len(found.journal)} transfers of {len(workers)} workers"),
+        Check(
+            f"{where}: no worker's journal has a gap",
+            not gaps,
+            f"{len(found.journal)} transfers of {len(workers)} workers",
+        ),
         Check(
             f"{where}: exactly the transactions up to the recorded position",
             not missing and not stray and bool(truth),
             f"{len(truth)} in the source's binlog up to there, {len(missing)} missing, {len(stray)} stray",
         ),
-        Check(f"{where}: every balance is the one those transactions make", found.accounts == balances(truth), f"{len(found.accounts)} accounts"),
+        Check(
+            f"{where}: every balance is the one those transactions make",
+            found.accounts == balances(truth),
+            f"{len(found.accounts)} accounts",
+        ),
         Check(f"{where}: the rest of the data is identical", found.ballast == ballast, f"SHA-256 {found.ballast[:16]}"),
     ]

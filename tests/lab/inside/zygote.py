@@ -1,10 +1,13 @@
-"""Runs zsnapdb's commands in children forked from a process that has imported all of it. In a guest, importing is most of a short command's time.
+"""Runs zsnapdb's commands in children forked from a process that has imported all of it.
 
-A child is a process like any other: descriptors, environment and arguments of its own, and it ends as Python does. That the command starts from
-nothing as well is seen wherever a test, the demo or a campaign starts it as `zsnapdb`.
+In a guest, importing is most of a short command's time.
 
-`zygote.py SOCKET` serves: a client connects and sends {"argv", "env", "cwd"} as JSON with two descriptors, for stdout and stderr. It is answered with
-the child's process id, then with its exit status (or minus the signal that ended it), a line each. `Zygote` is the client.
+A child is a process like any other: descriptors, environment and arguments of its own, and it ends as Python does. That
+the command starts from nothing as well is seen wherever a test, the demo or a campaign starts it as `zsnapdb`.
+
+`zygote.py SOCKET` serves: a client connects and sends {"argv", "env", "cwd"} as JSON with two descriptors, for stdout
+and stderr. It is answered with the child's process id, then with its exit status (or minus the signal that ended it), a
+line each. `Zygote` is the client.
 """
 
 from __future__ import annotations
@@ -41,7 +44,10 @@ class Zygote:
             time.sleep(0.02)
 
     def run(self, words: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
-        """Run `zsnapdb WORDS` and return exit status, stdout and stderr. subprocess.TimeoutExpired, the command killed, after `timeout` seconds."""
+        """Run `zsnapdb WORDS` and return exit status, stdout and stderr.
+
+        subprocess.TimeoutExpired, the command killed, after `timeout` seconds.
+        """
         with socket.socket(socket.AF_UNIX) as line, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             line.connect(str(self._path))
             request = json.dumps({"argv": ["zsnapdb", *words], "env": dict(env), "cwd": os.getcwd()}).encode()
@@ -87,7 +93,10 @@ def _import_all() -> None:
 
 
 def _serve(path: str) -> None:
-    """Serve until the process that started this one ends. Returns in each command's own process, and there only, with all that is its own in place."""
+    """Serve until the process that started this one ends.
+
+    Returns in each command's own process, and there only, with all that is its own in place.
+    """
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path + ".begun")
     listener.listen(64)

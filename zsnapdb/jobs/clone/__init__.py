@@ -1,1 +1,4 @@
-"""Clones: writable copies of snapshot sets with servers of their own. Their facts are user properties of their datasets."""
+"""Clones: writable copies of snapshot sets with servers of their own.
+
+Their facts are user properties of their datasets.
+"""

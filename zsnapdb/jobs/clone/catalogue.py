@@ -8,38 +8,38 @@ from pathlib import Path
 
 from zsnapdb.config import CloneSettings, Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError
-from zsnapdb.jobs.clone import marks
-from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, Phase
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
-from zsnapdb.jobs.copies import PRIVATE_FOLDER
+from zsnapdb.jobs.clone import properties as clone_properties
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
-from zsnapdb.planning.lease import Lease, Policy, read_stamp
-from zsnapdb.planning.origin import ORIGIN_PROPERTY, Origin, decode
-from zsnapdb.planning.profile import Profile
+from zsnapdb.planning.clone.lease import CloneLease, Policy, read_stamp
+from zsnapdb.planning.clone.profile import ServerProfile
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
 from zsnapdb.zfs import datasets
 
 _LOOK = (
     CLONE_PROPERTY,
-    marks.ROLE_PROPERTY,
+    clone_properties.ROLE_PROPERTY,
     INSTANCE_PROPERTY,
     BACKUP_PROPERTY,
     POSITION_PROPERTY,
     ORIGIN_PROPERTY,
-    marks.PORT_PROPERTY,
-    marks.BIND_PROPERTY,
-    marks.CREATED_PROPERTY,
-    marks.FLAVOUR_PROPERTY,
-    marks.ROOT_PROPERTY,
-    marks.PHASE_PROPERTY,
-    marks.REVISION_PROPERTY,
-    marks.SOURCE_PROPERTY,
-    marks.SERVER_ID_PROPERTY,
-    marks.OWNER_PROPERTY,
-    marks.EXPIRES_PROPERTY,
-    marks.PROTECTED_PROPERTY,
-    marks.PROFILE_PROPERTY,
-    marks.USED_PROPERTY,
+    clone_properties.PORT_PROPERTY,
+    clone_properties.BIND_PROPERTY,
+    clone_properties.CREATED_PROPERTY,
+    clone_properties.FLAVOUR_PROPERTY,
+    clone_properties.ROOT_PROPERTY,
+    clone_properties.PHASE_PROPERTY,
+    clone_properties.REVISION_PROPERTY,
+    clone_properties.SOURCE_PROPERTY,
+    clone_properties.SERVER_ID_PROPERTY,
+    clone_properties.OWNER_PROPERTY,
+    clone_properties.EXPIRES_PROPERTY,
+    clone_properties.PROTECTED_PROPERTY,
+    clone_properties.PROFILE_PROPERTY,
+    clone_properties.USED_PROPERTY,
     "used",
     "origin",
 )
@@ -50,8 +50,9 @@ Properties = Mapping[str, datasets.Property]
 class CloneInfo:
     """A clone as its datasets tell it.
 
-    `top` is its anchor; `datasets` are the anchor and all below it that carry its name, outer ones first; `volumes` those of the revision that
-    counts, by role; `leftovers` those of others. `source` says from what it was made; `own_bytes` is what it alone occupies, snapshots included.
+    `top` is its anchor; `datasets` are the anchor and all below it that carry its name, outer ones first; `volumes`
+    those of the revision that counts, by role; `leftovers` those of others. `source` says from what it was made;
+    `own_bytes` is what it alone occupies, snapshots included.
     """
 
     name: str
@@ -64,10 +65,10 @@ class CloneInfo:
     server_id: int
     created: str
     position: str
-    phase: Phase
+    phase: ClonePhase
     owner: str
-    lease: Lease
-    profile: Profile
+    lease: CloneLease
+    profile: ServerProfile
     used: str
     top: str
     revision: int
@@ -93,7 +94,9 @@ class CloneInfo:
     @property
     def host(self) -> str:
         """Where a client on this host reaches it."""
-        return "127.0.0.1" if self.bind_address in ("*", "::") or self.bind_address.startswith("0.") else self.bind_address
+        return (
+            "127.0.0.1" if self.bind_address in ("*", "::") or self.bind_address.startswith("0.") else self.bind_address
+        )
 
 
 @dataclass(frozen=True)
@@ -113,21 +116,34 @@ def policy(settings: CloneSettings) -> Policy:
 
 
 def home(settings: Settings, pool: str) -> str:
-    """Return the dataset all clones in the pool live under: configured, or zsnapdb/clones. PreflightError if it is configured elsewhere."""
+    """Return the dataset all clones in the pool live under: configured, or zsnapdb/clones.
+
+    PreflightError if it is configured elsewhere.
+    """
     chosen = settings.clones.dataset or f"{pool}/zsnapdb/clones"
     if chosen.split("/", 1)[0] != pool:
-        raise PreflightError(f"clones.dataset {chosen} is not in the pool {pool} of the instance", hint="a ZFS clone lives in the pool of its snapshot")
+        raise PreflightError(
+            f"clones.dataset {chosen} is not in the pool {pool} of the instance",
+            hint="a ZFS clone lives in the pool of its snapshot",
+        )
     return chosen
 
 
 def homes(settings: Settings) -> list[str]:
     """Return every dataset on this host that may hold clones and that exists."""
-    found = [settings.clones.dataset] if settings.clones.dataset else [f"{pool}/zsnapdb/clones" for pool in datasets.pools()]
+    found = (
+        [settings.clones.dataset]
+        if settings.clones.dataset
+        else [f"{pool}/zsnapdb/clones" for pool in datasets.pools()]
+    )
     return [dataset for dataset in found if datasets.exists(dataset)]
 
 
 def listing(settings: Settings) -> list[CloneInfo]:
-    """Return the clones on this host, oldest first, whether their instance is still configured or not. Only datasets marked by us, locally, count."""
+    """Return the clones on this host, oldest first, whether their instance is still configured or not.
+
+    Only datasets marked by us, locally, count.
+    """
     found = [info for top in homes(settings) for info in _below(top) if isinstance(info, CloneInfo)]
     return sorted(found, key=lambda info: (info.created, info.name))
 
@@ -147,7 +163,7 @@ def _below(home_dataset: str) -> list[CloneInfo | Unreadable]:
     for name, members in groups.items():
         top = f"{home_dataset}/{name}"
         facts = members.get(top)
-        if facts is None or not facts[marks.PHASE_PROPERTY].is_local:
+        if facts is None or not facts[clone_properties.PHASE_PROPERTY].is_local:
             continue
         try:
             found.append(_info(name, top, facts, members))
@@ -160,32 +176,36 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
     def value(key: str) -> str:
         return facts[key].value
 
-    revision = int(value(marks.REVISION_PROPERTY))
+    revision = int(value(clone_properties.REVISION_PROPERTY))
     current = f"{top}/r{revision}"
     volumes = {
-        members[dataset][marks.ROLE_PROPERTY].value: dataset
+        members[dataset][clone_properties.ROLE_PROPERTY].value: dataset
         for dataset in sorted(members, key=len)
-        if (dataset == current or dataset.startswith(current + "/")) and members[dataset][marks.ROLE_PROPERTY].is_local
+        if (dataset == current or dataset.startswith(current + "/"))
+        and members[dataset][clone_properties.ROLE_PROPERTY].is_local
     }
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
-    mount = Path(value(marks.ROOT_PROPERTY))
-    guarded = value(marks.PROTECTED_PROPERTY)
+    mount = Path(value(clone_properties.ROOT_PROPERTY))
+    guarded = value(clone_properties.PROTECTED_PROPERTY)
     return CloneInfo(
         name=name,
         instance=value(INSTANCE_PROPERTY),
         backup_id=value(BACKUP_PROPERTY),
-        source=value(marks.SOURCE_PROPERTY),
-        flavour=Flavour(value(marks.FLAVOUR_PROPERTY)),
-        port=int(value(marks.PORT_PROPERTY)),
-        bind_address=value(marks.BIND_PROPERTY),
-        server_id=int(value(marks.SERVER_ID_PROPERTY)),
-        created=value(marks.CREATED_PROPERTY),
+        source=value(clone_properties.SOURCE_PROPERTY),
+        flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
+        port=int(value(clone_properties.PORT_PROPERTY)),
+        bind_address=value(clone_properties.BIND_PROPERTY),
+        server_id=int(value(clone_properties.SERVER_ID_PROPERTY)),
+        created=value(clone_properties.CREATED_PROPERTY),
         position=value(POSITION_PROPERTY),
-        phase=Phase(value(marks.PHASE_PROPERTY)),
-        owner=value(marks.OWNER_PROPERTY),
-        lease=Lease(read_stamp(value(marks.EXPIRES_PROPERTY)), None if guarded in (datasets.UNSET, "no") else read_stamp(guarded)),
-        profile=Profile(value(marks.PROFILE_PROPERTY)),
-        used=value(marks.USED_PROPERTY),
+        phase=ClonePhase(value(clone_properties.PHASE_PROPERTY)),
+        owner=value(clone_properties.OWNER_PROPERTY),
+        lease=CloneLease(
+            read_stamp(value(clone_properties.EXPIRES_PROPERTY)),
+            None if guarded in (datasets.UNSET, "no") else read_stamp(guarded),
+        ),
+        profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
+        used=value(clone_properties.USED_PROPERTY),
         top=top,
         revision=revision,
         datasets=tuple(sorted(members, key=lambda dataset: (len(dataset), dataset))),
@@ -207,13 +227,19 @@ def find(settings: Settings, name: str) -> CloneInfo:
             return info
     for item in unreadable(settings):
         if item.name == name:
-            raise DamagedError(f"the properties of clone {name} cannot be read: {item.reason}", hint=f"look at `zfs get all {item.top}`")
+            raise DamagedError(
+                f"the properties of clone {name} cannot be read: {item.reason}",
+                hint=f"look at `zfs get all {item.top}`",
+            )
     raise NotThere(f"there is no clone {name!r}", hint=f"known: {', '.join(i.name for i in known) or 'none'}")
 
 
 def ready(settings: Settings, name: str) -> CloneInfo:
     """Return the clone of that name, which is whole: made, and not under destruction. PreflightError if it is not."""
     info = find(settings, name)
-    if info.phase in marks.HALF_MADE:
-        raise PreflightError(f"clone {name} is half made ({info.phase})", hint="whoever made it died or is still at it: `zsnapdb reap` clears it")
+    if info.phase in clone_properties.HALF_MADE:
+        raise PreflightError(
+            f"clone {name} is half made ({info.phase})",
+            hint="whoever made it died or is still at it: `zsnapdb reap` clears it",
+        )
     return info

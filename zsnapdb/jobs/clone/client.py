@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone import life
+from zsnapdb.jobs.clone import lifecycle
 from zsnapdb.jobs.clone.catalogue import find
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
@@ -18,10 +18,13 @@ _NAMES = {Flavour.MYSQL: ("mysql",), Flavour.MARIADB: ("mariadb", "mysql")}
 
 
 def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn:
-    """Become the client, logged in by the clone's credentials file; `words` are its arguments. ServerError if the clone does not run."""
-    life.login(settings, name)
+    """Become the client, logged in by the clone's credentials file; `words` are its arguments.
+
+    ServerError if the clone does not run.
+    """
+    lifecycle.login(settings, name)
     info = find(settings, name)
-    beside = server.find_binary(life.server_settings(settings, info).binary, info.flavour).parent
+    beside = server.find_binary(lifecycle.server_settings(settings, info).binary, info.flavour).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), os.environ.get("PATH", os.defpath)))
     program = next((found for known in _NAMES[info.flavour] if (found := shutil.which(known, path=path))), None)
     if program is None:

@@ -1,4 +1,7 @@
-"""Starts a clone's server under an identity of its own and asks it whether it is separate from its source. One that is not is stopped."""
+"""Starts a clone's server under an identity of its own and asks it whether it is separate from its source.
+
+One that is not is stopped.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,16 @@ from pydantic import SecretStr
 
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.jobs.clone import credentials, locks
-from zsnapdb.jobs.common import undone_on_error
-from zsnapdb.jobs.copies import Copy, check_inside, check_recovered
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
+from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Flavour, Position
 from zsnapdb.mysql import server
 from zsnapdb.mysql.probe import channels, flavour_and_dialect, probe
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.contract import ACCOUNT, Promise, awake_accounts_query, broken
+from zsnapdb.planning.clone.contract import ACCOUNT, Promise, awake_accounts_query, broken
 from zsnapdb.planning.facts import ServerFacts
-from zsnapdb.planning.identity import Access, Identity
-from zsnapdb.planning.origin import Origin
+from zsnapdb.planning.server_copy.identity import Access, ServerIdentity
+from zsnapdb.planning.server_copy.origin import Origin
 
 
 @dataclass(frozen=True)
@@ -33,13 +36,21 @@ class Tenant:
     locks_accounts: bool
     follows: int | None = None
 
-    def identity(self, init_file: str | None = None) -> Identity:
+    def identity(self, init_file: str | None = None) -> ServerIdentity:
         """Return its identity for the option file."""
-        return self.copy.identity(server_id=self.server_id, port=self.port, access=Access.ACCOUNTS, init_file=init_file, bind_address=self.bind_address)
+        return self.copy.identity(
+            server_id=self.server_id,
+            port=self.port,
+            access=Access.ACCOUNTS,
+            init_file=init_file,
+            bind_address=self.bind_address,
+        )
 
 
 def make_separate(tenant: Tenant) -> Position:
-    """Take from the files, before anything is started on them, what makes them another server's; return where they stand.
+    """Take from the files, before anything is started on them, what makes them another server's.
+
+    Return where they stand.
 
     What an earlier server on them left of its own (the parent of a committed clone) goes too.
     """
@@ -92,13 +103,20 @@ def _settle(tenant: Tenant, password: SecretStr) -> None:
 
 
 def forget_replication(session: Session) -> None:
-    """Remove every replication channel, credentials included, that came with the files. Relay logs named are the copy's own by now."""
+    """Remove every replication channel, credentials included, that came with the files.
+
+    Relay logs named are the copy's own by now.
+    """
     flavour, dialect = flavour_and_dialect(session)
     word = "REPLICA" if "REPLICA" in dialect.stop_applier else "SLAVE"
     found = channels(session, dialect)
     if flavour is Flavour.MARIADB:
         for channel in found:
-            session.query(f"RESET {word} %s ALL", (channel.name,)) if channel.name else session.query(f"RESET {word} ALL")
+            (
+                session.query(f"RESET {word} %s ALL", (channel.name,))
+                if channel.name
+                else session.query(f"RESET {word} ALL")
+            )
     elif found:
         session.query(f"RESET {word} ALL")
 
@@ -111,5 +129,8 @@ def check(session: Session, found: ServerFacts, tenant: Tenant) -> None:
     promise = Promise(tenant.server_id, tenant.port, tenant.bind_address, tenant.identity().socket, tenant.follows)
     wrong = broken(found, tenant.origin, promise, awake)
     if wrong:
-        raise ConsistencyError("the clone's server is not separate from its source: " + "; ".join(wrong), hint="it was stopped; report this")
+        raise ConsistencyError(
+            "the clone's server is not separate from its source: " + "; ".join(wrong),
+            hint="it was stopped; report this",
+        )
     check_inside(found, tenant.copy.root)

@@ -13,27 +13,39 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, NotThere, PreflightError
-from zsnapdb.jobs.clone import contract, credentials, fetch, kept, locks, marks, masked
+from zsnapdb.jobs.backup.low_priority import stepped_back
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_policy, prepared, properties
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, home, listing, policy
 from zsnapdb.jobs.clone.contract import Tenant
 from zsnapdb.jobs.clone.destroy import drop_live, remove_all
-from zsnapdb.jobs.clone.live import origin_of_live, take_live
-from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, Phase
-from zsnapdb.jobs.clone.sources import LATEST, LIVE_STATE, Kind, Remote, Source, find_local, origin_in, with_volumes
+from zsnapdb.jobs.clone.live_set import origin_of_live, take_live
+from zsnapdb.jobs.clone.masking import MaskingReport
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.sources import (
+    LATEST,
+    LIVE_STATE,
+    CloneSource,
+    Remote,
+    SourceKind,
+    find_local,
+    origin_in,
+    with_volumes,
+)
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layout_of
-from zsnapdb.jobs.common import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, Instance, Report, Tell, now, undone_on_error
-from zsnapdb.jobs.copies import Copy, Layout, refuse_absolute
-from zsnapdb.jobs.courtesy import stepped_back
-from zsnapdb.jobs.masking import MaskingReport
-from zsnapdb.jobs.ports import port_is_free
+from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.server_copy.ports import port_is_free
+from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
+from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Position
 from zsnapdb.mysql import server
 from zsnapdb.planning.chain import restore_chain
-from zsnapdb.planning.contract import ACCOUNT
-from zsnapdb.planning.lease import Lease, Quota, admit, first_lease, stamp
-from zsnapdb.planning.origin import ORIGIN_PROPERTY, Origin
-from zsnapdb.planning.ports import choose_port
-from zsnapdb.planning.profile import Profile
+from zsnapdb.planning.clone.contract import ACCOUNT
+from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, stamp
+from zsnapdb.planning.clone.ports import choose_port
+from zsnapdb.planning.clone.profile import ServerProfile
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,31}$")
@@ -41,7 +53,7 @@ _POSITION_BYTES = 4000
 
 
 @dataclass(frozen=True)
-class Wish:
+class CloneRequest:
     """What is asked for: `name` None for one made up, `ttl` (seconds) and `bind_address` None for what is configured."""
 
     owner: str
@@ -49,7 +61,7 @@ class Wish:
     source: str = LATEST
     at: str | None = None
     ttl: float | None = None
-    profile: Profile = Profile.NORMAL
+    profile: ServerProfile = ServerProfile.NORMAL
     bind_address: str | None = None
     starts: bool = True
     masks: bool = False
@@ -59,13 +71,13 @@ class Wish:
 class ClonePlan:
     """What making a clone does.
 
-    `snapshots` by role, as far as they exist; `receives` are backups to be fetched first, oldest first; `replays` counts the batches of archived
-    binlogs that are applied first.
+    `snapshots` by role, as far as they exist; `receives` are backups to be fetched first, oldest first; `replays`
+    counts the batches of archived binlogs that are applied first.
     """
 
     name: str
     instance: str
-    kind: Kind
+    kind: SourceKind
     set_id: str
     snapshots: Mapping[str, str]
     receives: tuple[str, ...]
@@ -73,13 +85,13 @@ class ClonePlan:
     replays: int
     origin: Origin
     anchor: str
-    layout: Layout
+    layout: CopyLayout
     copy: Copy
     port: int
     bind_address: str
-    lease: Lease
+    lease: CloneLease
     owner: str
-    profile: Profile
+    profile: ServerProfile
     starts: bool
     masks: bool
 
@@ -112,65 +124,107 @@ class Created:
         return credentials.Login(self.info.host, self.info.port, self.info.process.socket, ACCOUNT, self.password)
 
 
-def profile_of(name: str) -> Profile:
+def profile_of(name: str) -> ServerProfile:
     """Return the profile of that name."""
-    return Profile(name)
+    return ServerProfile(name)
 
 
-def plan(settings: Settings, instance: Instance, wish: Wish) -> ClonePlan:
-    """Return what `create` would do; changes nothing. Refuses what would fail: a name or folder taken, a quota, no port, no server program."""
+def plan(settings: Settings, instance: Instance, wish: CloneRequest) -> ClonePlan:
+    """Return what `create` would do; changes nothing.
+
+    Refuses what would fail: a name or folder taken, a quota, no port, no server program.
+    """
     return _plan(settings, with_volumes(instance), wish)
 
 
-def _plan(settings: Settings, instance: Instance, wish: Wish) -> ClonePlan:
+def _plan(settings: Settings, instance: Instance, wish: CloneRequest) -> ClonePlan:
     if wish.at is not None:
         repository = instance.open_repository()
         point = fetch.point_plan(settings, instance, repository, home(settings, _own_pool(settings, instance)), wish.at)
         origin = origin_in(repository.manifest(instance.name, point.backup_id))
-        return _plan_for(settings, instance, wish, Kind.POINT, point.backup_id, origin, {}, (), replays=len(point.replays), is_prepared=True)
+        return _plan_for(
+            settings,
+            instance,
+            wish,
+            SourceKind.POINT,
+            point.backup_id,
+            origin,
+            {},
+            (),
+            replays=len(point.replays),
+            is_prepared=True,
+        )
     if wish.source == LIVE_STATE:
-        return _plan_for(settings, instance, wish, Kind.LIVE, "", origin_of_live(instance), {}, ())
+        return _plan_for(settings, instance, wish, SourceKind.LIVE, "", origin_of_live(instance), {}, ())
     found = locate(settings, instance, wish.source)
     if isinstance(found, Remote):
         receives = tuple(manifest.backup_id for manifest in found.chain)
-        return _plan_for(settings, instance, wish, Kind.REPOSITORY, found.manifest.backup_id, origin_in(found.manifest), {}, receives)
+        return _plan_for(
+            settings,
+            instance,
+            wish,
+            SourceKind.REPOSITORY,
+            found.manifest.backup_id,
+            origin_in(found.manifest),
+            {},
+            receives,
+        )
     return _plan_from(settings, instance, wish, found)
 
 
-def _plan_from(settings: Settings, instance: Instance, wish: Wish, source: Source) -> ClonePlan:
+def _plan_from(settings: Settings, instance: Instance, wish: CloneRequest, source: CloneSource) -> ClonePlan:
     names = {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()}
-    return _plan_for(settings, instance, wish, source.kind, source.set.backup_id, source.origin, names, (), is_prepared=source.is_prepared)
+    return _plan_for(
+        settings,
+        instance,
+        wish,
+        source.kind,
+        source.set.backup_id,
+        source.origin,
+        names,
+        (),
+        is_prepared=source.is_prepared,
+    )
 
 
-def locate(settings: Settings, instance: Instance, wanted: str) -> Source | Remote:
+def locate(settings: Settings, instance: Instance, wanted: str) -> CloneSource | Remote:
     """Return the snapshot set: on this host (prepared, if it was), received earlier, or a backup that is only in the repository."""
     local = find_local(settings, instance, wanted)
     if local is not None:
-        return kept.prepared(home(settings, local.pool), local)
+        return prepared.prepared(home(settings, local.pool), local)
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
     if wanted == LATEST and known:
         wanted = known[-1]
     if wanted not in known:
-        point = kept.find_point(settings, instance.name, wanted)
+        point = prepared.find_point(settings, instance.name, wanted)
         if point is not None:
             return point
-        raise NotThere(f"instance {instance.name} has no snapshot set {wanted}, neither on this host nor in the repository", hint="see `zsnapdb list`")
+        raise NotThere(
+            f"instance {instance.name} has no snapshot set {wanted}, neither on this host nor in the repository",
+            hint="see `zsnapdb list`",
+        )
     target = repository.manifest(instance.name, wanted)
     top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
-    received = kept.find_received(top, target.backup_id)
+    received = prepared.find_received(top, target.backup_id)
     if received is not None:
-        return kept.prepared(top, received)
+        return prepared.prepared(top, received)
     return Remote(restore_chain(repository.catalogue(instance.name).manifests, target))
 
 
 def pool_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the pool for clones of what lay on these datasets: configured, else the same one, else the only one. PreflightError if none fits."""
+    """Return the pool for clones of what lay on these datasets: configured, else the same one, else the only one.
+
+    PreflightError if none fits.
+    """
     if settings.clones.dataset is not None:
         return settings.clones.dataset.split("/", 1)[0]
     own, pools = volumes[0].split("/", 1)[0], datasets.pools()
     if own not in pools and len(pools) != 1:
-        raise PreflightError(f"there is no pool {own} here, and the host has {len(pools)}: {', '.join(pools) or 'none'}", hint="set clones.dataset")
+        raise PreflightError(
+            f"there is no pool {own} here, and the host has {len(pools)}: {', '.join(pools) or 'none'}",
+            hint="set clones.dataset",
+        )
     return own if own in pools else pools[0]
 
 
@@ -181,8 +235,8 @@ def _own_pool(settings: Settings, instance: Instance) -> str:
 def _plan_for(
     settings: Settings,
     instance: Instance,
-    wish: Wish,
-    kind: Kind,
+    wish: CloneRequest,
+    kind: SourceKind,
     set_id: str,
     origin: Origin,
     snapshots: Mapping[str, str],
@@ -192,14 +246,16 @@ def _plan_for(
     replays: int = 0,
 ) -> ClonePlan:
     refuse_absolute(origin.absolute_tablespaces)
-    masks = masked.planned(instance.settings.masking, asked=wish.masks)
+    masks = masking_policy.planned(instance.settings.masking, asked=wish.masks)
     name = wish.name or f"{instance.name}-{secrets.token_hex(3)}"
     if not _NAME.match(name):
         raise PreflightError(f"clone name {name!r}", hint="small letters, digits, - and _, at most 32")
     server.find_binary(instance.settings.server.binary, origin.flavour)
     server.account(instance.settings.server.user)
     used = [snapshot.partition("@")[0] for snapshot in snapshots.values()]
-    pool = used[0].split("/", 1)[0] if used else pool_for(settings, [place.dataset for place in origin.volumes.values()])
+    pool = (
+        used[0].split("/", 1)[0] if used else pool_for(settings, [place.dataset for place in origin.volumes.values()])
+    )
     anchor = f"{home(settings, pool)}/{name}"
     if datasets.exists(anchor):
         raise ExistsError(f"the clone {name} exists: {anchor}", hint="name another, or `zsnapdb clone destroy` it")
@@ -208,10 +264,14 @@ def _plan_for(
     free = int(datasets.properties(pool, ["available"])["available"].value)
     admit(Quota(limits.per_owner, limits.total, limits.free_floor), wish.owner, [info.owner for info in there], free)
     lease = first_lease(wish.ttl, policy(limits), now())
-    port = choose_port(limits.first_port, limits.last_port, {info.port for info in there} | set(limits.reserved_ports), port_is_free)
+    port = choose_port(
+        limits.first_port, limits.last_port, {info.port for info in there} | set(limits.reserved_ports), port_is_free
+    )
     root = limits.mount_root / name
     if root.exists() and any(root.iterdir()):
-        raise ExistsError(f"{root}, where the clone would be mounted, is not empty", hint="name another, or empty the folder")
+        raise ExistsError(
+            f"{root}, where the clone would be mounted, is not empty", hint="name another, or empty the folder"
+        )
     layout = layout_of(origin, f"{anchor}/r1", root)
     options = (*instance.settings.server.options, *wish.profile.options)
     copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}))
@@ -241,11 +301,12 @@ def _plan_for(
     )
 
 
-def create(settings: Settings, instance: Instance, wish: Wish, report: Report, tell: Tell) -> Created:
+def create(settings: Settings, instance: Instance, wish: CloneRequest, report: Report, tell: Tell) -> Created:
     """Make a clone and start its server.
 
-    Afterwards it answers on a port of its own with a fresh account, shares neither identity, path, account nor replication with
-    its source, and stands at exactly the recorded position; or it is gone again and the error says why.
+    Afterwards it answers on a port of its own with a fresh account, shares neither identity, path, account nor
+    replication with its source, and stands at exactly the recorded position; or it is gone again and the error says
+    why.
     """
     instance = with_volumes(instance)
     wish = replace(wish, name=wish.name or f"{instance.name}-{secrets.token_hex(3)}")
@@ -260,27 +321,50 @@ def create(settings: Settings, instance: Instance, wish: Wish, report: Report, t
             planned, server_id = _make_datasets(settings, instance, wish, source)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)):
-                tenant = Tenant(planned.copy, planned.origin, server_id, planned.port, planned.bind_address, settings.clones.accounts == "lock")
+                tenant = Tenant(
+                    planned.copy,
+                    planned.origin,
+                    server_id,
+                    planned.port,
+                    planned.bind_address,
+                    settings.clones.accounts == "lock",
+                )
                 position = contract.make_separate(tenant)
                 separate = time.monotonic()
                 password = report_of_masking = None
                 if planned.starts:
                     volumes = planned.layout.datasets.values()
-                    report_of_masking = masked.ensure(instance.settings.masking, tenant, position, instance=instance.name, top=planned.anchor, volumes=volumes)
+                    report_of_masking = masking_policy.ensure(
+                        instance.settings.masking,
+                        tenant,
+                        position,
+                        instance=instance.name,
+                        top=planned.anchor,
+                        volumes=volumes,
+                    )
                     separate = time.monotonic()
                     password = credentials.fresh_password()
                     contract.first_start(tenant, position, password)
-                phase = Phase.READY if planned.starts else Phase.NEW
-                facts = {POSITION_PROPERTY: position.short(_POSITION_BYTES), marks.PHASE_PROPERTY: phase, marks.USED_PROPERTY: stamp(now())}
+                phase = ClonePhase.READY if planned.starts else ClonePhase.NEW
+                facts = {
+                    POSITION_PROPERTY: position.short(_POSITION_BYTES),
+                    properties.PHASE_PROPERTY: phase,
+                    properties.USED_PROPERTY: stamp(now()),
+                }
                 datasets.set_properties(planned.anchor, facts)
-    kept.mark_used(planned.anchor.rpartition("/")[0], planned.set_id)
+    prepared.mark_used(planned.anchor.rpartition("/")[0], planned.set_id)
     masking_seconds = report_of_masking.seconds if report_of_masking is not None else 0.0
     seconds = Seconds(found - began, cloned - found, separate - cloned - masking_seconds, time.monotonic() - separate)
     return Created(find(settings, planned.name), password, position, seconds, report_of_masking)
 
 
-def _obtain(settings: Settings, instance: Instance, wish: Wish, held: contextlib.ExitStack, report: Report, tell: Tell) -> Source:
-    """Return the snapshots to clone, taken or received now if need be. A fresh set stays locked until `held` is left: so no sweep takes it for a leak."""
+def _obtain(
+    settings: Settings, instance: Instance, wish: CloneRequest, held: contextlib.ExitStack, report: Report, tell: Tell
+) -> CloneSource:
+    """Return the snapshots to clone, taken or received now if need be.
+
+    A fresh set stays locked until `held` is left: so no sweep takes it for a leak.
+    """
     if wish.source == LIVE_STATE:
         held.enter_context(locks.on_live_sets(instance.name))
         return take_live(instance, tell)
@@ -293,8 +377,11 @@ def _obtain(settings: Settings, instance: Instance, wish: Wish, held: contextlib
     return found
 
 
-def prepare(settings: Settings, instance: Instance, wanted: str, report: Report, tell: Tell) -> Source:
-    """Recover the snapshot set once and shut its server down cleanly, so that clones of it need no recovery; a remote one is received first."""
+def prepare(settings: Settings, instance: Instance, wanted: str, report: Report, tell: Tell) -> CloneSource:
+    """Recover the snapshot set once and shut its server down cleanly, so that clones of it need no recovery.
+
+    A remote one is received first.
+    """
     instance = with_volumes(instance)
     found = locate(settings, instance, wanted)
     if isinstance(found, Remote):
@@ -303,10 +390,12 @@ def prepare(settings: Settings, instance: Instance, wanted: str, report: Report,
     top = home(settings, found.pool)
     if not datasets.exists(top):
         datasets.create(top, NOT_MOUNTED)
-    return kept.prepare(settings, instance, top, found)
+    return prepared.prepare(settings, instance, top, found)
 
 
-def _make_datasets(settings: Settings, instance: Instance, wish: Wish, source: Source) -> tuple[ClonePlan, int]:
+def _make_datasets(
+    settings: Settings, instance: Instance, wish: CloneRequest, source: CloneSource
+) -> tuple[ClonePlan, int]:
     """Take name and port by making the anchor, then clone every volume below it. On an error nothing of it stays."""
     server_id = secrets.randbelow(2**31) + 2**31 - 1
     with locks.names_and_ports():
@@ -324,20 +413,20 @@ def _make_datasets(settings: Settings, instance: Instance, wish: Wish, source: S
 def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
     return {
         CLONE_PROPERTY: planned.name,
-        marks.PHASE_PROPERTY: Phase.MAKING,
+        properties.PHASE_PROPERTY: ClonePhase.MAKING,
         INSTANCE_PROPERTY: planned.instance,
         BACKUP_PROPERTY: planned.set_id,
-        marks.SOURCE_PROPERTY: planned.kind,
+        properties.SOURCE_PROPERTY: planned.kind,
         ORIGIN_PROPERTY: planned.origin.encode(),
-        marks.PORT_PROPERTY: str(planned.port),
-        marks.BIND_PROPERTY: planned.bind_address,
-        marks.SERVER_ID_PROPERTY: str(server_id),
-        marks.CREATED_PROPERTY: stamp(now()),
-        marks.FLAVOUR_PROPERTY: planned.origin.flavour,
-        marks.ROOT_PROPERTY: str(planned.copy.root),
-        marks.REVISION_PROPERTY: "1",
-        marks.OWNER_PROPERTY: planned.owner,
-        marks.EXPIRES_PROPERTY: stamp(planned.lease.expires),
-        marks.PROFILE_PROPERTY: planned.profile,
-        marks.MASK_PROPERTY: "yes" if planned.masks else "no",
+        properties.PORT_PROPERTY: str(planned.port),
+        properties.BIND_PROPERTY: planned.bind_address,
+        properties.SERVER_ID_PROPERTY: str(server_id),
+        properties.CREATED_PROPERTY: stamp(now()),
+        properties.FLAVOUR_PROPERTY: planned.origin.flavour,
+        properties.ROOT_PROPERTY: str(planned.copy.root),
+        properties.REVISION_PROPERTY: "1",
+        properties.OWNER_PROPERTY: planned.owner,
+        properties.EXPIRES_PROPERTY: stamp(planned.lease.expires),
+        properties.PROFILE_PROPERTY: planned.profile,
+        properties.MASK_PROPERTY: "yes" if planned.masks else "no",
     }

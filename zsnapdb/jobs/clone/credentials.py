@@ -11,9 +11,9 @@ from urllib.parse import quote
 from pydantic import SecretStr
 
 from zsnapdb.mysql import server
-from zsnapdb.planning.contract import ACCOUNT, lock_accounts_sql
-from zsnapdb.planning.identity import is_loopback
-from zsnapdb.planning.origin import Origin
+from zsnapdb.planning.clone.contract import ACCOUNT, lock_accounts_sql
+from zsnapdb.planning.server_copy.identity import is_loopback
+from zsnapdb.planning.server_copy.origin import Origin
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ def fresh_password() -> SecretStr:
 
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read."""
-    server.write_private(file, f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost={host}\nport={port}\n", user)
+    server.write_private(
+        file, f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost={host}\nport={port}\n", user
+    )
 
 
 def read(file: Path) -> SecretStr | None:

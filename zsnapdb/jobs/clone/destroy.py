@@ -7,14 +7,16 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.jobs.clone import locks, marks
+from zsnapdb.jobs.clone import locks, properties
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
-from zsnapdb.jobs.clone.marks import CLONE_PROPERTY, Phase
-from zsnapdb.jobs.clone.sources import Commit, Kind, Source, commits
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.sources import CloneSource, Commit, SourceKind, commits
 from zsnapdb.jobs.clone.volumes import destroy as destroy_datasets
 from zsnapdb.jobs.clone.volumes import drop_detaching, marked_below, remove_folders
-from zsnapdb.jobs.common import LIVE, Instance, local_sets
-from zsnapdb.jobs.copies import PRIVATE_FOLDER
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
+from zsnapdb.jobs.set_properties import LIVE
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.zfs import datasets, snapshots
@@ -29,7 +31,10 @@ class DestroyPlan:
 
 
 def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | None:
-    """Return what `destroy` would do, None if there is no such clone; changes nothing. PreflightError if anything depends on it."""
+    """Return what `destroy` would do, None if there is no such clone; changes nothing.
+
+    PreflightError if anything depends on it.
+    """
     try:
         info = find(settings, name)
     except NotThere:
@@ -37,10 +42,14 @@ def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | 
     made = tuple(commits(info.top))
     cloned = [f"{commit.set.backup_id} (cloned as {', '.join(commit.clones)})" for commit in made if commit.clones]
     if cloned:
-        raise PreflightError(f"clone {name} has commits that were cloned: {'; '.join(cloned)}", hint="destroy those clones first, or detach them")
+        raise PreflightError(
+            f"clone {name} has commits that were cloned: {'; '.join(cloned)}",
+            hint="destroy those clones first, or detach them",
+        )
     if made and not with_commits:
         raise PreflightError(
-            f"clone {name} has commits: {', '.join(commit.set.backup_id for commit in made)}", hint="--commits destroys them too; or keep the clone"
+            f"clone {name} has commits: {', '.join(commit.set.backup_id for commit in made)}",
+            hint="--commits destroys them too; or keep the clone",
         )
     marked_below(info.top, CLONE_PROPERTY, name)
     return DestroyPlan(info, made)
@@ -62,11 +71,11 @@ def destroy_held(settings: Settings, name: str, *, with_commits: bool = False) -
         return None
     info = planned.info
     instance = settings.instance.get(info.instance)
-    datasets.set_properties(info.top, {marks.PHASE_PROPERTY: Phase.DESTROYING})
+    datasets.set_properties(info.top, {properties.PHASE_PROPERTY: ClonePhase.DESTROYING})
     for commit in planned.commits:
         destroy_commit(commit.set)
     remove_all(info.top, name, info.mount)
-    if info.source == Kind.LIVE and instance is not None and instance.volumes is not None:
+    if info.source == SourceKind.LIVE and instance is not None and instance.volumes is not None:
         drop_unused_live(Instance.of(settings, info.instance), info.backup_id)
     return planned
 
@@ -77,7 +86,10 @@ def destroy_commit(made: SnapshotSet) -> None:
 
 
 def remove_all(anchor: str, name: str, root: Path) -> None:
-    """End the clone's server and destroy the anchor and all below it, each proved to carry its name; then the folders it was mounted at."""
+    """End the clone's server and destroy the anchor and all below it, each proved to carry its name.
+
+    Then the folders it was mounted at.
+    """
     found = marked_below(anchor, CLONE_PROPERTY, name)
     ServerProcess(root / PRIVATE_FOLDER).kill()
     drop_detaching(anchor, CLONE_PROPERTY, name)
@@ -85,15 +97,19 @@ def remove_all(anchor: str, name: str, root: Path) -> None:
     remove_folders(root)
 
 
-def drop_live(source: Source) -> None:
+def drop_live(source: CloneSource) -> None:
     """Remove the fresh snapshot set of a clone that came to nothing."""
-    if source.kind is Kind.LIVE:
+    if source.kind is SourceKind.LIVE:
         snapshots.destroy_made([snapshot.full_name for snapshot in source.set.snapshots.values()], source.set.backup_id)
 
 
 def unused_live(instance: Instance) -> list[SnapshotSet]:
     """Return the instance's snapshot sets that were taken for clones and have none (left)."""
-    return [found for found in local_sets(instance, LIVE) if not any(snapshots.has_clones(s.full_name) for s in found.snapshots.values())]
+    return [
+        found
+        for found in local_sets(instance, LIVE)
+        if not any(snapshots.has_clones(s.full_name) for s in found.snapshots.values())
+    ]
 
 
 def drop_unused_live(instance: Instance, backup_id: str) -> None:

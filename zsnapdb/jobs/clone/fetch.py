@@ -11,42 +11,62 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError
-from zsnapdb.jobs.clone import kept, locks, marks
-from zsnapdb.jobs.clone.kept import RECEIVED, facts_of
-from zsnapdb.jobs.clone.marks import KEPT_PROPERTY, Phase
-from zsnapdb.jobs.clone.sources import Kind, Remote, Source, find_local, origin_in
+from zsnapdb.jobs.clone import locks, prepared, properties
+from zsnapdb.jobs.clone.prepared import RECEIVED, facts_of
+from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.sources import CloneSource, Remote, SourceKind, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
-from zsnapdb.jobs.common import Instance, Report, Tell, snapshot_name, undone_on_error
-from zsnapdb.jobs.copies import Layout
-from zsnapdb.jobs.restore_plan import Request, make
-from zsnapdb.jobs.restore_replay import replay
-from zsnapdb.jobs.restore_steps import RESTORED_PROPERTY, Work, check, make_top, preflight, receive, recover
+from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.restore.plan import RestoreRequest, make
+from zsnapdb.jobs.restore.replay import replay
+from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, check, make_top, preflight, receive, recover
+from zsnapdb.jobs.server_copy.prepare import CopyLayout
+from zsnapdb.jobs.set_properties import snapshot_name
+from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.mysql import server
-from zsnapdb.planning.fitness import objection
-from zsnapdb.planning.restore import Check, MakeTop, Mount, Preflight, Receive, Recover, Replay, RestorePlan
+from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.restore.steps import (
+    CheckServer,
+    MakeTop,
+    MountVolumes,
+    Preflight,
+    Receive,
+    Recover,
+    Replay,
+    RestorePlan,
+)
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 
-def fetch(settings: Settings, instance: Instance, home: str, remote: Remote, report: Report, tell: Tell) -> Source:
-    """Receive the backup from the repository, once; afterwards it can be cloned as often as wanted. On an error nothing of it stays."""
+def fetch(settings: Settings, instance: Instance, home: str, remote: Remote, report: Report, tell: Tell) -> CloneSource:
+    """Receive the backup from the repository, once; afterwards it can be cloned as often as wanted.
+
+    On an error nothing of it stays.
+    """
     wanted = remote.manifest
     set_id = wanted.backup_id
     with locks.on_kept(f"{RECEIVED}-{set_id}"):
-        there = kept.find_received(home, set_id)
+        there = prepared.find_received(home, set_id)
         if there is not None:
             return there
         anchor = _fresh_anchor(home, set_id)
-        datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(wanted), Kind.REPOSITORY)})
+        datasets.create(
+            anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(wanted), SourceKind.REPOSITORY)}
+        )
         with undone_on_error(lambda: _undo(home, set_id)):
             repository = instance.open_repository()
-            planned = make(_beside(settings, set_id), instance, repository, Request(to=set_id, top=f"{anchor}/c"))
+            planned = make(
+                _beside(settings, set_id), instance, repository, RestoreRequest(to=set_id, top=f"{anchor}/c")
+            )
             work = Work(settings, instance, repository, planned, report, tell)
             _bring(work)
             for role, dataset in planned.layout.datasets.items():
-                datasets.set_properties(dataset, {marks.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
-            datasets.set_properties(anchor, {marks.PHASE_PROPERTY: Phase.READY})
-        found = kept.find_received(home, set_id)
+                datasets.set_properties(
+                    dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
+                )
+            datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
+        found = prepared.find_received(home, set_id)
         assert found is not None
         return found
 
@@ -54,13 +74,19 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: Remote, rep
 def point_plan(settings: Settings, instance: Instance, repository: Repository, home: str, at: str) -> RestorePlan:
     """Return how the state at a time or GTID is reached; changes nothing. The errors are those of a restore there."""
     # The place is made up: a plan needs one whose parent is there.
-    return make(_beside(settings, "point"), instance, repository, Request(to=at, top=f"{home.split('/', 1)[0]}/zsnapdb-point"))
+    return make(
+        _beside(settings, "point"),
+        instance,
+        repository,
+        RestoreRequest(to=at, top=f"{home.split('/', 1)[0]}/zsnapdb-point"),
+    )
 
 
-def reach(settings: Settings, instance: Instance, home: str, at: str, report: Report, tell: Tell) -> Source:
+def reach(settings: Settings, instance: Instance, home: str, at: str, report: Report, tell: Tell) -> CloneSource:
     """Make the state at a time or GTID: the backup before it (cloned, if it is on this host, else received), and archived binlogs replayed on it.
 
-    It is shut down cleanly and kept, so that clones of it need neither replay nor recovery. On an error nothing of it stays.
+    It is shut down cleanly and kept, so that clones of it need neither replay nor recovery. On an error nothing of it
+    stays.
     """
     repository = instance.open_repository()
     planned = point_plan(settings, instance, repository, home, at)
@@ -68,10 +94,12 @@ def reach(settings: Settings, instance: Instance, home: str, at: str, report: Re
     with locks.on_kept(f"{RECEIVED}-{set_id}"):
         anchor = _fresh_anchor(home, set_id)
         origin = origin_in(repository.manifest(instance.name, planned.backup_id))
-        datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, Kind.POINT)})
+        datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT)})
         with undone_on_error(lambda: _undo(home, set_id)):
             mine = _beside(settings, set_id)
-            planned = replace(make(mine, instance, repository, Request(to=planned.asked, top=f"{anchor}/c")), restore_id=set_id)
+            planned = replace(
+                make(mine, instance, repository, RestoreRequest(to=planned.asked, top=f"{anchor}/c")), restore_id=set_id
+            )
             work = Work(mine, instance, repository, planned, report, tell)
             local = find_local(settings, instance, planned.backup_id)
             if local is not None:
@@ -79,16 +107,18 @@ def reach(settings: Settings, instance: Instance, home: str, at: str, report: Re
             else:
                 _bring(work)
             _replay(work)
-            layout = Layout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
+            layout = CopyLayout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
             snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
             for dataset in reversed(work.datasets):
                 datasets.unmount(dataset)
             for role, dataset in layout.datasets.items():
-                datasets.set_properties(dataset, {marks.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"})
-            datasets.set_properties(anchor, {marks.PHASE_PROPERTY: Phase.READY})
+                datasets.set_properties(
+                    dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
+                )
+            datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
         remove_folders(Path(planned.layout.mount))
         remove_folders(mine.restore.mount_root)
-        found = kept.find_received(home, set_id)
+        found = prepared.find_received(home, set_id)
         assert found is not None
         return found
 
@@ -101,16 +131,16 @@ def _beside(settings: Settings, set_id: str) -> Settings:
 
 def _fresh_anchor(home: str, set_id: str) -> str:
     """Return the name of the set's anchor; what a run that died left there is removed first."""
-    left = kept.find(home, RECEIVED, set_id)
+    left = prepared.find(home, RECEIVED, set_id)
     if left is not None:
-        kept.remove(left)
-    return kept.anchor_of(home, RECEIVED, set_id)
+        prepared.remove(left)
+    return prepared.anchor_of(home, RECEIVED, set_id)
 
 
 def _undo(home: str, set_id: str) -> None:
-    left = kept.find(home, RECEIVED, set_id)
+    left = prepared.find(home, RECEIVED, set_id)
     if left is not None:
-        kept.remove(left)
+        prepared.remove(left)
 
 
 def _bring(work: Work) -> None:
@@ -124,18 +154,21 @@ def _bring(work: Work) -> None:
             make_top(work, step)
         elif isinstance(step, Receive):
             receive(work, step)
-        elif isinstance(step, Mount):
+        elif isinstance(step, MountVolumes):
             for part in step.parts:
                 name = f"{part.dataset}@{part.snapshot}"
                 if datasets.guid(name) != part.guid:
-                    raise DamagedError(f"{name} was received with another GUID than {part.guid}", hint="the repository's chain is mixed up")
+                    raise DamagedError(
+                        f"{name} was received with another GUID than {part.guid}",
+                        hint="the repository's chain is mixed up",
+                    )
                 datasets.set_properties(part.dataset, dict(part.properties))
 
 
-def _clone_base(work: Work, local: Source) -> None:
+def _clone_base(work: Work, local: CloneSource) -> None:
     """Clone the backup's snapshots instead of receiving them, and snapshot the clones under the same name: what the steps go back to."""
     found = work.plan.layout
-    layout = Layout(found.top, found.datasets, found.mountpoints)
+    layout = CopyLayout(found.top, found.datasets, found.mountpoints)
     clone_volumes(local, layout, {RESTORED_PROPERTY: work.plan.backup_id}, canmount="noauto")
     snapshot(layout.datasets, snapshot_name(work.plan.backup_id), {RESTORED_PROPERTY: work.plan.backup_id})
 
@@ -148,7 +181,7 @@ def _replay(work: Work) -> None:
             recover(work, step)
         elif isinstance(step, Replay):
             replay(work, step)
-        elif isinstance(step, Check):
+        elif isinstance(step, CheckServer):
             check(work, step)
     server.remove_identity(work.copy.datadir)
     shutil.rmtree(work.copy.folder, ignore_errors=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.common import exclusive
+from zsnapdb.jobs.exclusion import exclusive
 
 PATIENCE = 60.0
 _TURN_SECONDS = 3600.0
@@ -22,7 +22,10 @@ def names_and_ports() -> contextlib.AbstractContextManager[None]:
 
 
 def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
-    """Be the only one that changes the clone of that name. Whoever holds it reads the clone's facts again: they may have changed."""
+    """Be the only one that changes the clone of that name.
+
+    Whoever holds it reads the clone's facts again: they may have changed.
+    """
     return exclusive(f"clone-{name}", doing=f"working on clone {name}", patience=patience)
 
 
@@ -50,10 +53,12 @@ def if_free(name: str) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def turn() -> Iterator[None]:
-    """Be one of the few on this host that clone volumes or start a server now: as many as there are processors for us. The others wait.
+    """Be one of the few on this host that clone volumes or start a server now: as many as there are processors for us.
 
-    Ten servers that start at once on one processor take longer than one after the other, and the source's commits wait for all of them. Nothing
-    else is to be waited for by who has a turn. PreflightError after an hour.
+    The others wait.
+
+    Ten servers that start at once on one processor take longer than one after the other, and the source's commits wait
+    for all of them. Nothing else is to be waited for by who has a turn. PreflightError after an hour.
     """
     places = len(os.sched_getaffinity(0))
     deadline = time.monotonic() + _TURN_SECONDS
@@ -64,5 +69,8 @@ def turn() -> Iterator[None]:
                 return
         if number == places - 1:
             if time.monotonic() > deadline:
-                raise PreflightError(f"no turn to start a server within {_TURN_SECONDS:.0f} s", hint="see what other zsnapdb processes are at with `ps`")
+                raise PreflightError(
+                    f"no turn to start a server within {_TURN_SECONDS:.0f} s",
+                    hint="see what other zsnapdb processes are at with `ps`",
+                )
             time.sleep(_LOOK_SECONDS)

@@ -9,14 +9,16 @@ from enum import StrEnum
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError, ServerError
-from zsnapdb.jobs.clone import marks
+from zsnapdb.jobs.backup.preflight import with_found_volumes
+from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
-from zsnapdb.jobs.common import INSTANCE_PROPERTY, LIVE, STORED, Instance, local_sets
-from zsnapdb.jobs.observe import with_found_volumes
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.jobs.set_properties import INSTANCE_PROPERTY, LIVE, STORED
 from zsnapdb.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id
 from zsnapdb.mysql.paths import with_real_paths
 from zsnapdb.mysql.probe import probe
-from zsnapdb.planning.origin import ORIGIN_PROPERTY, Origin, Place, decode
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.zfs import datasets, snapshots
 
@@ -25,7 +27,7 @@ LIVE_STATE = "live"
 _SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     """Where the snapshots come from."""
 
     BACKUP = "backup"
@@ -37,10 +39,13 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Source:
-    """Snapshots of all volumes of one moment, and what their server was. `is_prepared`: it was shut down cleanly on them."""
+class CloneSource:
+    """Snapshots of all volumes of one moment, and what their server was.
 
-    kind: Kind
+    `is_prepared`: it was shut down cleanly on them.
+    """
+
+    kind: SourceKind
     set: SnapshotSet
     origin: Origin
     is_prepared: bool = False
@@ -75,23 +80,29 @@ def with_volumes(instance: Instance) -> Instance:
         known = repository.backup_ids(instance.name)
         if not known:
             raise
-        return instance.with_volumes({volume.role: volume.dataset for volume in repository.manifest(instance.name, known[-1]).volumes})
+        return instance.with_volumes(
+            {volume.role: volume.dataset for volume in repository.manifest(instance.name, known[-1]).volumes}
+        )
 
 
-def find_local(settings: Settings, instance: Instance, wanted: str) -> Source | None:
+def find_local(settings: Settings, instance: Instance, wanted: str) -> CloneSource | None:
     """Return the snapshot set `wanted` on this host, or None. The server is not asked, so it may be down.
 
-    `wanted` is a set's id (of a backup, a fresh snapshot or a commit), `latest`, or @NAME for snapshots that somebody else made.
+    `wanted` is a set's id (of a backup, a fresh snapshot or a commit), `latest`, or @NAME for snapshots that somebody
+    else made.
     """
     if _SNAPSHOT.match(wanted):
         return _foreign(instance, wanted[1:])
     if wanted != LATEST and not is_backup_id(wanted):
-        raise PreflightError(f"{wanted!r} is no snapshot set", hint="give latest, live, an id as `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT")
+        raise PreflightError(
+            f"{wanted!r} is no snapshot set",
+            hint="give latest, live, an id as `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT",
+        )
     if all(datasets.exists(dataset) for dataset in instance.volumes.values()):
         found = local_sets(instance, STORED, LIVE)
         matching = found[-1:] if wanted == LATEST else [s for s in found if s.backup_id == wanted]
         if matching:
-            return Source(Kind.BACKUP, matching[0], _origin(instance, matching[0]))
+            return CloneSource(SourceKind.BACKUP, matching[0], _origin(instance, matching[0]))
     return None if wanted == LATEST else _commit(settings, wanted)
 
 
@@ -115,23 +126,34 @@ def origin_in(manifest: Manifest) -> Origin:
         server_uuid=part.server_uuid,
         server_id=part.server_id,
         variables=dict(part.variables),
-        volumes={volume.role: Place(dataset=volume.dataset, mountpoint=volume.mountpoint) for volume in manifest.volumes},
+        volumes={
+            volume.role: Place(dataset=volume.dataset, mountpoint=volume.mountpoint) for volume in manifest.volumes
+        },
         absolute_tablespaces=part.absolute_tablespaces,
     )
 
 
-def _foreign(instance: Instance, name: str) -> Source:
-    """Return the snapshots of that name on all volumes, whoever made them: they must be of one moment. Their server is taken to be that of the newest set."""
+def _foreign(instance: Instance, name: str) -> CloneSource:
+    """Return the snapshots of that name on all volumes, whoever made them: they must be of one moment.
+
+    Their server is taken to be that of the newest set.
+    """
     made = {role: f"{dataset}@{name}" for role, dataset in instance.volumes.items()}
     try:
         found = snapshots.describe(list(made.values()))
     except NotThere as error:
-        raise NotThere(f"not every volume of instance {instance.name} has a snapshot @{name}", hint=", ".join(made.values())) from error
+        raise NotThere(
+            f"not every volume of instance {instance.name} has a snapshot @{name}", hint=", ".join(made.values())
+        ) from error
     snapshots.check_one_group(found)
     known = local_sets(instance, STORED, LIVE)
     if not known:
-        raise PreflightError(f"nothing is recorded of the server of instance {instance.name}", hint="one `zsnapdb backup` records it")
-    return Source(Kind.SNAPSHOT, SnapshotSet(name, dict(zip(made, found, strict=True))), _origin(instance, known[-1]))
+        raise PreflightError(
+            f"nothing is recorded of the server of instance {instance.name}", hint="one `zsnapdb backup` records it"
+        )
+    return CloneSource(
+        SourceKind.SNAPSHOT, SnapshotSet(name, dict(zip(made, found, strict=True))), _origin(instance, known[-1])
+    )
 
 
 @dataclass(frozen=True)
@@ -148,13 +170,23 @@ class Commit:
 
 
 def commits(home_dataset: str) -> list[Commit]:
-    """Return the commits of the clones under a home, or of one clone (its anchor), oldest first. Only whole ones, marked locally, count."""
-    columns = (marks.COMMIT_PROPERTY, marks.ROLE_PROPERTY, INSTANCE_PROPERTY, ORIGIN_PROPERTY, marks.CLONE_PROPERTY, marks.MESSAGE_PROPERTY)
+    """Return the commits of the clones under a home, or of one clone (its anchor), oldest first.
+
+    Only whole ones, marked locally, count.
+    """
+    columns = (
+        properties.COMMIT_PROPERTY,
+        properties.ROLE_PROPERTY,
+        INSTANCE_PROPERTY,
+        ORIGIN_PROPERTY,
+        properties.CLONE_PROPERTY,
+        properties.MESSAGE_PROPERTY,
+    )
     groups: dict[str, dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
-    for snapshot, found in snapshots.below(home_dataset, (*columns, marks.CREATED_PROPERTY, "clones")).items():
-        mark = found[marks.COMMIT_PROPERTY]
+    for snapshot, found in snapshots.below(home_dataset, (*columns, properties.CREATED_PROPERTY, "clones")).items():
+        mark = found[properties.COMMIT_PROPERTY]
         if mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}":
-            groups.setdefault(mark.value, {})[found[marks.ROLE_PROPERTY].value] = (snapshot, found)
+            groups.setdefault(mark.value, {})[found[properties.ROLE_PROPERTY].value] = (snapshot, found)
     result = []
     for commit_id, members in sorted(groups.items()):
         facts = next(iter(members.values()))[1]
@@ -162,14 +194,19 @@ def commits(home_dataset: str) -> list[Commit]:
         origin = decode(facts[ORIGIN_PROPERTY].value, commit_id)
         if set(made) != set(origin.volumes) or len({snapshot.createtxg for snapshot in made.values()}) != 1:
             continue
-        dependents = {name for _, found in members.values() for name in found["clones"].value.split(",") if name and name != datasets.UNSET}
+        dependents = {
+            name
+            for _, found in members.values()
+            for name in found["clones"].value.split(",")
+            if name and name != datasets.UNSET
+        }
         result.append(
             Commit(
                 SnapshotSet(commit_id, made),
                 facts[INSTANCE_PROPERTY].value,
-                facts[marks.CLONE_PROPERTY].value,
-                facts[marks.MESSAGE_PROPERTY].value,
-                facts[marks.CREATED_PROPERTY].value,
+                facts[properties.CLONE_PROPERTY].value,
+                facts[properties.MESSAGE_PROPERTY].value,
+                facts[properties.CREATED_PROPERTY].value,
                 origin,
                 tuple(sorted(dependents)),
             )
@@ -177,9 +214,9 @@ def commits(home_dataset: str) -> list[Commit]:
     return result
 
 
-def _commit(settings: Settings, commit_id: str) -> Source | None:
+def _commit(settings: Settings, commit_id: str) -> CloneSource | None:
     for top in homes(settings):
         for found in commits(top):
             if found.set.backup_id == commit_id:
-                return Source(Kind.COMMIT, found.set, found.origin)
+                return CloneSource(SourceKind.COMMIT, found.set, found.origin)
     return None

@@ -1,4 +1,7 @@
-"""The datasets of a clone: cloned from a source, mounted, snapshotted, destroyed. Only what carries the clone's mark, set locally, is destroyed."""
+"""The datasets of a clone: cloned from a source, mounted, snapshotted, destroyed.
+
+Only what carries the clone's mark, set locally, is destroyed.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ from pathlib import Path
 
 from zsnapdb.config import ServerSettings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone.marks import ROLE_PROPERTY
-from zsnapdb.jobs.clone.sources import Source
-from zsnapdb.jobs.copies import PRIVATE_FOLDER, Copy, Layout, lay_out
-from zsnapdb.jobs.observe import KEPT_PROPERTIES
+from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
+from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
+from zsnapdb.jobs.clone.sources import CloneSource
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, CopyLayout, lay_out
 from zsnapdb.model import Snapshot
-from zsnapdb.planning.identity import PathMap
-from zsnapdb.planning.origin import Origin
+from zsnapdb.planning.server_copy.identity import PathMap
+from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets, snapshots
 
 DETACHING = "zsnapdb-detach"
@@ -32,37 +35,51 @@ _NICE = 10
 
 def of_clone(server: ServerSettings) -> ServerSettings:
     """Return how a clone's server is started: behind the source's, and with a cold buffer pool, unless the site says otherwise."""
-    return server.model_copy(update={"options": (*_COLD, *server.options), "nice": _NICE if server.nice is None else server.nice})
+    return server.model_copy(
+        update={"options": (*_COLD, *server.options), "nice": _NICE if server.nice is None else server.nice}
+    )
 
 
-def layout_of(origin: Origin, top: str, root: Path) -> Layout:
+def layout_of(origin: Origin, top: str, root: Path) -> CopyLayout:
     """Return where the volumes go below the dataset `top`, mounted at `root`: in the shape they had on the source."""
     return lay_out({role: (place.dataset, place.mountpoint) for role, place in origin.volumes.items()}, top, str(root))
 
 
-def copy_of(origin: Origin, layout: Layout, root: Path, settings: ServerSettings) -> Copy:
+def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSettings) -> Copy:
     """Return the files as a copy a clone's server can be started on."""
     pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
     return Copy(origin.flavour, origin.variables, PathMap(pairs), root, of_clone(settings))
 
 
-def outer_first(layout: Layout) -> list[tuple[str, str]]:
+def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
     """Return role and dataset of each volume, outer datasets before those in them."""
     return sorted(layout.datasets.items(), key=lambda item: len(item[1]))
 
 
 def kept_properties(dataset: str) -> dict[str, str]:
     """Return what is tuned on a dataset and a copy of it keeps."""
-    return {key: found.value for key, found in datasets.properties(dataset, KEPT_PROPERTIES).items() if found.value != datasets.UNSET}
+    return {
+        key: found.value
+        for key, found in datasets.properties(dataset, KEPT_PROPERTIES).items()
+        if found.value != datasets.UNSET
+    }
 
 
-def clone_volumes(source: Source, layout: Layout, marks: Mapping[str, str], *, canmount: str) -> None:
-    """Clone every volume, outermost first, each marked in the command that makes it; mounted at once where `canmount` is on."""
+def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], *, canmount: str) -> None:
+    """Clone every volume, outermost first, each marked in the command that makes it.
+
+    Mounted at once where `canmount` is on.
+    """
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {**NOT_MOUNTED, **marks})
     for role, dataset in outer_first(layout):
         snapshot = source.set.snapshots[role]
-        options = {**kept_properties(snapshot.dataset), "mountpoint": layout.mountpoints[role], "canmount": canmount, "readonly": "off"}
+        options = {
+            **kept_properties(snapshot.dataset),
+            "mountpoint": layout.mountpoints[role],
+            "canmount": canmount,
+            "readonly": "off",
+        }
         datasets.clone(snapshot.full_name, dataset, {**options, ROLE_PROPERTY: role, **marks})
 
 
@@ -85,30 +102,44 @@ def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, st
 
 
 def destroy(found: Iterable[str], mark: str, value: str) -> None:
-    """Destroy the datasets, inner ones first. Each must carry the mark with that value, set locally, or nothing is destroyed."""
+    """Destroy the datasets, inner ones first.
+
+    Each must carry the mark with that value, set locally, or nothing is destroyed.
+    """
     order = sorted(found, key=len, reverse=True)
     for dataset in order:
         if datasets.properties(dataset, [mark])[mark] != datasets.Property(value, "local"):
-            raise PreflightError(f"{dataset} does not carry {mark} = {value}", hint="it is not ours to destroy; look at `zfs get all`")
+            raise PreflightError(
+                f"{dataset} does not carry {mark} = {value}", hint="it is not ours to destroy; look at `zfs get all`"
+            )
     for dataset in order:
         datasets.unmount(dataset)
         datasets.destroy(dataset)
 
 
 def marked_below(anchor: str, mark: str, value: str) -> list[str]:
-    """Return the anchor and what is below it, outer ones first. PreflightError if any of it does not carry the mark: it is somebody else's."""
+    """Return the anchor and what is below it, outer ones first.
+
+    PreflightError if any of it does not carry the mark: it is somebody else's.
+    """
     if not datasets.exists(anchor):
         return []
     found = datasets.children(anchor, [mark])
     foreign = [dataset for dataset, values in found.items() if values[mark] != datasets.Property(value, "local")]
     if foreign:
         listing = ", ".join(foreign)
-        raise PreflightError(f"{listing} below {anchor} is not part of {value}", hint="children that are not ours stop it; move or destroy them first")
+        raise PreflightError(
+            f"{listing} below {anchor} is not part of {value}",
+            hint="children that are not ours stop it; move or destroy them first",
+        )
     return sorted(found, key=len)
 
 
 def drop_detaching(anchor: str, mark: str, value: str) -> None:
-    """Destroy the snapshots that a detach sends from and receives, which one that came to nothing leaves. Those of datasets without the mark are left alone."""
+    """Destroy the snapshots that a detach sends from and receives, which one that came to nothing leaves.
+
+    Those of datasets without the mark are left alone.
+    """
     found = datasets.children(anchor, [mark]) if datasets.exists(anchor) else {}
     ours = {dataset for dataset, values in found.items() if values[mark] == datasets.Property(value, "local")}
     for snapshot in snapshots.below(anchor, (mark,)) if ours else ():

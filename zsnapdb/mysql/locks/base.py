@@ -26,7 +26,10 @@ class Strategy:
         """Do what may be slow, before anything is held; LockNotGranted if the lock should not be tried now."""
 
     def given_up(self, session: Session, waited: float) -> str:  # noqa: ARG002 - for those that leave something
-        """Undo, from another connection, what an attempt of `waited` seconds that was not granted may have left; return what is left, or nothing."""
+        """Undo, from another connection, what an attempt of `waited` seconds that was not granted may have left.
+
+        Return what is left, or nothing.
+        """
         return ""
 
 
@@ -39,7 +42,7 @@ class Terms:
 
 
 @dataclass
-class Hold:
+class HeldLock:
     """A lock that is held and must be gone at `until` (monotonic seconds)."""
 
     until: float
@@ -51,14 +54,17 @@ class Hold:
 
 
 @contextmanager
-def held(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms) -> Iterator[Hold]:
-    """Hold the lock for the block. However the block ends the lock is gone afterwards: released, or its connection closed.
+def held(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms) -> Iterator[HeldLock]:
+    """Hold the lock for the block.
 
-    Three things bound it: each statement waits only for what is left (lock_wait_timeout has whole seconds, at least one);
-    at the deadline the watchdog kills the connection from another one; and should this process be frozen, the server ends
-    the idle connection by wait_timeout. `held_ms` of the yielded Hold is afterwards the milliseconds from the first statement
-    that may hold something until the server had answered the release. LockNotGranted if it was not to be had, LockError if it
-    was lost: nothing reconnects, so a release that succeeds on the same connection proves that it was held all along.
+    However the block ends the lock is gone afterwards: released, or its connection closed.
+
+    Three things bound it: each statement waits only for what is left (lock_wait_timeout has whole seconds, at least
+    one); at the deadline the watchdog kills the connection from another one; and should this process be frozen, the
+    server ends the idle connection by wait_timeout. `held_ms` of the yielded Hold is afterwards the milliseconds from
+    the first statement that may hold something until the server had answered the release. LockNotGranted if it was not
+    to be had, LockError if it was lost: nothing reconnects, so a release that succeeds on the same connection proves
+    that it was held all along.
     """
     strategy.prepare(session)
     # A client that is stopped or frozen cannot keep the lock: the server ends its idle connection.
@@ -68,22 +74,30 @@ def held(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms)
     try:
         with watchdog.guarding(session.connection_id, terms.deadline):
             _acquire(strategy, session, watchdog, started + min(terms.deadline, terms.patience), terms)
-            hold = Hold(until)
+            hold = HeldLock(until)
             yield hold
             _release(strategy, session)
             hold.held_ms = (time.monotonic() - started) * 1000
         if not session.is_same_connection():
-            raise LockError("the connection that held the lock was lost before the snapshot was proved", hint="the snapshot is discarded; run again")
+            raise LockError(
+                "the connection that held the lock was lost before the snapshot was proved",
+                hint="the snapshot is discarded; run again",
+            )
     except BaseException as error:
         # The server drops the lock with the connection; a release that fails would hide the first error.
         session.close()
         if isinstance(error, LockNotGranted):
-            raise LockNotGranted(error.message + _left_behind(strategy, watchdog, time.monotonic() - started), hint=error.hint) from error
+            raise LockNotGranted(
+                error.message + _left_behind(strategy, watchdog, time.monotonic() - started), hint=error.hint
+            ) from error
         raise
 
 
 def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
-    """Return what an attempt left that was not granted, for its message. That it cannot be looked at does not hide the message itself."""
+    """Return what an attempt left that was not granted, for its message.
+
+    That it cannot be looked at does not hide the message itself.
+    """
     try:
         return strategy.given_up(watchdog.session, waited)
     except ServerError as error:
@@ -95,7 +109,8 @@ def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: fl
         left = until - time.monotonic()
         if left <= 0:
             raise LockNotGranted(
-                f"`{statement}` was not reached within {min(terms.deadline, terms.patience):g} s", hint="the server is busy; or raise lock.deadline"
+                f"`{statement}` was not reached within {min(terms.deadline, terms.patience):g} s",
+                hint="the server is busy; or raise lock.deadline",
             )
         try:
             session.query(f"SET SESSION lock_wait_timeout = {max(1, math.floor(left))}")
@@ -107,7 +122,9 @@ def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: fl
                     hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`",
                 ) from error
             if _INTERRUPTED in error.message:
-                raise LockNotGranted(error.message, hint="somebody ended the statement: see `SHOW PROCESSLIST`") from error
+                raise LockNotGranted(
+                    error.message, hint="somebody ended the statement: see `SHOW PROCESSLIST`"
+                ) from error
             raise
 
 

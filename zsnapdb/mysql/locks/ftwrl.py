@@ -7,7 +7,7 @@ import time
 from zsnapdb.errors import LockNotGranted, ServerError
 from zsnapdb.mysql.locks.base import Strategy
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.waiting import Statement, long_statements, to_kill
+from zsnapdb.planning.backup.lock_wait import Statement, long_statements, to_kill
 
 _SECONDS_TO_DIE = 2.0
 _NO_SUCH_THREAD = "(1094)"
@@ -16,10 +16,11 @@ _NO_SUCH_THREAD = "(1094)"
 class GlobalReadLock(Strategy):
     """Refman 8.4, "FLUSH TABLES WITH READ LOCK". Needs RELOAD. Waits for every running statement, SELECTs too.
 
-    While it waits, new writers already wait behind it, and on MySQL an attempt that is given up leaves tables marked for flush: statements on
-    them go on waiting until the one that was in the way ends (seen on 9.7: 57 s behind a SELECT, after an attempt of one). So it
-    is not tried at all while a statement has been running for `longest` seconds; and should a younger one turn out to be in the
-    way, it is ended if `kill` (never, select, all) allows that, else it is named.
+    While it waits, new writers already wait behind it, and on MySQL an attempt that is given up leaves tables marked
+    for flush: statements on them go on waiting until the one that was in the way ends (seen on 9.7: 57 s behind a
+    SELECT, after an attempt of one). So it is not tried at all while a statement has been running for `longest`
+    seconds; and should a younger one turn out to be in the way, it is ended if `kill` (never, select, all) allows that,
+    else it is named.
     """
 
     name = "ftwrl"
@@ -42,12 +43,17 @@ class GlobalReadLock(Strategy):
                 waiting = self._in_the_way(session)
         if waiting:
             raise LockNotGranted(
-                f"not taking the global read lock: it would wait, and every writer behind it, for {waiting[0].describe()}",
-                hint="let the statement end or kill it (`KILL QUERY`), raise lock.budget to wait for longer, or see lock.kill",
+                "not taking the global read lock: it would wait, and every writer behind it, for"
+                f" {waiting[0].describe()}",
+                hint=(
+                    "let the statement end or kill it (`KILL QUERY`), raise lock.budget to wait for longer, or see"
+                    " lock.kill"
+                ),
             )
 
     def given_up(self, session: Session, waited: float) -> str:
-        # Only queries: a write of that age may as well have waited for us. One that was in the way is found before the next attempt.
+        # Only queries: a write of that age may as well have waited for us. One that was in the way is found before the
+        # next attempt.
         waiting = [statement for statement in self._in_the_way(session, max(1.0, waited)) if statement.only_reads]
         killed = to_kill(waiting, self.kill)
         for statement in killed:
@@ -57,7 +63,9 @@ class GlobalReadLock(Strategy):
 
     def _in_the_way(self, session: Session, longest: float | None = None) -> list[Statement]:
         processes = session.records("SHOW FULL PROCESSLIST")
-        return long_statements(processes, frozenset({session.connection_id}), self.longest if longest is None else longest)
+        return long_statements(
+            processes, frozenset({session.connection_id}), self.longest if longest is None else longest
+        )
 
 
 def _kill(session: Session, statement: Statement) -> None:

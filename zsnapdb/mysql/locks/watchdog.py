@@ -19,7 +19,10 @@ class Watchdog:
 
     @contextlib.contextmanager
     def guarding(self, connection_id: int, seconds: float) -> Iterator[None]:
-        """Kill the connection if the block has not ended after `seconds`. After the block nothing is killed any more."""
+        """Kill the connection if the block has not ended after `seconds`.
+
+        After the block nothing is killed any more.
+        """
         self.has_fired = False
         done = threading.Event()
         thread = threading.Thread(target=self._wait_and_kill, args=(done, connection_id, seconds), daemon=True)

@@ -1,0 +1,65 @@
+"""Which snapshot set answers for a moment."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.jobs.clone.state_at import Candidate, choose
+
+UUID = "3b539809-e55b-11f1-8822-4e3318db0587"
+SETS = [
+    Candidate("20261120T100000Z-0001", datetime(2026, 11, 20, 10, 0, 3, tzinfo=UTC), f"binlog.000001:500 {UUID}:1-10"),
+    Candidate("20261120T110000Z-0002", datetime(2026, 11, 20, 11, 0, 0, tzinfo=UTC), f"binlog.000001:900 {UUID}:1-20"),
+]
+MARIA = [
+    Candidate("20261120T100000Z-0001", datetime(2026, 11, 20, 10, tzinfo=UTC), "binlog.000001:500 0-1-10"),
+    Candidate("20261120T110000Z-0002", datetime(2026, 11, 20, 11, tzinfo=UTC), "binlog.000001:900 0-1-20"),
+]
+
+
+@pytest.mark.parametrize(
+    ("asked", "found", "exact"),
+    [
+        ("latest", 1, True),
+        ("20261120T100000Z-0001", 0, True),
+        ("2026-11-20T10:59:59Z", 0, False),
+        ("2026-11-20T11:00:00Z", 1, False),
+        ("2026-11-20T12:30:00+01:00", 1, False),
+        (f"{UUID}:10", 0, True),
+        (f"{UUID}:1-15", 0, False),
+        (f"{UUID}:20", 1, True),
+    ],
+)
+def test_the_newest_set_that_is_not_past_the_moment_answers(asked: str, found: int, exact: bool) -> None:
+    moment = choose(SETS, asked)
+    assert (moment.backup_id, moment.is_exact) == (SETS[found].backup_id, exact)
+    assert ("exactly what was asked" in moment.describe()) == exact
+
+
+@pytest.mark.parametrize(("asked", "found", "exact"), [("0-1-10", 0, True), ("0-1-19", 0, False), ("0-1-25", 1, False)])
+def test_positions_of_mariadb_are_understood(asked: str, found: int, exact: bool) -> None:
+    moment = choose(MARIA, asked)
+    assert (moment.backup_id, moment.is_exact) == (MARIA[found].backup_id, exact)
+
+
+def test_a_backup_counts_from_its_snapshot_on_not_from_its_name() -> None:
+    with pytest.raises(NotThere, match="at or before"):
+        choose(SETS, "2026-11-20T10:00:01Z")
+
+
+def test_what_is_older_than_all_is_refused() -> None:
+    for asked in ("2026-11-19T00:00:00Z", f"{UUID}:5", "20261119T100000Z-0001"):
+        with pytest.raises(NotThere):
+            choose(SETS, asked)
+
+
+def test_a_time_must_say_its_zone() -> None:
+    with pytest.raises(PreflightError, match="does not say its zone"):
+        choose(SETS, "2026-11-20T10:00:00")
+    with pytest.raises(PreflightError, match="does not say its zone"):
+        choose(MARIA, "2026-11-20")
+    with pytest.raises(PreflightError, match="neither a time"):
+        choose(SETS, "an hour ago")

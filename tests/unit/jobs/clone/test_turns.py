@@ -1,0 +1,88 @@
+"""Servers of clones start as many at once as there are processors, not more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs import exclusion
+from zsnapdb.jobs.clone import locks
+
+HOLDER = """
+import sys
+from pathlib import Path
+from zsnapdb.jobs import exclusion
+from zsnapdb.jobs.clone import locks
+exclusion.RUN_FOLDER = Path(sys.argv[1])
+with locks.turn():
+    print("mine", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def two_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exclusion, "RUN_FOLDER", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5})
+
+
+def test_no_more_have_a_turn_at_once_than_there_are_processors_and_all_get_one() -> None:
+    lock, begun, free = threading.Lock(), threading.Semaphore(0), threading.Semaphore(0)
+    at_once: list[int] = []
+    working = 0
+
+    def work() -> None:
+        nonlocal working
+        with locks.turn():
+            with lock:
+                working += 1
+                at_once.append(working)
+            begun.release()
+            free.acquire()
+            with lock:
+                working -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert begun.acquire(timeout=10)
+        free.release()
+    for thread in threads:
+        thread.join(10)
+    assert len(at_once) == 6
+    assert max(at_once) <= 2
+
+
+def test_a_third_waits_until_one_ends_and_one_that_is_killed_keeps_nothing(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "mine\n"
+    got = threading.Event()
+
+    def third() -> None:
+        with locks.turn():
+            got.set()
+
+    with locks.turn():
+        thread = threading.Thread(target=third)
+        thread.start()
+        assert not got.wait(0.5)
+        holder.kill()
+        assert got.wait(10)
+    thread.join(10)
+    holder.communicate()
+
+
+def test_one_that_waits_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "_TURN_SECONDS", 0.1)
+    with locks.turn(), locks.turn(), pytest.raises(PreflightError, match="no turn to start a server"), locks.turn():
+        pass

@@ -1,0 +1,263 @@
+"""A copy is the same backups elsewhere; ended at any moment it leaves nothing half listed, and a second run goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.repository.test_binlog_archive import ID, INCARNATION, NAME, add, sealed
+from tests.unit.stored_backups import FaultyStore, Killed, Site
+from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryError
+from zsnapdb.jobs import instance as instances
+from zsnapdb.jobs.repository import copy as job
+from zsnapdb.jobs.repository import verify
+from zsnapdb.jobs.repository.copy import CopyResult
+from zsnapdb.repository import layout, pins
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.verifications import Depth
+from zsnapdb.store.local import LocalStore
+from zsnapdb.store.open import open_store
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store-there").mkdir()
+    return Site(tmp_path / "store")
+
+
+def copy(site: Site) -> CopyResult:
+    return job.copy(site.instance(), site.instance("there"), lambda _: None, lambda _: None)
+
+
+def content(site: Site, where: str = "") -> dict[str, bytes]:
+    store = LocalStore(Path(f"{site.folder}{where}"))
+    return {item.key: store.get(item.key) for item in store.list("") if not item.key.endswith(".lock")}
+
+
+def there(site: Site) -> LocalStore:
+    return LocalStore(Path(f"{site.folder}-there"))
+
+
+def test_the_copy_is_the_same_objects_and_is_whole(site: Site) -> None:
+    names = site.fill([None, 0, 1, None])
+    result = copy(site)
+    assert sorted(result.copied) == names
+    assert content(site, "-there") == content(site)
+    assert verify.verify(site.instance("there"), Depth.READ, lambda _: None).is_whole
+
+
+def test_a_plan_changes_nothing(site: Site) -> None:
+    site.fill([None, 0])
+    planned = job.plan(site.instance(), site.instance("there"))
+    assert len(planned.missing) == 2
+    assert content(site, "-there") == {}
+
+
+def test_only_what_is_missing_is_copied(site: Site) -> None:
+    site.fill([None, 0])
+    assert copy(site).size > 0
+    again = copy(site)
+    assert (again.copied, again.size, again.plan.there) == ((), 0, 2)
+
+
+def test_what_is_an_increment_is_copied_after_its_base(site: Site) -> None:
+    names = site.fill([None, 2, 0])
+    assert copy(site).copied == (names[0], names[2], names[1])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_any_change_nothing_half_is_listed_and_the_next_run_goes_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    site.fill([None, 0])
+    whole = content(site)
+    changes = len(whole)
+    for moment in range(1, changes + 1):
+        for key in [item.key for item in there(site).list("")]:
+            there(site).delete(key)
+
+        def dying(settings, tell=None, moment=moment):
+            store, prefix = open_store(settings)
+            faulty = FaultyStore(store)
+            if settings.url.endswith("-there"):
+                faulty.die_at, faulty.die_after = moment, after
+            return faulty, prefix
+
+        with monkeypatch.context() as patched:
+            patched.setattr(instances, "open_store", dying)
+            patched.setattr(job, "open_store", dying)
+            if moment < changes:
+                with pytest.raises(Killed):
+                    copy(site)
+        if layout.MARKER in content(site, "-there"):
+            there(site).delete("main/writer.lock")
+            found = verify.verify(site.instance("there"), Depth.READ, lambda _: None)
+            assert found.is_whole
+            for key in [item.key for item in there(site).list("main/checks/")]:
+                there(site).delete(key)
+        copy(site)
+        assert content(site, "-there") == whole
+
+
+def test_a_chunk_that_is_there_but_wrong_is_copied_again(site: Site) -> None:
+    (name,) = site.fill([None])
+    copy(site)
+    key = layout.chunk("main", name, "data", 1)
+    there(site).delete(layout.manifest("main", name))
+    there(site).put(key, b"x" * len(content(site)[key]))
+    result = copy(site)
+    assert result.size == len(content(site)[key])
+    assert content(site, "-there") == content(site)
+
+
+@pytest.mark.parametrize("how", ["flipped", "missing"])
+def test_a_damaged_backup_is_left_out_with_its_increments_and_told(site: Site, how: str) -> None:
+    names = site.fill([None, 0, 1, None])
+    store, key = LocalStore(site.folder), layout.chunk("main", names[1], "data", 2)
+    body = store.get(key)
+    store.delete(key)
+    if how == "flipped":
+        store.put(key, body[:-1] + bytes([body[-1] ^ 1]))
+    result = copy(site)
+    assert not result.is_whole
+    assert sorted(result.copied) == [names[0], names[3]]
+    assert set(result.failed) == {names[1], names[2]}
+    assert sorted(site.instance("there").open_repository().backup_ids("main")) == [names[0], names[3]]
+
+
+def test_an_unreadable_manifest_is_told_and_the_others_are_copied(site: Site) -> None:
+    names = site.fill([None, 0, None])
+    LocalStore(site.folder).put(layout.manifest("main", names[0]), b"{")
+    result = copy(site)
+    assert (result.copied, list(result.plan.unreadable), list(result.plan.left_out)) == (
+        (names[2],),
+        [names[0]],
+        [names[1]],
+    )
+
+
+def test_what_the_second_repository_would_prune_at_once_is_not_copied(site: Site) -> None:
+    names = site.fill([None, None, None])
+    source, target = site.instance(), site.instance("there")
+    rules = site.instance().settings.keep
+    assert rules is not None
+    short = target.repository.model_copy(update={"keep": rules.model_copy(update={"last": 1})})
+    result = job.copy(source, replace(target, repository=short), lambda _: None, lambda _: None)
+    assert result.copied == (names[2],)
+    assert set(result.plan.left_out) == set(names[:2])
+
+
+def test_a_repository_of_its_own_is_never_copied_into(site: Site) -> None:
+    site.fill([None])
+    site.instance("there").open_or_create_repository()
+    before = content(site, "-there")
+    with pytest.raises(ConfigError, match="a repository of its own"):
+        copy(site)
+    assert content(site, "-there") == before
+
+
+def test_a_repository_is_not_copied_to_itself(site: Site) -> None:
+    site.fill([None])
+    with pytest.raises(ConfigError, match="to itself"):
+        job.copy(site.instance(), site.instance(), lambda _: None, lambda _: None)
+
+
+def test_a_missing_folder_is_not_a_new_repository(site: Site) -> None:
+    site.fill([None])
+    Path(f"{site.folder}-there").rmdir()
+    with pytest.raises(NotThere, match="does not exist"):
+        copy(site)
+
+
+def test_another_backup_with_the_same_id_is_never_overwritten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    (name,) = site.fill([None])
+    key = layout.manifest("main", name)
+
+    def meanwhile(what: str, written: str) -> None:
+        if written == key:
+            there(site).put(key, b"another")
+
+    def opened(settings, tell=None):
+        store, prefix = open_store(settings)
+        return (FaultyStore(store, meanwhile) if settings.url.endswith("-there") else store), prefix
+
+    monkeypatch.setattr(instances, "open_store", opened)
+    with pytest.raises(ConsistencyError, match="read back different"):
+        copy(site)
+    assert there(site).get(key) == b"another"
+
+
+def test_a_store_that_refuses_ends_it_with_its_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.fill([None])
+
+    class Denied(FaultyStore):
+        def get(self, key: str) -> bytes:
+            if "/chunks/" in key:
+                raise RepositoryError("denied")
+            return super().get(key)
+
+    monkeypatch.setattr(instances, "open_store", lambda settings, tell=None: (Denied(open_store(settings)[0]), ""))
+    with pytest.raises(RepositoryError, match="denied"):
+        copy(site)
+    assert not list(there(site).list("main/manifests/"))
+
+
+BINLOG = bytes(range(200)) * 5
+
+
+def archive(site: Site, where: str | None = None) -> BinlogArchive:
+    return BinlogArchive(site.instance(where).open_repository(), "main")
+
+
+def growing(site: Site) -> BinlogArchive:
+    site.fill([None])
+    found = archive(site)
+    found.begin(INCARNATION)
+    add(found, 0, BINLOG[:400], number=6)
+    return found
+
+
+def bodies(found: BinlogArchive) -> list[bytes]:
+    return [b"".join(bytes(part) for part in found.plain(file)) for file in found.load().files]
+
+
+def test_a_growing_binlog_is_copied_as_far_as_it_goes_and_then_whole(site: Site) -> None:
+    here = growing(site)
+    assert copy(site).binlogs.copied == [NAME]
+    assert content(site, "-there") == content(site)
+    assert copy(site).binlogs.copied == []
+    add(here, 400, BINLOG[400:], number=7)
+    assert copy(site).binlogs.copied == [NAME]
+    assert bodies(archive(site, "there")) == [BINLOG]
+    here.commit(sealed(here, BINLOG))
+    (file,) = here.load().files
+    here.remove_leftovers(file)
+    assert copy(site).binlogs.copied == [NAME]
+    assert archive(site, "there").load() == here.load()
+    assert content(site, "-there") == content(site)
+
+
+def test_a_damaged_binlog_is_told_and_the_backups_are_copied(site: Site) -> None:
+    here = growing(site)
+    (file,) = here.load().files
+    key = here.segment_key(ID, file.segments[0])
+    here.repository.store.put(key, b"x" * file.segments[0].chunk[2])
+    result = copy(site)
+    assert (len(result.copied), result.is_whole, result.binlogs.copied) == (1, False, [])
+    assert "do not have the SHA-256" in result.binlogs.failed[NAME]
+    assert archive(site, "there").load().files == ()
+
+
+def test_a_pin_goes_over_with_its_backup_and_is_its_own_from_then_on(site: Site) -> None:
+    names = site.fill([None, None])
+    pins.pin(site.instance().open_repository(), "main", names[0], "audit")
+    copy(site)
+    second = site.instance("there").open_repository()
+    assert {name: pin.reason for name, pin in pins.pins(second, "main").items()} == {names[0]: "audit"}
+    pins.unpin(second, "main", names[0])
+    copy(site)
+    assert pins.pins(second, "main") == {}

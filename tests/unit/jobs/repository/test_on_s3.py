@@ -1,0 +1,63 @@
+"""What is done to a repository in a folder is done to one in a bucket, below a prefix, beside another one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from tests.unit.stored_backups import Site
+from zsnapdb.jobs import exclusion
+from zsnapdb.jobs import instance as instances
+from zsnapdb.jobs.repository import copy, prune, verify
+from zsnapdb.repository import layout, pins
+from zsnapdb.repository.verifications import Depth
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.setattr(exclusion, "RUN_FOLDER", tmp_path / "run")
+    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    (tmp_path / "store-there").mkdir()
+    with mock_aws():
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups", ObjectLockEnabledForBucket=True)
+        yield Site(tmp_path / "store", url="s3://backups/some/prefix")
+
+
+def quiet(_: object) -> None:
+    pass
+
+
+def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Site(site.folder, url="s3://backups/some/prefix-2")
+    other.fill([None])
+    before = other.objects()
+    names = site.fill([None, 0, None, None])
+    client = boto3.client("s3", region_name="us-east-1")
+    lock = {"Mode": "COMPLIANCE", "RetainUntilDate": datetime.now(UTC) + timedelta(days=2)}
+    client.put_object_retention(
+        Bucket="backups", Key=f"some/prefix/{layout.manifest('main', names[1])}", Retention=lock
+    )
+    site.keep = "last = 1"
+    assert verify.verify(site.instance(), Depth.READ, quiet).is_whole
+    copied = copy.copy(site.instance(), site.instance("there"), quiet, quiet)
+    assert sorted(copied.copied) == names
+    pins.pin(site.instance().open_repository(), "main", names[3], "why not")
+    result = prune.prune(site.instance(), quiet, local=prune.NOTHING_LOCAL)
+    assert result.removed == (names[2],)
+    assert result.plan.afterlife.keeps_versions
+    reasons = {d.backup_id: d.reasons[0] for d in result.plan.retention.decisions}
+    assert reasons[names[1]].startswith("locked by the store: until ")
+    monkeypatch.setattr(prune, "now", lambda: datetime.now(UTC) + timedelta(days=30))
+    site.instance().open_repository().store.delete("some/prefix/" + layout.chunk("main", names[1], "data", 1))
+    found = verify.verify(site.instance(), Depth.LISTED, quiet)
+    assert list(found.damage) == [names[1]]
+    assert found.meaning.restorable == (names[0], names[3])
+    assert other.objects() == before
+    assert verify.verify(site.instance("there"), Depth.READ, quiet).is_whole

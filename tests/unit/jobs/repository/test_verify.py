@@ -1,0 +1,316 @@
+"""Verify finds every kind of damage, says what it means, and remembers; what cannot be asked is never a finding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.repository.test_binlog_archive import ID, INCARNATION, NAME, add
+from tests.unit.stored_backups import FaultyStore, Killed, Site, stream
+from zsnapdb.errors import RepositoryError
+from zsnapdb.jobs import instance as instances
+from zsnapdb.jobs.repository import verify as job
+from zsnapdb.jobs.repository import verify_binlogs
+from zsnapdb.jobs.repository.verify import VerifyResult
+from zsnapdb.planning.repository.verification import due
+from zsnapdb.repository import layout
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
+from zsnapdb.store.local import LocalStore
+from zsnapdb.store.open import open_store
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
+    (tmp_path / "store").mkdir()
+    return Site(tmp_path / "store")
+
+
+def verify(site: Site, depth: Depth = Depth.LISTED, **more) -> VerifyResult:
+    return job.verify(site.instance(), depth, lambda _: None, **more)
+
+
+def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[LocalStore], FaultyStore]) -> None:
+    monkeypatch.setattr(instances, "open_store", lambda settings, tell=None: (wrap(open_store(settings)[0]), ""))
+
+
+both = pytest.mark.parametrize("depth", list(Depth))
+
+
+@both
+def test_what_was_written_is_whole(site: Site, depth: Depth) -> None:
+    names = site.fill([None, 0, 1])
+    found = verify(site, depth)
+    assert found.is_whole
+    assert set(found.plan.chosen) == set(names) == set(found.meaning.restorable)
+    assert (found.size > 0) == (depth is Depth.READ)
+
+
+def flip(body: bytes) -> bytes:
+    return body[:50] + bytes([body[50] ^ 1]) + body[51:]
+
+
+DAMAGE: dict[str, tuple[Callable[[LocalStore, str, str], None], tuple[Depth, ...], str]] = {
+    "missing": (lambda store, key, other: store.delete(key), (Depth.LISTED, Depth.READ), "is missing"),
+    "cut": (
+        lambda store, key, other: store.put(key, store.get(key)[:-1]),
+        (Depth.LISTED, Depth.READ),
+        "bytes, the manifest says",
+    ),
+    "flipped": (
+        lambda store, key, other: store.put(key, flip(store.get(key))),
+        (Depth.READ,),
+        "do not have the SHA-256",
+    ),
+    "swapped": (lambda store, key, other: store.put(key, store.get(other)), (Depth.READ,), "chunk main/chunks"),
+}
+
+
+@both
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_damaged_chunk_is_named_with_what_needs_it(site: Site, what: str, depth: Depth) -> None:
+    names = site.fill([None, 0, 1, None])
+    damage, seen_by, words = DAMAGE[what]
+    key = layout.chunk("main", names[1], "data", 2)
+    damage(LocalStore(site.folder), key, layout.chunk("main", names[0], "data", 2))
+    found = verify(site, depth)
+    if depth not in seen_by:
+        assert found.is_whole
+        return
+    assert list(found.damage) == [names[1]]
+    assert len(found.damage[names[1]]) == 1
+    assert key in found.damage[names[1]][0]
+    assert words in found.damage[names[1]][0]
+    assert found.meaning.dependents == {names[1]: (names[2],)}
+    assert found.meaning.restorable == (names[0], names[3])
+
+
+def test_every_damaged_chunk_of_a_volume_is_named(site: Site) -> None:
+    (name,) = site.fill([None])
+    store = LocalStore(site.folder)
+    store.put(layout.chunk("main", name, "data", 1), flip(store.get(layout.chunk("main", name, "data", 1))))
+    store.delete(layout.chunk("main", name, "data", 3))
+    store.put(layout.chunk("main", name, "parent", 2), b"")
+    assert len(verify(site, Depth.READ).damage[name]) == 3
+
+
+@both
+def test_a_damaged_manifest_is_found_even_if_this_host_knows_what_it_said(site: Site, depth: Depth) -> None:
+    names = site.fill([None, 0, None])
+    verify(site, depth)
+    store, key = LocalStore(site.folder), layout.manifest("main", names[0])
+    store.put(key, b"x" * len(store.get(key)))
+    found = verify(site, depth)
+    assert list(found.damage) == [names[0]]
+    assert found.meaning.restorable == (names[2],)
+
+
+@both
+def test_a_hole_in_a_chain_is_found(site: Site, depth: Depth) -> None:
+    names = site.fill([None, 0, None])
+    LocalStore(site.folder).delete(layout.manifest("main", names[0]))
+    found = verify(site, depth)
+    assert not found.is_whole
+    assert list(found.meaning.holes) == [names[1]]
+    assert found.meaning.restorable == (names[2],)
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (lambda guid: stream(guid, 7777, 1), "leads from GUID 7777"),
+        (lambda guid: stream(guid, None, 1)[:-312], "before its END record"),
+        (lambda guid: stream(guid, None, 1) + b"more", "behind its END record"),
+        (lambda guid: stream(guid, None, 1)[:312] + b"\xff" * 312 + stream(guid, None, 1)[312:], "of type"),
+    ],
+)
+def test_reading_finds_a_stream_that_is_not_what_the_manifest_says(
+    site: Site, monkeypatch: pytest.MonkeyPatch, made, words: str
+) -> None:
+    """Its hashes are right: it was stored like that."""
+    monkeypatch.setattr("tests.unit.stored_backups.stream", lambda to_guid, from_guid, seed: made(to_guid))
+    (name,) = site.fill([None])
+    assert verify(site, Depth.LISTED).is_whole
+    found = verify(site, Depth.READ)
+    assert words in found.damage[name][0]
+
+
+def test_a_store_that_refuses_is_an_error_and_nothing_is_called_missing(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = site.fill([None, None])
+
+    class Denied(FaultyStore):
+        def get(self, key: str) -> bytes:
+            if f"/chunks/{names[0]}/" in key:
+                raise RepositoryError("denied")
+            return super().get(key)
+
+    with monkeypatch.context() as patched:
+        injected(patched, Denied)
+        with pytest.raises(RepositoryError, match="denied"):
+            verify(site, Depth.READ)
+    assert verify(site).is_whole
+
+
+def test_what_was_found_is_remembered_and_not_looked_at_again_until_its_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = site.fill([None, 0, None])
+    assert verify(site, limit=1).plan.chosen == (names[2],)
+    assert verify(site, older_than=86400, limit=1).plan.chosen == (names[1],)
+    assert verify(site, older_than=86400).plan.chosen == (names[0],)
+    assert verify(site, older_than=86400).plan.chosen == ()
+    assert len(site.objects("main/checks/")) == 1
+    monkeypatch.setattr(job, "now", lambda: datetime.now(UTC) + timedelta(days=2))
+    assert set(verify(site, older_than=86400).plan.chosen) == set(names)
+
+
+def test_a_deep_look_counts_as_a_listing_and_not_the_other_way(site: Site) -> None:
+    site.fill([None])
+    verify(site, Depth.LISTED)
+    assert len(verify(site, Depth.READ, older_than=86400).plan.chosen) == 1
+    assert verify(site, Depth.LISTED, older_than=86400).plan.chosen == ()
+
+
+def test_damage_that_only_reading_shows_stays_known_until_it_is_read_again(site: Site) -> None:
+    (name,) = site.fill([None])
+    store, key = LocalStore(site.folder), layout.chunk("main", name, "data", 1)
+    good = store.get(key)
+    store.put(key, flip(good))
+    assert not verify(site, Depth.READ).is_whole
+    assert not verify(site, Depth.LISTED, older_than=86400).is_whole
+    store.put(key, good)
+    assert not verify(site, Depth.LISTED).is_whole
+    assert verify(site, Depth.READ, older_than=86400).is_whole
+    assert verify(site, Depth.LISTED, older_than=86400).is_whole
+
+
+def test_who_may_not_write_still_learns_what_is_damaged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.fill([None])
+
+    def refuse(what: str, key: str) -> None:
+        raise RepositoryError("denied")
+
+    injected(monkeypatch, lambda store: FaultyStore(store, refuse))
+    found = verify(site)
+    assert (found.is_whole, found.unrecorded) == (True, "denied")
+
+
+def test_a_run_that_is_cut_off_keeps_what_it_has_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = site.fill([None, None, None])
+
+    class Cut(FaultyStore):
+        def list(self, prefix: str):
+            if names[0] in prefix:
+                raise RepositoryError("gone")
+            return super().list(prefix)
+
+    with monkeypatch.context() as patched:
+        injected(patched, Cut)
+        with pytest.raises(RepositoryError):
+            verify(site)
+    assert verify(site, older_than=86400).plan.chosen == (names[0],)
+
+
+def test_killed_while_it_tidies_its_findings_none_is_lost(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = site.fill([None, None])
+    LocalStore(site.folder).delete(layout.chunk("main", names[0], "data", 1))
+    assert not verify(site).is_whole
+    for moment in (1, 2):
+        for after in (False, True):
+
+            def dying(settings, tell=None, moment=moment, after=after):
+                faulty = FaultyStore(open_store(settings)[0])
+                faulty.die_at, faulty.die_after = moment, after
+                return faulty, ""
+
+            with monkeypatch.context() as patched:
+                patched.setattr(instances, "open_store", dying)
+                with pytest.raises(Killed):
+                    verify(site)
+            found = job.plan(site.instance(), Depth.LISTED)
+            assert list(found.known.damaged()) == [names[0]]
+
+
+def test_a_backup_that_is_pruned_meanwhile_is_no_damage(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = site.fill([None, None])
+
+    class Pruned(FaultyStore):
+        def list(self, prefix: str):
+            if f"/chunks/{names[0]}/" in prefix:
+                LocalStore(site.folder).delete(layout.manifest("main", names[0]))
+                LocalStore(site.folder).delete(layout.chunk("main", names[0], "data", 1))
+            return super().list(prefix)
+
+    injected(monkeypatch, Pruned)
+    found = verify(site)
+    assert found.is_whole
+    assert found.meaning.restorable == (names[1],)
+
+
+def test_the_most_pressing_come_first() -> None:
+    since = {
+        "a": NOW - timedelta(days=1),
+        "b": None,
+        "c": NOW - timedelta(days=9),
+        "d": None,
+        "e": NOW + timedelta(days=1),
+    }
+    assert due(since, NOW, None, None) == ("d", "b", "c", "a", "e")
+    assert due(since, NOW, 5 * 86400, None) == ("d", "b", "c", "e")
+    assert due(since, NOW, None, 1) == ("d",)
+
+
+def test_findings_of_runs_that_overlapped_are_put_together() -> None:
+    good, bad = VerificationRecord(when=NOW), VerificationRecord(when=NOW - timedelta(hours=1), damage=("x",))
+    assert Checks({"a": {Depth.LISTED: good, Depth.READ: bad}}).damaged() == {"a": ("x",)}
+    assert Checks({"a": {Depth.LISTED: bad, Depth.READ: good}}).damaged() == {}
+    assert Checks({"a": {Depth.LISTED: bad}}).damaged() == {"a": ("x",)}
+    assert Checks({"a": {Depth.LISTED: bad}}).whole_since("a", Depth.LISTED) is None
+    assert Checks({"a": {Depth.READ: good}}).whole_since("a", Depth.LISTED) == NOW
+
+
+def archived_piece(site: Site) -> str:
+    """A growing binlog of two pieces; the key of the second one's body."""
+    site.fill([None])
+    archive = BinlogArchive(site.instance().open_repository(), "main")
+    archive.begin(INCARNATION)
+    add(archive, 0, bytes(200), number=6)
+    return archive.segment_key(ID, add(archive, 200, bytes(300), number=7))
+
+
+@both
+def test_archived_binlogs_are_verified_too(site: Site, depth: Depth) -> None:
+    key = archived_piece(site)
+    assert verify(site, depth).is_whole
+    LocalStore(site.folder).delete(key)
+    found = verify(site, depth)
+    assert (found.is_whole, found.damage) == (False, {})
+    assert found.binlogs == {f"{ID}/{NAME}": (f"{key} is missing",)}
+
+
+def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Site) -> None:
+    key, store = archived_piece(site), LocalStore(site.folder)
+    body = store.get(key)
+    store.put(key, body[:8] + bytes([body[8] ^ 1]) + body[9:])
+    assert verify(site).is_whole
+    found = verify(site, Depth.READ)
+    assert [key in text for (text,) in found.binlogs.values()] == [True]
+
+
+def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archived_piece(site)
+    planned = job.plan(site.instance(), Depth.LISTED)
+    archive = BinlogArchive(site.instance().open_repository(), "main")
+    archive.remove(planned.binlogs[0])
+    looks = list(verify_binlogs.look(archive, planned.binlogs, Depth.LISTED, 2, lambda _: None))
+    assert [(damage, size) for _, damage, size in looks] == [(None, 0)]

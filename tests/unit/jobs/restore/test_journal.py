@@ -1,0 +1,143 @@
+"""A restore's plan and journal survive being written down, and a program is only started on files it may be started on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
+from zsnapdb.jobs.restore.run import find
+from zsnapdb.model import Flavour
+from zsnapdb.planning.restore.steps import (
+    ArchivedTransaction,
+    CheckServer,
+    HandoverStep,
+    LeaveStopped,
+    LogPart,
+    MakeReplica,
+    MakeTop,
+    MountPart,
+    MountVolumes,
+    Preflight,
+    Promote,
+    PromotePart,
+    Receive,
+    Recover,
+    Replay,
+    RestoreLayout,
+    RestorePlan,
+    RestorePoint,
+    RunBeside,
+)
+from zsnapdb.planning.server_copy.versions import objection_to
+
+ID = "20261120T120000Z-0001"
+WHEN = datetime(2026, 11, 20, 12, 0, 0, 250000, tzinfo=UTC)
+LAYOUT = RestoreLayout(
+    "tank/a/r", {"data": "tank/a/r/data"}, {"data": "/mnt/r/data"}, "/mnt/r", {"data": ("tank/mysql", "/var/lib/mysql")}
+)
+HANDOVERS: tuple[HandoverStep, ...] = (
+    LeaveStopped(1),
+    RunBeside(7, 33070),
+    Promote(
+        (PromotePart("data", "tank/a/r/data", "tank/mysql", "tank/mysql-old", "/var/lib/mysql"),),
+        (("tank/mysql", "tank/mysql-old"),),
+        ID,
+    ),
+    MakeReplica(7, 33070, "db1", 3306, "replica", "/etc/password"),
+)
+
+
+def plan(last: HandoverStep, top: str = "tank/a/r") -> RestorePlan:
+    return RestorePlan(
+        restore_id=ID,
+        instance="main",
+        repository="0123",
+        asked="latest",
+        created=WHEN,
+        flavour=Flavour.MARIADB,
+        server_version="11.8.3-MariaDB",
+        server_id=1,
+        server_uuid=None,
+        variables={"datadir": "/var/lib/mysql"},
+        backup_id=ID,
+        point=RestorePoint("0-1-9", ArchivedTransaction("0-1-9", WHEN, "binlog.000002", 900), None, ("a note",)),
+        layout=RestoreLayout(top, LAYOUT.datasets, LAYOUT.mountpoints, LAYOUT.mount, LAYOUT.places),
+        steps=(
+            Preflight("tank", "tank/a", 10, 5, 1 << 17, "zfs-2.3", Flavour.MARIADB, "11.8.3-MariaDB", (ID,)),
+            MakeTop(top),
+            Receive(ID, "data", "tank/a/r/data", "/mnt/r/data", "zsnapdb-x", 2**63 + 7, None, 10, 5),
+            MountVolumes(
+                (MountPart("data", "tank/a/r/data", "/mnt/r/data", "zsnapdb-x", 2**63 + 7, {"recordsize": "16384"}),)
+            ),
+            Recover("0-1-5", "binlog.000001", 500),
+            Replay(
+                1, (LogPart("i", "binlog.000001", 900, 500, 900), LogPart("i", "binlog.000002", 900, 100, 900)), "0-1-9"
+            ),
+            CheckServer("0-1-9"),
+            last,
+        ),
+    )
+
+
+@pytest.mark.parametrize("last", HANDOVERS, ids=lambda step: step.kind)
+def test_a_journal_is_read_back_as_it_was_written(last: HandoverStep, tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    journal = RestoreJournal(plan(last)).with_done(Done("preflight", WHEN, 0.5))
+    journals.write(journal)
+    assert journals.read("tank/a/r") == journal
+    assert journals.under_way("main") == [journal]
+    assert (journal.is_done("preflight"), journal.is_done("recover")) == (True, False)
+    journals.finish(journal)
+    assert (journals.read("tank/a/r"), journals.under_way("main"), journals.history("main")) == (None, [], [journal])
+
+
+def test_steps_have_names_of_their_own() -> None:
+    for last in HANDOVERS:
+        names = [step.name for step in plan(last).steps]
+        assert len(set(names)) == len(names)
+        assert all(step.describe() for step in plan(last).steps)
+
+
+def test_a_restore_to_go_on_with_is_named_or_the_only_one(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    with pytest.raises(NotThere, match="no single restore of main"):
+        find(journals, "main", None)
+    journals.write(RestoreJournal(plan(LeaveStopped(1))))
+    assert find(journals, "main", None).plan.layout.top == "tank/a/r"
+    journals.write(RestoreJournal(plan(LeaveStopped(1), "tank/other")))
+    with pytest.raises(NotThere, match="no single restore of main"):
+        find(journals, "main", None)
+    assert find(journals, "main", "tank/other").plan.layout.top == "tank/other"
+
+
+def test_a_journal_that_was_altered_is_not_gone_on_with(tmp_path: Path) -> None:
+    journals = Journals(tmp_path)
+    journals.write(RestoreJournal(plan(LeaveStopped(1))))
+    path = journals.path("tank/a/r")
+    path.write_text(path.read_text().replace('"kind": "recover"', '"kind": "else"'))
+    with pytest.raises(DamagedError, match="cannot be read"):
+        journals.read("tank/a/r")
+
+
+@pytest.mark.parametrize(
+    ("flavour", "recorded", "found", "words"),
+    [
+        (Flavour.MYSQL, "9.7.4", "9.7.4", None),
+        (Flavour.MYSQL, "8.4.3-3", "8.4.5-5", None),
+        (Flavour.MARIADB, "11.8.3-MariaDB-log", "11.8.6-MariaDB-0+deb13u1", None),
+        (Flavour.MYSQL, "9.7.4", "9.7.3", "older"),
+        (Flavour.MYSQL, "8.0.40", "8.4.3", "another series"),
+        (Flavour.MYSQL, "26.7.0", "26.10.0", "another series"),
+        (Flavour.MARIADB, "11.8.3-MariaDB", "9.7.4", "it is MySQL"),
+        (Flavour.MYSQL, "9.7.4", "11.8.6-MariaDB", "it is MariaDB"),
+    ],
+)
+def test_a_server_program_is_of_the_same_series_and_not_older(
+    flavour: Flavour, recorded: str, found: str, words: str | None
+) -> None:
+    objection = objection_to(flavour, recorded, found)
+    assert (objection is None) if words is None else (objection is not None and words in objection)

@@ -1,0 +1,98 @@
+"""The lab takes its package mirror from the machine's apt and says what a machine lacks."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+import pytest
+
+from tests.lab import host, suite
+from tests.lab.cache import Cache, digest
+
+DEB822 = """\
+Types: deb
+URIs: http://mirror.test/debian-security
+Suites: trixie-security
+Components: main
+
+Enabled: no
+Types: deb
+URIs: http://disabled.test/debian
+Suites: trixie
+
+Types: deb deb-src
+URIs: http://mirror.test/debian/
+Suites: trixie trixie-updates
+Components: main contrib
+"""
+
+
+def test_deb822_sources_are_read_and_disabled_ones_passed_over() -> None:
+    pairs = host._deb822(DEB822)
+    assert ("http://mirror.test/debian/", "trixie") in pairs
+    assert not [uri for uri, _ in pairs if "disabled" in uri]
+
+
+def test_one_line_sources_are_read() -> None:
+    text = (
+        "# deb http://no.test x main\ndeb [arch=amd64 signed-by=/k] http://mirror.test/debian bookworm main\ndeb-src"
+        " http://src.test y main\n"
+    )
+    assert host._one_line(text) == [("http://mirror.test/debian", "bookworm")]
+
+
+def test_a_machine_that_cannot_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(host.LabError) as caught:
+        host.require()
+    for words in ("an x86-64 Linux (this is Linux aarch64)", "root", "apt-get", "unshare"):
+        assert words in str(caught.value)
+
+
+def test_the_cache_lies_outside_the_checkout_and_can_be_put_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ZSNAPDB_LAB_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/x/cache")
+    assert Cache.default().top == Path("/x/cache/zsnapdb-lab")
+    monkeypatch.setenv("ZSNAPDB_LAB_CACHE", "/y")
+    assert Cache.default().top == Path("/y")
+
+
+def test_another_recipe_has_another_key_and_the_old_product_goes(tmp_path: Path) -> None:
+    assert digest("a", "b") != digest("ab")
+    cache = Cache(tmp_path)
+    for name in ("image-mysql-111111111111", "image-mysql-222222222222", "image-mariadb-111111111111"):
+        (tmp_path / name).mkdir()
+    cache.forget_older("image-mysql", "222222222222")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["image-mariadb-111111111111", "image-mysql-222222222222"]
+
+
+def test_the_suites_arguments_reach_the_stages_they_name() -> None:
+    assert suite.wanted([]) == ["lint", "unit", "system", "campaigns", "faults"]
+    assert suite.wanted(["tests/system/test_clones.py", "-k", "plan"]) == ["system"]
+    assert suite.arguments_for("unit", ["-x"]) == ["tests/unit", "-x"]
+    assert suite.arguments_for("system", ["tests/system/test_clones.py", "tests/unit", "-x"]) == [
+        "tests/system/test_clones.py",
+        "-x",
+    ]
+
+
+def test_every_file_is_in_exactly_one_share_and_the_longest_are_apart() -> None:
+    files = [f"test_{letter}.py" for letter in "abcdefg"]
+    shares = suite.shared_out(files, 3)
+    assert sorted(name for share in shares for name in share) == [f"tests/system/{name}" for name in files]
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    longest = sorted(suite.SECONDS, key=lambda name: -suite.SECONDS[name])[:2]
+    assert all(len(share) == 1 for share in suite.shared_out(longest, 2))
+
+
+@pytest.mark.parametrize(
+    ("processors", "gib", "expected"), [(1, 4, 2), (2, 24, 3), (2, 12, 2), (8, 64, 9), (64, 1024, 12)]
+)
+def test_as_many_jobs_run_at_once_as_the_machine_has_processors_and_memory_for(
+    processors: int, gib: int, expected: int
+) -> None:
+    assert suite.lanes(processors, gib << 30) == expected

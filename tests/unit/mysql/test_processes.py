@@ -1,0 +1,108 @@
+"""Servers of ours: which keeper, which limits, in which words."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.mysql import processes
+from zsnapdb.mysql.processes import Detached, Limits, SystemdUnits, choose, limiting_words, unit_properties
+
+MIB = 1 << 20
+
+
+def test_no_limits_are_no_words() -> None:
+    assert limiting_words("one", Limits(), [0, 1]) == []
+
+
+def test_limits_are_words_before_the_program() -> None:
+    words = limiting_words("one", Limits(512 * MIB, 1.5, 7), [0, 1, 2, 3])
+    assert words[:3] == ["nice", "-n", "7"]
+    assert words[3:5] == ["prlimit", "--data=536870912"]
+    assert words[5:7] == ["taskset", "-c"]
+    assert len(words[7].split(",")) == 2
+
+
+def test_as_many_processors_as_there_are_is_no_limit() -> None:
+    assert limiting_words("one", Limits(processors=2), [0, 1]) == []
+
+
+def test_servers_spread_over_the_processors() -> None:
+    chosen = {limiting_words(f"clone-{n}", Limits(processors=1), [0, 1, 2, 3])[-1] for n in range(40)}
+    assert chosen == {"0", "1", "2", "3"}
+
+
+def test_a_unit_is_told_every_limit() -> None:
+    words = unit_properties("one", Path("/x/error.log"), Limits(512 * MIB, 1.5, 7))
+    for property_ in (
+        "Type=exec",
+        "MemoryMax=536870912",
+        "LimitDATA=536870912",
+        "CPUQuota=150%",
+        "Nice=7",
+        "StandardError=append:/x/error.log",
+    ):
+        assert f"--property={property_}" in words
+    unlimited = unit_properties("one", Path("/x/error.log"), Limits())
+    assert not [word for word in unlimited if "Memory" in word or "CPU" in word or "Limit" in word]
+
+
+def test_systemd_is_chosen_where_it_runs_and_refused_where_it_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(processes, "SYSTEMD_RUNS", tmp_path / "missing")
+    assert choose("auto") == Detached()
+    with pytest.raises(PreflightError, match="does not run here"):
+        choose("systemd")
+    monkeypatch.setattr(processes, "SYSTEMD_RUNS", tmp_path)
+    assert choose("auto") == choose("systemd") == SystemdUnits()
+    assert choose("detached") == Detached()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert choose("auto") == Detached()
+
+
+def test_a_detached_process_has_its_own_group_and_its_limits(tmp_path: Path) -> None:
+    script = (
+        "import os, resource, time; print(os.getsid(0) == os.getpid(), resource.getrlimit(resource.RLIMIT_DATA)[0],"
+        " os.nice(0), flush=True); time.sleep(60)"
+    )
+    log = tmp_path / "log"
+    launched = Detached().launch("one", [sys.executable, "-c", script], log, Limits(memory=256 * MIB, nice=3))
+    try:
+        deadline = time.monotonic() + 20
+        while not log.read_text().endswith("\n"):
+            assert launched.ended() is None, log.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        assert log.read_text().split() == [
+            "True",
+            str(256 * MIB),
+            "3" if os.geteuid() == 0 else str(max(3, os.nice(0))),
+        ]
+        assert resource.getrlimit(resource.RLIMIT_DATA)[0] != 256 * MIB
+    finally:
+        launched.kill()
+    assert launched.ended() == f"exit status {-signal.SIGKILL}"
+
+
+def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ServerError, match=r"/nowhere/mysqld cannot be started"):
+        Detached().launch("one", ["/nowhere/mysqld"], tmp_path / "log", Limits())
+
+
+def test_a_refusal_of_systemd_carries_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(argv: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.CompletedProcess(argv, 1, b"", b"Failed to start transient service unit: no room\n")
+
+    monkeypatch.setattr(subprocess, "run", refused)
+    with pytest.raises(ServerError, match="Failed to start transient service unit: no room"):
+        SystemdUnits().launch("one", ["/usr/sbin/mysqld"], tmp_path / "log", Limits())

@@ -1,0 +1,38 @@
+"""The level follows what is waited for: processors make it cheaper, network and source make it dearer, and it comes to rest."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zsnapdb.planning.backup.level import HIGHEST, LOWEST, next_level
+
+
+def test_where_the_processors_are_busy_it_gets_cheaper() -> None:
+    assert next_level(5, sealing=2.0, elapsed=1.0, processors=2) == 4
+    assert next_level(LOWEST, sealing=2.0, elapsed=1.0, processors=2) == LOWEST
+
+
+def test_where_the_network_is_waited_for_it_gets_dearer() -> None:
+    assert next_level(5, sealing=0.5, elapsed=1.0, processors=2) == 6
+    assert next_level(HIGHEST, sealing=0.0, elapsed=1.0, processors=2) == HIGHEST
+
+
+def test_in_between_it_stays() -> None:
+    assert next_level(5, sealing=1.4, elapsed=1.0, processors=2) == 5
+
+
+@given(
+    st.floats(0.001, 1.0), st.floats(0.0, 30.0), st.integers(1, 64), st.integers(1, 64), st.integers(LOWEST, HIGHEST)
+)
+def test_it_comes_to_rest_and_stays_within_its_bounds(
+    cost: float, network: float, workers: int, processors: int, level: int
+) -> None:
+    """A worker takes `cost` seconds at level 1 and a third more for each level above, and `network` to store what it made."""
+    seen = []
+    for _ in range(60):
+        sealing = cost * 1.33 ** (level - 1)
+        level = next_level(level, sealing=workers * min(sealing, 1e6), elapsed=sealing + network, processors=processors)
+        assert LOWEST <= level <= HIGHEST
+        seen.append(level)
+    assert len(set(seen[-10:])) == 1

@@ -1,0 +1,84 @@
+"""A binlog goes from the server only if it is archived whole, old enough, and fetched by every replica."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zsnapdb.jobs.binlog.purge import expiry_of
+from zsnapdb.model import Flavour
+from zsnapdb.planning.binlog.archive import ServerBinlog
+from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
+
+from .test_window import Kept
+
+LOCAL = [ServerBinlog(f"binlog.{n:06d}", n, 1000, f"f{n}") for n in range(1, 6)]
+KEPT = [Kept("1", n, None, None, n, fingerprint=f"f{n}") for n in range(1, 5)]
+AGES = [500.0, 400.0, 300.0, 200.0, 1.0]
+NONE = Expiry(0)
+ALL = ("binlog.000001", "binlog.000002", "binlog.000003", "binlog.000004")
+
+
+def plan(
+    kept: list[Kept] = KEPT, dumps: tuple[Dump, ...] = (), keep: float = 0.0, replicas: int = 0, expiry: Expiry = NONE
+) -> PurgePlan:
+    return plan_purge(LOCAL, AGES, kept, dumps, expiry, keep=keep, replicas=replicas)
+
+
+def test_all_but_the_one_that_is_written_to_may_go() -> None:
+    assert plan().names == ALL
+
+
+def test_the_first_that_is_not_archived_whole_stops_it() -> None:
+    growing = Kept("1", 3, None, None, 3, fingerprint="f3", is_sealed=False)
+    other = Kept("1", 3, None, None, 3, fingerprint="another")
+    shorter = Kept("1", 3, None, None, 3, fingerprint="f3", size=999)
+    for third in ([], [growing], [other], [shorter]):
+        found = plan([*KEPT[:2], *third, KEPT[3]])
+        assert (found.names, "binlog.000003" in found.stays) == (ALL[:2], True)
+
+
+def test_young_ones_stay() -> None:
+    assert plan(keep=350).names == ALL[:2]
+
+
+def test_a_replica_that_has_not_fetched_everything_or_is_away_stops_it() -> None:
+    assert plan(dumps=(Dump("r1", True),), replicas=1).names == ALL
+    assert plan(dumps=(Dump("r1", True), Dump("r2", False))).names == ()
+    assert plan(dumps=(Dump("r1", True),), replicas=2).names == ()
+
+
+def test_it_warns_where_the_server_removes_binlogs_by_itself() -> None:
+    assert plan().warnings == ()
+    assert "has no effect" in plan(expiry=Expiry(100), keep=100).warnings[0]
+    assert "has no effect" not in plan(expiry=Expiry(101), keep=100).warnings[0]
+    assert "max_binlog_total_size" in plan(expiry=Expiry(0, 5)).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("flavour", "variables", "expiry"),
+    [
+        (
+            Flavour.MYSQL,
+            {"binlog_expire_logs_seconds": "2592000", "binlog_expire_logs_auto_purge": "ON"},
+            Expiry(2592000),
+        ),
+        (Flavour.MYSQL, {"binlog_expire_logs_seconds": "2592000", "binlog_expire_logs_auto_purge": "OFF"}, Expiry(0)),
+        (Flavour.MYSQL, {"expire_logs_days": "3"}, Expiry(259200)),
+        (
+            Flavour.MARIADB,
+            {"expire_logs_days": "0.5", "binlog_expire_logs_seconds": "0", "max_binlog_total_size": "7"},
+            Expiry(43200, 7),
+        ),
+    ],
+)
+def test_the_expiry_is_what_the_server_says(flavour: Flavour, variables: dict[str, str], expiry: Expiry) -> None:
+    assert expiry_of(flavour, variables) == expiry
+
+
+@given(st.lists(st.text(), max_size=20), st.integers(1, 7))
+def test_batches_are_small_and_leave_nothing_out(names: list[str], count: int) -> None:
+    found = batches(names, count)
+    assert [name for batch in found for name in batch] == names
+    assert all(1 <= len(batch) <= count for batch in found)

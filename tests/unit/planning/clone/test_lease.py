@@ -1,0 +1,118 @@
+"""How long a clone stays: never longer than allowed, never shorter than promised, and what cannot be known is kept."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.planning.clone.lease import (
+    FOREVER,
+    CloneLease,
+    CloneUse,
+    LeaseVerdict,
+    Policy,
+    Quota,
+    admit,
+    extended,
+    first_lease,
+    judge,
+    protected,
+    read_stamp,
+    stamp,
+)
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+POLICY = Policy(ttl=3600, max_ttl=86400, max_protection=2 * 86400, grace=1800, idle=7200, reap_limit=3)
+UNUSED = CloneUse(0, None)
+
+moments = st.datetimes(datetime(2020, 1, 1), datetime(2040, 1, 1), timezones=st.just(UTC)).map(
+    lambda m: m.replace(microsecond=0)
+)
+uses = st.builds(CloneUse, st.none() | st.integers(0, 3), st.none() | moments)
+leases = st.builds(CloneLease, moments, st.none() | moments)
+
+
+def test_a_new_lease_is_as_long_as_asked_or_configured() -> None:
+    assert first_lease(None, POLICY, NOW).expires == NOW + HOUR
+    assert first_lease(7200, POLICY, NOW).expires == NOW + 2 * HOUR
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, 86401.0])
+def test_a_lease_outside_the_limits_is_refused_with_the_limit_named(seconds: float) -> None:
+    with pytest.raises(PreflightError) as caught:
+        first_lease(seconds, POLICY, NOW)
+    assert seconds <= 0 or "clones.max_ttl" in str(caught.value)
+
+
+@given(leases, st.floats(1, 86400), moments)
+def test_an_extension_never_shortens_and_never_passes_the_limit(
+    lease: CloneLease, seconds: float, now: datetime
+) -> None:
+    after = extended(lease, seconds, POLICY, now).expires
+    assert after >= lease.expires
+    assert after <= max(lease.expires, now + timedelta(seconds=POLICY.max_ttl))
+
+
+def test_protection_has_a_maximum_and_can_be_taken_away() -> None:
+    lease = protected(CloneLease(NOW), 3600, POLICY, NOW)
+    assert lease.protected_until == NOW + HOUR
+    assert protected(lease, 0, POLICY, NOW).protected_until is None
+    with pytest.raises(PreflightError, match=r"clones\.max_protection"):
+        protected(CloneLease(NOW), 3 * 86400, POLICY, NOW)
+
+
+@given(moments)
+def test_a_stamp_is_read_back(moment: datetime) -> None:
+    assert read_stamp(stamp(moment)) == moment
+
+
+@pytest.mark.parametrize("text", ["", "-", "tomorrow", "2026-11-21"])
+def test_an_unreadable_time_counts_as_for_ever(text: str) -> None:
+    assert read_stamp(text) == FOREVER
+    assert judge(CloneLease(NOW - HOUR, read_stamp(text)), 0, UNUSED, POLICY, NOW).fate is LeaseVerdict.KEEP
+    assert judge(CloneLease(read_stamp(text)), 0, UNUSED, POLICY, NOW).fate is LeaseVerdict.KEEP
+
+
+def test_an_expired_clone_that_nobody_uses_is_taken() -> None:
+    verdict = judge(CloneLease(NOW - HOUR), 0, UNUSED, POLICY, NOW)
+    assert verdict.fate is LeaseVerdict.REAP
+    assert "expired" in verdict.reason
+
+
+def test_one_in_use_is_given_grace_and_no_more() -> None:
+    assert judge(CloneLease(NOW - timedelta(minutes=29)), 0, CloneUse(1, None), POLICY, NOW).fate is LeaseVerdict.KEEP
+    assert judge(CloneLease(NOW - timedelta(minutes=31)), 0, CloneUse(1, None), POLICY, NOW).fate is LeaseVerdict.REAP
+
+
+def test_an_idle_one_is_taken_only_where_that_is_configured() -> None:
+    idle = CloneUse(0, NOW - 3 * HOUR)
+    assert judge(CloneLease(NOW + HOUR), 0, idle, POLICY, NOW).fate is LeaseVerdict.REAP
+    assert judge(CloneLease(NOW + HOUR), 0, idle, Policy(3600, 86400, 86400, 0, None, 3), NOW).fate is LeaseVerdict.KEEP
+
+
+@given(leases, st.integers(0, 2), uses, moments)
+def test_what_is_protected_has_dependents_or_cannot_be_asked_is_never_taken(
+    lease: CloneLease, dependents: int, use: CloneUse, now: datetime
+) -> None:
+    verdict = judge(lease, dependents, use, POLICY, now)
+    assert verdict.reason
+    if dependents or lease.is_protected(now) or use.clients is None:
+        assert verdict.fate is LeaseVerdict.KEEP
+
+
+def test_each_quota_names_its_limit() -> None:
+    quota = Quota(per_owner=1, total=2, free_floor=1000)
+    admit(quota, "ada", ["bob"], 1000)
+    for owners, available, limit in (
+        (["ada"], 1000, "clones.per_owner"),
+        (["bob", "eve"], 1000, "clones.total"),
+        ([], 999, "clones.free_floor"),
+    ):
+        with pytest.raises(PreflightError, match=limit):
+            admit(quota, "ada", owners, available)
+    admit(Quota(0, 0, 0), "ada", ["ada"] * 9, 0)

@@ -1,0 +1,40 @@
+"""What an upgrade rehearsal makes of what servers say."""
+
+from __future__ import annotations
+
+import pytest
+
+from zsnapdb.jobs.clone.upgrade import Rehearsal
+from zsnapdb.planning.clone.upgrade import Compared, Result, complaints, judged
+
+
+@pytest.mark.parametrize(
+    ("rows", "good"),
+    [
+        ([("status", "OK"), ("status", "OK")], True),
+        ([("status", "Table is already up to date")], True),
+        ([("Warning", "Column x has an old type"), ("status", "OK")], False),
+        ([("error", "Table upgrade required. Please do REPAIR"), ("status", "OK")], False),
+        ([("status", "Operation failed")], False),
+        ([("error", "Corrupt")], False),
+        ([], False),
+    ],
+)
+def test_only_ok_without_a_complaint_is_good(rows: list[tuple[str, str]], good: bool) -> None:
+    assert judged("db.t", rows).is_good == good
+
+
+def test_a_log_line_counts_once() -> None:
+    log = "1 [Note] a\n2 [Warning] old option\n3 [ERROR] broken\n4 [Warning] old option\n"
+    assert complaints(log) == ("[Warning] old option", "[ERROR] broken")
+
+
+def test_another_result_or_a_failure_is_a_problem() -> None:
+    same, other = Result(3, "a"), Result(3, "b")
+    queries = (Compared("q1", same, same), Compared("q2", same, other), Compared("q3", same, None, "no such function"))
+    result = Rehearsal("b", "10.11", "11.8", (), (judged("db.t", [("status", "Operation failed")]),), queries, (), "")
+    assert result.problems == (
+        "table db.t: Operation failed",
+        "`q2`: another result than before",
+        "`q3`: no such function",
+    )

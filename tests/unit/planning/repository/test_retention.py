@@ -1,0 +1,341 @@
+"""Which backups stay: laws that hold for any history and any rules, and cases to read in golden/."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from zsnapdb.config import KeepSettings
+from zsnapdb.planning.repository.retention import Retention, RetentionFacts, Unrestorable, decide
+
+GOLDEN = Path(__file__).parent / "golden"
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+law = settings(max_examples=60, deadline=None)
+COUNTS = ("last", "hourly", "daily", "weekly", "monthly", "yearly")
+
+
+@dataclass(frozen=True)
+class Volume:
+    role: str
+    guid: int
+    from_guid: int | None
+    dataset: str = "tank/x"
+    send_flags: tuple[str, ...] = ("-L",)
+
+
+@dataclass(frozen=True)
+class Stored:
+    backup_id: str
+    volumes: tuple[Volume, ...]
+
+
+def named(at: datetime, number: int = 0) -> str:
+    return f"{at:%Y%m%dT%H%M%SZ}-{number:04x}"
+
+
+def history(times: Sequence[datetime], bases: Sequence[int | None]) -> list[Stored]:
+    """Backups at those times, each an increment of the one at the index given, or full."""
+    return [
+        Stored(
+            named(at, n),
+            (
+                Volume("data", n + 1, base + 1 if base is not None else None),
+                Volume("parent", n + 1, base + 1 if base is not None else None),
+            ),
+        )
+        for n, (at, base) in enumerate(zip(times, bases, strict=True))
+    ]
+
+
+def chains(times: Sequence[datetime], full_every: int) -> list[Stored]:
+    return history(times, [None if n % full_every == 0 else n - 1 for n in range(len(times))])
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Stored]:
+    gaps = draw(st.lists(st.integers(60, 40 * 86400), min_size=1, max_size=25))
+    times, at = [], NOW
+    for gap in gaps:
+        at -= timedelta(seconds=gap)
+        times.insert(0, at)
+    bases = [draw(st.one_of(st.none(), st.integers(0, n - 1))) if n else None for n in range(len(times))]
+    return history(times, bases)
+
+
+rules = st.builds(
+    KeepSettings,
+    last=st.integers(1, 5),
+    hourly=st.integers(0, 5),
+    daily=st.integers(0, 5),
+    weekly=st.integers(0, 5),
+    monthly=st.integers(0, 5),
+    yearly=st.integers(0, 3),
+    within=st.integers(0, 30).map(lambda days: days * 86400.0),
+    minimum=st.integers(1, 6),
+)
+
+
+@st.composite
+def known_things(draw: st.DrawFn, stored: Sequence[Stored]) -> RetentionFacts:
+    some = st.dictionaries(st.sampled_from([s.backup_id for s in stored]), st.just("why"), max_size=3)
+    odd = st.dictionaries(
+        st.datetimes(datetime(2024, 1, 1), datetime(2026, 11, 1)).map(named), st.just("why"), max_size=1
+    )
+    return RetentionFacts(
+        unreadable=draw(odd), faulty=draw(some), pinned=draw(some), in_use=draw(some), locked=draw(some)
+    )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[list[Stored], KeepSettings, RetentionFacts]:
+    stored = draw(histories())
+    return stored, draw(rules), draw(known_things(stored))
+
+
+def ancestors(stored: Sequence[Stored], name: str) -> set[str]:
+    by_guid = {s.volumes[0].guid: s for s in stored}
+    found, at = set(), next(s for s in stored if s.backup_id == name)
+    while at.volumes[0].from_guid is not None and at.volumes[0].from_guid in by_guid:
+        at = by_guid[at.volumes[0].from_guid]
+        found.add(at.backup_id)
+    return found
+
+
+def kept(retention: Retention) -> set[str]:
+    return set(retention.kept)
+
+
+anything = pytest.mark.parametrize("unrestorable", list(Unrestorable))
+
+
+@anything
+@law
+@given(case=cases())
+def test_what_stays_has_all_it_is_an_increment_of(
+    unrestorable: Unrestorable, case: tuple[list[Stored], KeepSettings, RetentionFacts]
+) -> None:
+    stored, keep, known = case
+    left = kept(decide(stored, keep, NOW, known, unrestorable))
+    for name in left & {s.backup_id for s in stored}:
+        assert ancestors(stored, name) <= left
+
+
+@anything
+@law
+@given(case=cases())
+def test_the_newest_backup_that_can_be_restored_always_stays(
+    unrestorable: Unrestorable, case: tuple[list[Stored], KeepSettings, RetentionFacts]
+) -> None:
+    stored, keep, known = case
+    left = kept(decide(stored, keep, NOW, known, unrestorable))
+    good = [s.backup_id for s in stored if not ({s.backup_id} | ancestors(stored, s.backup_id)) & set(known.faulty)]
+    assert left
+    assert set(good[-keep.minimum :]) <= left
+    if not good:
+        assert left >= {s.backup_id for s in stored}
+
+
+@law
+@given(case=cases())
+def test_pruning_twice_removes_nothing_more(case: tuple[list[Stored], KeepSettings, RetentionFacts]) -> None:
+    stored, keep, known = case
+    left = kept(decide(stored, keep, NOW, known))
+    again = [s for s in stored if s.backup_id in left]
+    assert kept(decide(again, keep, NOW, known)) == left
+
+
+@law
+@given(case=cases(), rule=st.sampled_from([*COUNTS, "minimum"]), more=st.integers(1, 5))
+def test_a_larger_rule_never_removes_more(
+    case: tuple[list[Stored], KeepSettings, RetentionFacts], rule: str, more: int
+) -> None:
+    stored, keep, known = case
+    larger = keep.model_copy(update={rule: getattr(keep, rule) + more})
+    assert kept(decide(stored, keep, NOW, known)) <= kept(decide(stored, larger, NOW, known))
+
+
+@law
+@given(case=cases())
+def test_knowing_of_a_reason_to_keep_never_removes_more(
+    case: tuple[list[Stored], KeepSettings, RetentionFacts],
+) -> None:
+    stored, keep, known = case
+    fewer = RetentionFacts(faulty=known.faulty)
+    assert kept(decide(stored, keep, NOW, fewer)) <= kept(decide(stored, keep, NOW, known))
+
+
+@law
+@given(case=cases(), order=st.randoms())
+def test_the_order_in_which_a_store_lists_backups_means_nothing(
+    case: tuple[list[Stored], KeepSettings, RetentionFacts], order
+) -> None:
+    stored, keep, known = case
+    shuffled = list(stored)
+    order.shuffle(shuffled)
+    assert decide(shuffled, keep, NOW, known) == decide(stored, keep, NOW, known)
+
+
+@law
+@given(case=cases())
+def test_increments_are_removed_before_what_they_are_increments_of(
+    case: tuple[list[Stored], KeepSettings, RetentionFacts],
+) -> None:
+    stored, keep, known = case
+    found = decide(stored, keep, NOW, known, Unrestorable.REMOVE)
+    gone: set[str] = set()
+    for name in found.removal_order:
+        assert not ancestors(stored, name) & gone
+        gone.add(name)
+    assert gone == {s.backup_id for s in stored} - kept(found)
+
+
+@law
+@given(case=cases())
+def test_every_backup_is_decided_once_and_with_reasons(case: tuple[list[Stored], KeepSettings, RetentionFacts]) -> None:
+    stored, keep, known = case
+    found = decide(stored, keep, NOW, known)
+    assert [d.backup_id for d in found.decisions] == sorted([*(s.backup_id for s in stored), *known.unreadable])
+    assert all(d.reasons for d in found.decisions)
+
+
+@law
+@given(case=cases())
+def test_pinned_used_locked_and_unreadable_backups_stay(
+    case: tuple[list[Stored], KeepSettings, RetentionFacts],
+) -> None:
+    stored, keep, known = case
+    assert {*known.pinned, *known.in_use, *known.locked, *known.unreadable} <= kept(
+        decide(stored, keep, NOW, known, Unrestorable.REMOVE)
+    )
+
+
+def test_a_base_with_a_later_id_than_its_increment_stays_with_it() -> None:
+    """The host's clock was set back between the two."""
+    stored = history([NOW - timedelta(hours=1), NOW - timedelta(hours=3), NOW - timedelta(minutes=1)], [None, 0, None])
+    pinned = RetentionFacts(pinned={stored[1].backup_id: "audit"})
+    assert kept(decide(stored, KeepSettings(last=1), NOW, pinned)) == {s.backup_id for s in stored}
+
+
+def test_what_may_be_the_base_of_an_unreadable_backup_stays_even_if_a_clock_stepped_back() -> None:
+    stored = history(
+        [NOW - timedelta(days=9), NOW - timedelta(days=7, hours=-1), NOW - timedelta(days=3), NOW], [None] * 4
+    )
+    unreadable = RetentionFacts(unreadable={named(NOW - timedelta(days=7)): "cut"})
+    found = decide(stored, KeepSettings(last=1), NOW, unreadable)
+    assert [d.keep for d in found.decisions if d.backup_id in {s.backup_id for s in stored}] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+
+
+def test_an_id_with_an_impossible_time_protects_everything() -> None:
+    stored = history([NOW - timedelta(days=n) for n in (9, 5, 1)], [None] * 3)
+    assert not decide(
+        stored, KeepSettings(last=1), NOW, RetentionFacts(unreadable={"20269999T999999Z-0000": "odd"})
+    ).removal_order
+
+
+def test_a_backup_from_the_future_neither_goes_nor_counts() -> None:
+    stored = history([NOW - timedelta(days=2), NOW - timedelta(days=1), NOW + timedelta(days=400)], [None] * 3)
+    found = decide(stored, KeepSettings(last=1), NOW)
+    assert [d.keep for d in found.decisions] == [False, True, True]
+
+
+def test_a_chain_that_leads_in_a_circle_is_protected() -> None:
+    stored = history([NOW - timedelta(days=3), NOW - timedelta(days=2), NOW], [1, 0, None])
+    assert not decide(stored, KeepSettings(last=1), NOW).removal_order
+
+
+def test_a_chain_of_ten_thousand_increments_is_decided_at_once() -> None:
+    stored = chains([NOW - timedelta(minutes=10 * n) for n in range(10_000, 0, -1)], 10_001)
+    assert not decide(stored, KeepSettings(last=1), NOW).removal_order
+
+
+def test_rules_that_keep_nothing_are_refused() -> None:
+    with pytest.raises(ValidationError, match="no rule keeps anything"):
+        KeepSettings(minimum=5)
+
+
+def test_a_minimum_of_nothing_is_refused() -> None:
+    with pytest.raises(ValidationError, match="minimum"):
+        KeepSettings(last=1, minimum=0)
+
+
+def render(stored: Sequence[Stored], keep: KeepSettings, known: RetentionFacts, found: Retention) -> str:
+    by_guid = {s.volumes[0].guid: s.backup_id for s in stored}
+    bases = {
+        s.backup_id: by_guid.get(s.volumes[0].from_guid or 0, "(missing)") if s.volumes[0].from_guid else "-"
+        for s in stored
+    }
+    lines = [f"now      {NOW:%Y-%m-%d %H:%M} UTC"]
+    lines.append(
+        "keep     " + ", ".join(f"{name} = {value:g}" for name, value in keep.model_dump(exclude_defaults=True).items())
+    )
+    for word in ("pinned", "in_use", "locked", "faulty", "unreadable"):
+        lines += [f"{word:<8} {name}: {why}" for name, why in getattr(known, word).items()]
+    lines += ["", f"{'':<8} {'BACKUP':<21} {'INCREMENT OF':<21} WHY"]
+    for d in found.decisions:
+        lines.append(
+            f"{'keep' if d.keep else 'remove':<8} {d.backup_id:<21} {bases.get(d.backup_id, '?'):<21} {'; '.join(d.reasons)}"
+        )
+    lines += ["", "removed in this order: " + (", ".join(found.removal_order) or "nothing")]
+    return "\n".join(lines) + "\n"
+
+
+def spaced(count: int, **gap: float) -> list[datetime]:
+    return [NOW - timedelta(**gap) * n for n in range(count - 1, -1, -1)]
+
+
+GRANDFATHER = chains(spaced(60, days=5), 1)
+NIGHTLY = chains(spaced(24, days=1), 7)
+WEEK = chains(spaced(12, hours=8), 4)
+CASES = {
+    "grandfather-father-son": (GRANDFATHER, KeepSettings(last=2, weekly=4, monthly=6, yearly=2), RetentionFacts()),
+    "nightly-chains-of-a-week": (NIGHTLY, KeepSettings(daily=5, weekly=2), RetentionFacts()),
+    "hours-and-days": (WEEK, KeepSettings(hourly=3, daily=3, within=12 * 3600.0), RetentionFacts()),
+    "minimum-after-a-long-silence": (
+        chains([NOW - timedelta(days=200 + n) for n in range(6, 0, -1)], 2),
+        KeepSettings(within=7 * 86400.0, minimum=2),
+        RetentionFacts(),
+    ),
+    "pins-locks-and-runs-under-way": (
+        NIGHTLY,
+        KeepSettings(last=2),
+        RetentionFacts(
+            pinned={NIGHTLY[3].backup_id: "before the migration to 8.4"},
+            in_use={NIGHTLY[8].backup_id: "base of the next increment"},
+            locked={NIGHTLY[14].backup_id: "until 2026-12-01 00:00 UTC"},
+        ),
+    ),
+    "a-hole-in-a-chain": ([s for s in NIGHTLY if s is not NIGHTLY[16]], KeepSettings(last=3), RetentionFacts()),
+    "damage-found-by-verify": (
+        NIGHTLY,
+        KeepSettings(last=1),
+        RetentionFacts(faulty={NIGHTLY[22].backup_id: "verify found 1 chunk missing"}),
+    ),
+    "an-unreadable-manifest": (
+        [s for s in NIGHTLY if s is not NIGHTLY[10]],
+        KeepSettings(last=3),
+        RetentionFacts(unreadable={NIGHTLY[10].backup_id: "Invalid JSON"}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_decisions_are_those_on_file(name: str) -> None:
+    stored, keep, known = CASES[name]
+    text = render(stored, keep, known, decide(stored, keep, NOW, known))
+    file = GOLDEN / f"retention-{name}.txt"
+    if os.environ.get("ZSNAPDB_UPDATE_GOLDEN"):
+        file.write_text(text)
+    assert text == file.read_text()

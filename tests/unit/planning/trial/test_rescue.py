@@ -1,0 +1,170 @@
+"""Which table goes where, under which name, by which way."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zsnapdb.errors import CommandError, PreflightError
+from zsnapdb.model import Flavour
+from zsnapdb.mysql import programs
+from zsnapdb.planning.trial.rescue import (
+    DumpFile,
+    LiveServer,
+    ServerKind,
+    TableKind,
+    Transport,
+    Wanted,
+    choose_transport,
+    is_plain,
+    new_name,
+    option_value,
+    parse_destination,
+    parse_table,
+    quoted,
+)
+
+AS_OF = datetime(2026, 11, 21, 4, 36, 2, tzinfo=UTC)
+NAME = st.text(
+    st.characters(codec="utf-8", exclude_characters="\0", exclude_categories=["Cs"]), min_size=1, max_size=20
+)
+
+
+@given(NAME, NAME)
+def test_any_name_in_backticks_is_understood(schema: str, table: str) -> None:
+    if "\n" not in schema + table:
+        assert parse_table(quoted(schema, table)) == Wanted(schema, table)
+
+
+def test_a_plain_name_needs_no_backticks() -> None:
+    assert parse_table("ledger.accounts") == Wanted("ledger", "accounts")
+    assert parse_table("ledger.`a.b`") == Wanted("ledger", "a.b")
+
+
+@pytest.mark.parametrize("text", ["accounts", ".accounts", "ledger.", "`ledger.accounts", ""])
+def test_what_names_no_table_is_refused(text: str) -> None:
+    with pytest.raises(PreflightError, match="names no table"):
+        parse_table(text)
+
+
+def test_a_destination_is_a_file_or_a_server() -> None:
+    assert parse_destination("/tmp/t.sql") == DumpFile("/tmp/t.sql")
+    assert parse_destination("mysql://ann@db:3307/shop") == LiveServer("ann", "db", 3307, None, "shop")
+    assert parse_destination("mysql://root@localhost?socket=/run/s.sock") == LiveServer(
+        "root", "localhost", 3306, "/run/s.sock", None
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mysql://ann:secret@db/shop", "has a password in it"),
+        ("mysql://db/shop", "names no user"),
+        ("mysql://ann@db:99999/shop", "no usable port"),
+        ("s3://bucket/t.sql", "cannot deliver into s3://"),
+    ],
+)
+def test_a_destination_that_cannot_be_used_is_refused_without_repeating_a_secret(text: str, message: str) -> None:
+    with pytest.raises(PreflightError, match=message) as caught:
+        parse_destination(text)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_new_name_tells_the_time_of_the_data_and_is_never_too_long() -> None:
+    assert new_name(Wanted("shop", "orders"), None, None, AS_OF) == Wanted("shop", "orders_20261121_043602")
+    assert new_name(Wanted("shop", "orders"), None, "other", AS_OF) == Wanted("other", "orders_20261121_043602")
+    assert new_name(Wanted("shop", "orders"), "copy", "other", AS_OF) == Wanted("other", "copy")
+    assert new_name(Wanted("shop", "orders"), "a.b", "other", AS_OF) == Wanted("a", "b")
+    assert new_name(Wanted("shop", None), None, None, AS_OF) == Wanted("shop_20261121_043602", None)
+    assert new_name(Wanted("shop", None), "x", None, AS_OF) == Wanted("x", None)
+    assert len(new_name(Wanted("shop", "x" * 64), None, None, AS_OF).table or "") == 64
+
+
+HERE = ServerKind(Flavour.MYSQL, "8.4.3", 16384, has_binlog=True)
+QUIET = ServerKind(Flavour.MYSQL, "8.4.9", 16384, has_binlog=False)
+TABLE = TableKind(Wanted("zsnapdb_rescue", "t"), "InnoDB", "", has_fulltext=False, is_file_per_table=True)
+
+
+def test_a_tablespace_moves_only_where_no_binlog_would_speak_of_it() -> None:
+    assert choose_transport(None, TABLE, HERE, QUIET, is_local=True).transport is Transport.TABLESPACE
+    loaded = choose_transport(None, TABLE, HERE, HERE, is_local=True)
+    assert (loaded.transport, "binlog" in loaded.reason) == (Transport.DUMP, True)
+    assert choose_transport(Transport.TABLESPACE, TABLE, HERE, HERE, is_local=True).transport is Transport.TABLESPACE
+    assert choose_transport(Transport.DUMP, TABLE, HERE, QUIET, is_local=True).transport is Transport.DUMP
+
+
+@pytest.mark.parametrize(
+    ("table", "target", "is_local", "reason"),
+    [
+        (
+            TableKind(TABLE.name, "MyISAM", "", has_fulltext=False, is_file_per_table=True),
+            QUIET,
+            True,
+            "engine is MyISAM",
+        ),
+        (
+            TableKind(TABLE.name, "InnoDB", "partitioned", has_fulltext=False, is_file_per_table=True),
+            QUIET,
+            True,
+            "partitioned",
+        ),
+        (
+            TableKind(TABLE.name, "InnoDB", 'ENCRYPTION="Y"', has_fulltext=False, is_file_per_table=True),
+            QUIET,
+            True,
+            "encrypted",
+        ),
+        (TableKind(TABLE.name, "InnoDB", "", has_fulltext=True, is_file_per_table=True), QUIET, True, "FULLTEXT"),
+        (
+            TableKind(TABLE.name, "InnoDB", "", has_fulltext=False, is_file_per_table=False),
+            QUIET,
+            True,
+            "no file of its own",
+        ),
+        (TABLE, QUIET, False, "not on this host"),
+        (TABLE, ServerKind(Flavour.MYSQL, "9.7.4", 16384, has_binlog=False), True, "of mysql 8.4.3, not 9.7.4"),
+        (TABLE, ServerKind(Flavour.MARIADB, "8.4.3", 16384, has_binlog=False), True, "of mysql"),
+        (TABLE, ServerKind(Flavour.MYSQL, "8.4.3", 4096, has_binlog=False), True, "16384 bytes"),
+    ],
+)
+def test_what_cannot_move_is_dumped_and_refused_if_asked_to_move(
+    table: TableKind, target: ServerKind, is_local: bool, reason: str
+) -> None:
+    choice = choose_transport(None, table, HERE, target, is_local=is_local)
+    assert choice.transport is Transport.DUMP
+    assert reason in choice.reason
+    with pytest.raises(PreflightError, match="cannot move as a tablespace"):
+        choose_transport(Transport.TABLESPACE, table, HERE, target, is_local=is_local)
+
+
+def test_only_names_without_other_characters_are_file_names() -> None:
+    assert is_plain(Wanted("a", "b_1"))
+    assert not is_plain(Wanted("a-b", "c"))
+    assert not is_plain(Wanted("a", "../c"))
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), max_size=20))
+def test_a_password_comes_back_from_an_option_file_as_it_was(text: str) -> None:
+    value = option_value(text)
+    assert value[0] == value[-1] == '"'
+    assert value[1:-1].replace("\\\\", "\0").replace('\\"', '"').replace("\0", "\\") == text
+
+
+def test_a_password_with_a_line_break_is_refused() -> None:
+    with pytest.raises(PreflightError, match="line break"):
+        option_value("a\nb")
+
+
+def test_a_pipe_is_good_only_if_both_its_ends_are(tmp_path: Path) -> None:
+    programs.pipe(["sh", "-c", "echo good"], ["sh", "-c", f"cat > {tmp_path}/out"], timeout=10)
+    assert (tmp_path / "out").read_text() == "good\n"
+    with pytest.raises(CommandError, match="exit status 3: broken source"):
+        programs.pipe(["sh", "-c", "echo broken source >&2; exit 3"], ["cat"], timeout=10)
+    with pytest.raises(CommandError, match="exit status 4: broken sink"):
+        programs.pipe(["sh", "-c", "yes"], ["sh", "-c", "echo broken sink >&2; exit 4"], timeout=10)
+    with pytest.raises(CommandError, match="did not end within"):
+        programs.pipe(["sleep", "60"], ["cat"], timeout=0.2)

@@ -1,0 +1,386 @@
+"""What the binlog archive holds comes back byte for byte, or is refused; descriptions and bodies cannot be mixed up."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
+from zsnapdb.jobs.repository import verify_binlogs
+from zsnapdb.model import Flavour
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart, chunk_of, covering
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.keys import AgeIdentity, SigningKey, wrap
+from zsnapdb.repository.manifest import KeyPart, chunk_row
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import Depth
+from zsnapdb.store.local import LocalStore
+from zsnapdb.stream.chunks import Codec, seal, stream_hash
+from zsnapdb.stream.crypto import ChunkCipher
+
+KEY = bytes(range(32))
+IDENTITY = AgeIdentity.new()
+PART = KeyPart(id="1", recipients=(IDENTITY.recipient,), wrapped=wrap(KEY, [IDENTITY.recipient]))
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+ID = "20261121T101112Z-7f3a"
+NAME = "binlog.000007"
+HEAD = HeadPart(
+    server_uuid=UUID, server_id=1, version="9.7.4", created=1, previous_gtids=f"{UUID}:1-5", end=60, fingerprint="00"
+)
+INCARNATION = Incarnation(
+    id=ID,
+    instance="main",
+    flavour=Flavour.MYSQL,
+    server_uuid=UUID,
+    server_id=1,
+    began=datetime(2026, 11, 21, tzinfo=UTC),
+    reason="the first one",
+)
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> BinlogArchive:
+    (tmp_path / "store").mkdir()
+    (tmp_path / "identity").write_bytes(IDENTITY.file())
+    keyring = Keyring((IDENTITY.recipient,), tmp_path / "identity")
+    found = BinlogArchive(Repository.open_or_create(LocalStore(tmp_path / "store"), "", "0123", keyring), "main")
+    found.begin(INCARNATION)
+    return found
+
+
+def add(
+    archive: BinlogArchive,
+    start: int,
+    body: bytes,
+    *,
+    number: int | None,
+    attempt: str = "0001",
+    cipher: ChunkCipher | None = None,
+) -> Segment:
+    end = start + len(body)
+    stored, chunk = seal(
+        memoryview(body), Codec.ZSTD, 3, cipher, archive.associated(ID, f"segment/{NAME}", start, last=False)
+    )
+    gtid = f"{UUID}:{number}" if number else None
+    segment = Segment(
+        name=NAME,
+        start=start,
+        end=end,
+        attempt=attempt,
+        span=SpanPart(
+            start=start,
+            end=end,
+            transactions=1 if number else 0,
+            gtids=gtid,
+            first_gtid=gtid,
+            last_gtid=gtid,
+            first_commit=number,
+            last_commit=number,
+        ),
+        head=HEAD if start == 0 else None,
+        codec=Codec.ZSTD,
+        chunk=chunk_row(chunk),
+        key=PART if cipher else None,
+    )
+    archive.add_segment(ID, segment, stored)
+    return segment
+
+
+def sealed(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> ArchivedFile:
+    cipher = ChunkCipher(KEY, "1")
+    half = len(body) // 2
+    rows = []
+    for index, part in enumerate((body[:half], body[half:]), 1):
+        stored, chunk = seal(
+            memoryview(part), Codec.ZSTD, 3, cipher, archive.associated(ID, f"binlog/{NAME}", index, last=index == 2)
+        )
+        archive.put_chunk(ID, NAME, attempt, index, stored)
+        rows.append(chunk_row(chunk))
+    return ArchivedFile(
+        instance="main",
+        incarnation=ID,
+        name=NAME,
+        flavour=Flavour.MYSQL,
+        is_sealed=True,
+        head=HEAD,
+        span=SpanPart(start=0, end=len(body), transactions=2, gtids=f"{UUID}:6-7"),
+        size=len(body),
+        sha256=stream_hash(tuple(chunk_of(row) for row in rows)),
+        codec=Codec.ZSTD,
+        attempt=attempt,
+        chunks=tuple(rows),
+        keys=(PART,),
+    )
+
+
+@pytest.mark.parametrize("cipher", [None, ChunkCipher(KEY, "1")])
+def test_the_pieces_of_a_growing_file_are_one_file_again(
+    archive: BinlogArchive, tmp_path: Path, cipher: ChunkCipher | None
+) -> None:
+    add(archive, 0, b"a" * 60, number=None, cipher=cipher)
+    add(archive, 60, b"b" * 40, number=6, cipher=cipher)
+    add(archive, 100, b"c" * 50, number=7, cipher=cipher)
+    (file,) = archive.load().files
+    assert (file.is_sealed, file.end, file.span.transactions, str(file.gtids), str(file.reached)) == (
+        False,
+        150,
+        2,
+        f"{UUID}:6-7",
+        f"{UUID}:1-7",
+    )
+    assert (file.span.first_gtid, file.span.last_gtid, file.span.first_commit, file.span.last_commit) == (
+        f"{UUID}:6",
+        f"{UUID}:7",
+        6,
+        7,
+    )
+    archive.fetch(file, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"a" * 60 + b"b" * 40 + b"c" * 50
+
+
+def test_a_piece_behind_a_missing_one_does_not_count(archive: BinlogArchive) -> None:
+    add(archive, 0, b"a" * 60, number=None)
+    add(archive, 100, b"c" * 50, number=7)
+    (file,) = archive.load().files
+    assert (file.end, file.gtids) == (60, None)
+
+
+def test_a_longer_piece_takes_the_place_of_shorter_ones(archive: BinlogArchive, tmp_path: Path) -> None:
+    add(archive, 0, b"a" * 60, number=None)
+    add(archive, 60, b"b" * 40, number=6)
+    add(archive, 100, b"c" * 50, number=7)
+    add(archive, 60, b"b" * 40 + b"c" * 50, number=6)
+    (file,) = archive.load().files
+    assert [(s.start, s.end) for s in file.segments] == [(0, 60), (60, 150)]
+    archive.fetch(file, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"a" * 60 + b"b" * 40 + b"c" * 50
+
+
+def test_a_sealed_file_takes_the_place_of_its_pieces(archive: BinlogArchive, tmp_path: Path) -> None:
+    add(archive, 0, b"a" * 60, number=None)
+    add(archive, 60, b"b" * 40, number=6)
+    archive.put_chunk(ID, NAME, "0bad", 1, b"of an attempt that was killed")
+    file = sealed(archive, b"a" * 60 + b"b" * 90)
+    archive.commit(file)
+    assert archive.load().files == (file,)
+    assert archive.remove_leftovers(file) == 5
+    assert archive.load().files == (file,)
+    archive.fetch(file, tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"a" * 60 + b"b" * 90
+
+
+def test_a_described_piece_or_file_is_never_written_over(archive: BinlogArchive) -> None:
+    add(archive, 0, b"a" * 60, number=None)
+    with pytest.raises(ExistsError):
+        add(archive, 0, b"x" * 60, number=None, attempt="0002")
+    archive.commit(sealed(archive, b"a" * 150))
+    archive.commit(
+        sealed(archive, b"a" * 150).model_copy(
+            update={"chunks": archive.load().files[0].chunks, "sha256": archive.load().files[0].sha256}
+        )
+    )
+    with pytest.raises(ConsistencyError):
+        archive.commit(sealed(archive, b"x" * 150, attempt="00bb"))
+
+
+def test_an_altered_or_missing_body_is_refused_and_nothing_is_left(archive: BinlogArchive, tmp_path: Path) -> None:
+    file = sealed(archive, b"a" * 150)
+    archive.commit(file)
+    key = tmp_path / "store" / archive.chunk_key(ID, NAME, file.attempt, 2)
+    whole = key.read_bytes()
+    for body in (
+        whole[:-1],
+        bytes([whole[0] ^ 1]) + whole[1:],
+        (tmp_path / "store" / archive.chunk_key(ID, NAME, file.attempt, 1)).read_bytes(),
+        None,
+    ):
+        key.write_bytes(body) if body is not None else key.unlink()
+        with pytest.raises(DamagedError):
+            archive.fetch(file, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+
+
+def test_chunks_that_were_swapped_do_not_open(archive: BinlogArchive, tmp_path: Path) -> None:
+    file = sealed(archive, b"ab" * 60)
+    one, two = (tmp_path / "store" / archive.chunk_key(ID, NAME, file.attempt, index) for index in (1, 2))
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    rows = (file.chunks[1], file.chunks[0])
+    forged = file.model_copy(update={"chunks": rows, "sha256": stream_hash(tuple(chunk_of(row) for row in rows))})
+    with pytest.raises(DamagedError, match="decrypt"):
+        archive.fetch(forged, tmp_path / "out")
+
+
+def test_encrypted_binlogs_need_an_identity(archive: BinlogArchive, tmp_path: Path) -> None:
+    file = sealed(archive, b"a" * 150)
+    with pytest.raises(ConfigError, match="no identity"):
+        BinlogArchive(replace(archive.repository, keyring=Keyring((IDENTITY.recipient,))), "main").fetch(
+            file, tmp_path / "out"
+        )
+
+
+def test_a_description_that_nobody_trusted_has_signed_is_refused(archive: BinlogArchive) -> None:
+    archive.commit(sealed(archive, b"a" * 150))
+    strict = BinlogArchive(replace(archive.repository, keyring=Keyring(signers=(SigningKey.new().public,))), "main")
+    assert strict.load().files == ()
+    assert "not signed" in str(strict.load().damaged[0])
+
+
+def test_a_target_that_exists_is_not_overwritten(archive: BinlogArchive, tmp_path: Path) -> None:
+    (tmp_path / "out").write_bytes(b"mine")
+    with pytest.raises(ExistsError):
+        archive.fetch(sealed(archive, b"a" * 150), tmp_path / "out")
+    assert (tmp_path / "out").read_bytes() == b"mine"
+
+
+def test_a_damaged_description_does_not_hide_the_others(archive: BinlogArchive, tmp_path: Path) -> None:
+    file = sealed(archive, b"a" * 150)
+    archive.commit(file)
+    folder = tmp_path / "store" / "main" / "binlogs" / ID / "files"
+    (folder / "binlog.000008.json").write_bytes(b"{}")
+    found = archive.load()
+    assert found.files == (file,)
+    assert ["binlog.000008" in str(error) for error in found.damaged] == [True]
+
+
+def test_files_and_incarnations_are_in_order(archive: BinlogArchive) -> None:
+    later = INCARNATION.model_copy(update={"id": "20261122T101112Z-0000"})
+    archive.begin(later)
+    for incarnation, name in ((later.id, "binlog.000001"), (ID, "binlog.1000000"), (ID, "binlog.999999")):
+        archive.commit(sealed(archive, b"a" * 150).model_copy(update={"name": name, "incarnation": incarnation}))
+    found = archive.load()
+    assert [i.id for i in found.incarnations] == [ID, later.id]
+    assert [file.name for file in found.files] == ["binlog.999999", "binlog.1000000", "binlog.000001"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
+def test_pieces_cover_without_overlap_from_the_first_byte_on(pieces: list[tuple[int, int]]) -> None:
+    chosen = covering(pieces)
+    assert set(chosen) <= set(pieces)
+    at = 0
+    for start, end in chosen:
+        assert start == at < end
+        at = end
+    assert not any(start == at < end for start, end in pieces)
+
+
+class _Killed(Exception):
+    pass
+
+
+class _Dying(LocalStore):
+    """A folder that dies before its nth removal."""
+
+    left = 0
+
+    def delete(self, key: str) -> None:
+        if type(self).left == 0:
+            raise _Killed
+        type(self).left -= 1
+        super().delete(key)
+
+
+@pytest.mark.parametrize("kind", ["sealed", "growing", "sealed with pieces left"])
+def test_a_removal_ended_anywhere_leaves_the_whole_file_or_none_of_it(
+    archive: BinlogArchive, tmp_path: Path, kind: str
+) -> None:
+    body = bytes(range(200)) * 5
+    if kind != "sealed":
+        add(archive, 0, body[:500], number=6)
+        add(archive, 500, body[500:], number=7)
+    if kind != "growing":
+        archive.commit(sealed(archive, body))
+    (before,) = archive.load().files
+    dying = replace(archive, repository=replace(archive.repository, store=_Dying(tmp_path / "store")))
+    for removals in range(20):
+        _Dying.left = removals
+        try:
+            dying.remove(before)
+            break
+        except _Killed:
+            for file in archive.load().files:
+                assert b"".join(bytes(part) for part in archive.plain(file))[: len(body)] == body
+    else:
+        raise AssertionError("it never came to its end")
+    assert removals > 1
+    archive.remove(before)
+    assert archive.load().files == ()
+    assert [item.key for item in archive.repository.store.list("main/binlogs/") if NAME in item.key] == []
+
+
+@pytest.mark.parametrize("removals", range(5))
+@pytest.mark.parametrize("kind", ["sealed", "growing", "sealed with pieces left"])
+def test_what_a_killed_removal_leaves_is_found_and_swept_and_a_whole_file_is_not(
+    archive: BinlogArchive, tmp_path: Path, kind: str, removals: int
+) -> None:
+    body = bytes(range(200)) * 5
+    if kind != "sealed":
+        add(archive, 0, body[:500], number=6)
+        add(archive, 500, body[500:], number=7)
+    if kind != "growing":
+        archive.commit(sealed(archive, body))
+    (before,) = archive.load().files
+    assert archive.leftovers() == {}
+    _Dying.left = removals
+    with contextlib.suppress(_Killed):
+        replace(archive, repository=replace(archive.repository, store=_Dying(tmp_path / "store"))).remove(before)
+    there = bool(archive.load().files)
+    assert list(archive.leftovers()) in ([], [(ID, NAME)])
+    assert not (there and archive.leftovers())
+    swept = archive.sweep(ID, NAME, {item.key for item in archive.leftovers().get((ID, NAME), [])})
+    assert bool(archive.load().files) == there
+    assert there == any(NAME in item.key for item in archive.repository.store.list("main/binlogs/"))
+    assert not (there and swept)
+
+
+def test_a_file_whose_description_cannot_be_read_is_no_leftover(archive: BinlogArchive) -> None:
+    file = sealed(archive, bytes(range(200)) * 5)
+    archive.commit(file)
+    archive.repository.store.put(archive.file_key(file), b"?")
+    assert archive.leftovers() == {}
+    assert archive.sweep(ID, NAME, {item.key for item in archive.repository.store.list("")}) == 0
+
+
+def test_parts_that_somebody_goes_on_with_are_not_swept(archive: BinlogArchive) -> None:
+    body = bytes(range(200)) * 5
+    sealed(archive, body, attempt="00aa")
+    planned = {item.key for item in archive.leftovers()[ID, NAME]}
+    file = sealed(archive, body, attempt="00bb")
+    assert archive.sweep(ID, NAME, planned) == 0
+    archive.confirm(ID, NAME, "00bb", file.chunks)
+    archive.commit(file)
+    assert archive.sweep(ID, NAME, planned) == 0
+    assert b"".join(bytes(part) for part in archive.plain(file)) == body
+
+
+def test_a_file_whose_chunks_were_swept_meanwhile_is_not_described(archive: BinlogArchive) -> None:
+    file = sealed(archive, bytes(range(200)) * 5)
+    assert archive.sweep(ID, NAME, {item.key for item in archive.leftovers()[ID, NAME]}) == 2
+    with pytest.raises(DamagedError, match="is not there any more"):
+        archive.confirm(ID, NAME, file.attempt, file.chunks)
+
+
+@pytest.mark.parametrize("depth", list(Depth))
+def test_a_sealed_file_is_verified_chunk_by_chunk(archive: BinlogArchive, depth: Depth) -> None:
+    archive.commit(sealed(archive, bytes(range(200)) * 5))
+    (file,) = archive.load().files
+
+    def damage() -> tuple[str, ...] | None:
+        ((_, found, _),) = verify_binlogs.look(archive, [file], depth, 2, lambda _: None)
+        return found
+
+    assert damage() == ()
+    key = archive.chunk_key(ID, NAME, file.attempt, 2)
+    body = archive.repository.store.get(key)
+    archive.repository.store.put(key, body[:-1])
+    assert damage() == (f"{key} has {len(body) - 1} bytes, {len(body)} were written",)
+    archive.repository.store.put(key, body[:-1] + bytes([body[-1] ^ 1]))
+    assert bool(damage()) == (depth is Depth.READ)

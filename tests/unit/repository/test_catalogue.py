@@ -1,0 +1,168 @@
+"""Summaries are read once and then known; what there is, the store says every time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.repository.test_repository import manifest
+from zsnapdb.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.repository import layout
+from zsnapdb.repository.catalogue import Cache, Summary, summaries
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.base import StoredObject
+from zsnapdb.store.local import LocalStore
+
+FIRST, SECOND = "20261120T101112Z-7f3a", "20261121T101112Z-7f3a"
+
+
+class CountingStore(LocalStore):
+    """Counts what is fetched, and can hide or refuse an object."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.fetched: list[str] = []
+        self.hidden: set[str] = set()
+        self.refused: set[str] = set()
+        self.unlisted: set[str] = set()
+
+    def get(self, key: str) -> bytes:
+        self.fetched.append(key)
+        if key in self.hidden:
+            raise NotThere(key)
+        if key in self.refused:
+            raise RepositoryError(f"reading {key}: denied")
+        return super().get(key)
+
+    def list(self, prefix: str) -> Iterator[StoredObject]:
+        return (item for item in super().list(prefix) if item.key not in self.unlisted)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> CountingStore:
+    (tmp_path / "store").mkdir()
+    return CountingStore(tmp_path / "store")
+
+
+@pytest.fixture
+def repository(store: CountingStore) -> Repository:
+    found = Repository.open_or_create(store, "", "id-1")
+    for backup_id in (FIRST, SECOND):
+        found.commit(manifest(backup_id))
+    store.fetched.clear()
+    return found
+
+
+@pytest.fixture
+def cache(tmp_path: Path, repository: Repository) -> Cache:
+    return Cache.of(tmp_path / "cache", repository, "main")
+
+
+def ids(repository: Repository, cache: Cache | None) -> list[str]:
+    return [backup.backup_id for backup in summaries(repository, "main", cache).backups]
+
+
+def test_a_summary_says_what_its_manifest_says(repository: Repository) -> None:
+    found, whole = summaries(repository, "main", None).backups[0], manifest(FIRST)
+    assert (found.backup_id, found.is_full, found.plain_size, found.stored_size) == (
+        whole.backup_id,
+        whole.is_full,
+        whole.plain_size,
+        whole.stored_size,
+    )
+    assert (found.position, found.lock, found.created) == (whole.position, whole.lock, whole.created)
+    assert [(v.role, v.guid, v.from_guid, v.chunk_count) for v in found.volumes] == [
+        (v.role, v.guid, v.from_guid, 1) for v in whole.volumes
+    ]
+
+
+def test_a_manifest_is_fetched_once(repository: Repository, store: CountingStore, cache: Cache) -> None:
+    first = summaries(repository, "main", cache)
+    store.fetched.clear()
+    assert summaries(repository, "main", cache) == first
+    assert store.fetched == []
+    repository.commit(manifest("20261122T101112Z-7f3a"))
+    store.fetched.clear()
+    assert len(ids(repository, cache)) == 3
+    assert store.fetched == [layout.manifest("main", "20261122T101112Z-7f3a")]
+
+
+def test_what_was_removed_is_gone_whatever_the_cache_knows(
+    repository: Repository, store: CountingStore, cache: Cache
+) -> None:
+    ids(repository, cache)
+    store.delete(layout.manifest("main", FIRST))
+    assert ids(repository, cache) == [SECOND]
+    assert ids(repository, cache) == [SECOND]
+
+
+def test_a_manifest_that_was_cut_since_is_damaged_whatever_the_cache_knows(
+    repository: Repository, store: CountingStore, cache: Cache
+) -> None:
+    ids(repository, cache)
+    key = layout.manifest("main", FIRST)
+    store.put(key, store.get(key)[:-9])
+    found = summaries(repository, "main", cache)
+    assert ([b.backup_id for b in found.backups], list(found.unreadable)) == ([SECOND], [FIRST])
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"version": 0, "signers": [], "entries": {}}', b'{"version": 1}'])
+def test_a_cache_that_is_not_one_is_made_anew(repository: Repository, cache: Cache, content: bytes) -> None:
+    cache.file.parent.mkdir(parents=True)
+    cache.file.write_bytes(content)
+    assert ids(repository, cache) == [FIRST, SECOND]
+    assert set(cache.read()) == {FIRST, SECOND}
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(repository: Repository, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert ids(repository, Cache.of(tmp_path / "file", repository, "main")) == [FIRST, SECOND]
+
+
+def test_a_cache_read_under_other_signers_is_not_believed(
+    repository: Repository, store: CountingStore, cache: Cache
+) -> None:
+    ids(repository, cache)
+    store.fetched.clear()
+    ids(repository, Cache(cache.file, ("another",)))
+    assert len(store.fetched) == 2
+
+
+def test_a_manifest_removed_between_listing_and_reading_is_no_backup(
+    repository: Repository, store: CountingStore
+) -> None:
+    key = layout.manifest("main", FIRST)
+    listed = store.list
+
+    def list_then_hide(prefix: str) -> Iterator[StoredObject]:
+        items = list(listed(prefix))
+        store.hidden.add(key)
+        store.unlisted.add(key)
+        return iter(items)
+
+    store.list = list_then_hide  # type: ignore[method-assign]
+    found = summaries(repository, "main", None)
+    assert ([b.backup_id for b in found.backups], found.unreadable) == ([SECOND], {})
+
+
+def test_a_manifest_that_stays_listed_but_is_not_there_is_damaged_not_absent(
+    repository: Repository, store: CountingStore
+) -> None:
+    store.hidden.add(layout.manifest("main", FIRST))
+    assert isinstance(summaries(repository, "main", None).unreadable[FIRST], DamagedError)
+
+
+def test_a_manifest_that_may_not_be_read_is_an_error_not_an_absence(
+    repository: Repository, store: CountingStore
+) -> None:
+    store.refused.add(layout.manifest("main", FIRST))
+    with pytest.raises(RepositoryError, match="denied"):
+        summaries(repository, "main", None)
+
+
+def test_the_cache_holds_no_variables_of_the_server(repository: Repository, cache: Cache) -> None:
+    ids(repository, cache)
+    assert b"datadir" not in cache.file.read_bytes()
+    assert Summary.of(manifest()).server.variables == {}

@@ -1,0 +1,193 @@
+"""A backup exists when its manifest does; a manifest is written once and proved."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError, UnreachableError
+from zsnapdb.model import Flavour
+from zsnapdb.repository import layout
+from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
+from zsnapdb.repository.marker import FORMAT, Marker, prove_conditional_writes
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.base import Body
+from zsnapdb.store.local import LocalStore
+from zsnapdb.store.patient import PatientStore
+from zsnapdb.stream.chunks import Codec
+
+
+def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -> Manifest:
+    volume = VolumePart(
+        role="data",
+        dataset="tank/mysql/data",
+        snapshot=f"zsnapdb-{backup_id}",
+        guid=18446744073709551615,
+        from_guid=None,
+        send_flags=("-L",),
+        features=4,
+        mountpoint="/var/lib/mysql/data",
+        properties={"recordsize": "16384"},
+        codec=Codec.ZSTD,
+        plain_size=10,
+        sha256="00",
+        chunks=((10, "aa", 7, "bb", None),),
+    )
+    return Manifest(
+        backup_id=backup_id,
+        instance=instance,
+        repository_id="r",
+        created=datetime(2026, 11, 20, 10, 11, 12, tzinfo=UTC),
+        tool_version="0",
+        zfs_version="zfs-2.3.9",
+        pool_guid=1,
+        createtxg=2,
+        position=PositionPart(binlog_file="binlog.000001", binlog_offset=4, gtids="0-1-2", source="tail"),
+        lock=LockPart(strategy="stage", reason="r", held_ms=1.5),
+        server=ServerPart(
+            flavour=Flavour.MARIADB, version="11.8", server_uuid=None, server_id=1, variables={"datadir": "/d"}
+        ),
+        volumes=(volume,),
+    )
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Repository:
+    return Repository.open_or_create(LocalStore(tmp_path), "", "id-1")
+
+
+def test_a_committed_manifest_reads_back_the_same(repository: Repository) -> None:
+    repository.commit(manifest())
+    assert repository.manifest("main", "20261120T101112Z-7f3a") == manifest()
+    assert repository.backup_ids("main") == ["20261120T101112Z-7f3a"]
+
+
+def test_a_manifest_is_never_written_over_another(repository: Repository) -> None:
+    repository.commit(manifest())
+    other = manifest().model_copy(update={"createtxg": 3})
+    with pytest.raises(ConsistencyError, match="read back different"):
+        repository.commit(other)
+    assert repository.manifest("main", "20261120T101112Z-7f3a") == manifest()
+
+
+def test_a_commit_whose_answer_was_lost_can_be_repeated(repository: Repository) -> None:
+    repository.commit(manifest())
+    repository.commit(manifest())
+    assert repository.backup_ids("main") == ["20261120T101112Z-7f3a"]
+
+
+def test_one_damaged_manifest_does_not_hide_the_others(repository: Repository) -> None:
+    repository.commit(manifest())
+    repository.store.put(layout.manifest("main", "20261120T101113Z-0000"), b"{")
+    catalogue = repository.catalogue("main")
+    assert [m.backup_id for m in catalogue.manifests] == ["20261120T101112Z-7f3a"]
+    assert "20261120T101113Z-0000" in str(catalogue.damaged[0])
+
+
+def test_chunks_without_a_manifest_are_no_backup(repository: Repository) -> None:
+    repository.chunks("main", "20261120T101112Z-7f3a", "data").put_chunk(1, b"x", "")
+    assert repository.backup_ids("main") == []
+    with pytest.raises(NotThere, match="has no backup"):
+        repository.manifest("main", "20261120T101112Z-7f3a")
+
+
+def test_instances_with_alike_names_do_not_see_each_other(repository: Repository) -> None:
+    repository.commit(manifest(instance="main2"))
+    assert repository.backup_ids("main") == []
+
+
+def test_foreign_objects_beside_the_manifests_are_passed_over(repository: Repository) -> None:
+    repository.store.put("main/manifests/README.txt", b"by hand")
+    repository.store.put("main/manifests/sub/20261120T101112Z-7f3a.json", b"{}")
+    assert repository.backup_ids("main") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda b: b[:-20], lambda b: b.replace(b'"guid"', b'"gui"'), lambda b: b.replace(b'"format":1', b'"format":2')],
+)
+def test_an_altered_manifest_is_damage_not_absence(repository: Repository, change) -> None:
+    repository.commit(manifest())
+    key = layout.manifest("main", "20261120T101112Z-7f3a")
+    repository.store.put(key, change(repository.store.get(key)))
+    with pytest.raises(DamagedError, match="manifest main/manifests/20261120T101112Z-7f3a"):
+        repository.manifest("main", "20261120T101112Z-7f3a")
+
+
+def test_a_manifest_under_another_name_is_refused(repository: Repository) -> None:
+    repository.store.put(layout.manifest("main", "20261120T101113Z-0000"), manifest().encode())
+    with pytest.raises(DamagedError, match=r"is that of main 20261120T101112Z-7f3a"):
+        repository.manifest("main", "20261120T101113Z-0000")
+
+
+def test_unknown_fields_of_a_newer_tool_are_passed_over(repository: Repository) -> None:
+    document = {**json.loads(manifest().encode()), "since_later": 1}
+    repository.store.put(layout.manifest("main", "20261120T101112Z-7f3a"), json.dumps(document).encode())
+    assert repository.manifest("main", "20261120T101112Z-7f3a") == manifest()
+
+
+def test_opening_again_keeps_the_identity(repository: Repository) -> None:
+    assert Repository.open_or_create(repository.store, "", "id-2").id == "id-1"
+
+
+def test_where_nothing_is_there_is_no_repository(tmp_path: Path) -> None:
+    with pytest.raises(NotThere, match="no repository yet"):
+        Repository.open(LocalStore(tmp_path), "p/")
+
+
+@pytest.mark.parametrize("marker", [b"{}", b"not json", b'{"format": 9, "id": "x"}'])
+def test_a_marker_that_is_not_ours_stops_everything(tmp_path: Path, marker: bytes) -> None:
+    store = LocalStore(tmp_path)
+    store.put(layout.MARKER, marker)
+    with pytest.raises(DamagedError):
+        Repository.open_or_create(store, "", "id")
+    assert store.get(layout.MARKER) == marker
+
+
+class _Careless(LocalStore):
+    """A store that takes conditional writes and does not look at the condition, as some S3 servers do."""
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        super().put(key, body, sha256=sha256)
+
+
+def test_no_repository_is_made_in_a_store_that_cannot_keep_two_writers_apart(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="If-None-Match"):
+        Repository.open_or_create(_Careless(tmp_path), "", "id-1")
+    assert list(LocalStore(tmp_path).list("")) == []
+
+
+class _Lossy(LocalStore):
+    """A store whose first answer to each writer is lost: to the second request the object is there."""
+
+    answered = False
+
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        self.answered = not self.answered
+        if self.answered:
+            if not only_if_absent or not list(self.list(key)):
+                super().put(key, body, sha256=sha256)
+            raise UnreachableError("the answer was lost")
+        super().put(key, body, only_if_absent=only_if_absent, sha256=sha256)
+
+
+def test_a_lost_answer_is_not_taken_for_a_store_that_ignores_conditions(tmp_path: Path) -> None:
+    store = PatientStore(_Lossy(tmp_path), 30.0)
+    marker = Marker(FORMAT, "id-1", ())
+    marker.write(store, "")
+    prove_conditional_writes(store, "")
+    assert Marker.read(store, "") == marker
+
+
+def test_the_proof_leaves_the_marker_as_it_was(tmp_path: Path) -> None:
+    marker = Marker(FORMAT, "id-1", ("age1x",))
+    LocalStore(tmp_path).put(layout.MARKER, marker.encode())
+    prove_conditional_writes(LocalStore(tmp_path), "")
+    with pytest.raises(PreflightError, match="If-None-Match"):
+        prove_conditional_writes(_Careless(tmp_path), "")
+    assert Marker.read(LocalStore(tmp_path), "") == marker
+    with pytest.raises(ExistsError):
+        marker.write(LocalStore(tmp_path), "")

@@ -1,0 +1,267 @@
+"""One owner at a time, whatever clocks, answers and processes do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from tests.unit.store.test_stores import s3
+from zsnapdb.errors import ChangedError, LeaseError, RepositoryError
+from zsnapdb.repository import writer_lease as leases
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.writer_lease import FREE, Holder, holder, lease
+from zsnapdb.store.base import Store
+from zsnapdb.store.local import LocalStore
+
+KEY = "main/writer.lock"
+
+
+class Clock:
+    """A steady clock that sleeping moves on; something may happen at each step."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.at_step: Callable[[], None] = lambda: None
+
+    def steady(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.at_step()
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    if request.param == "local":
+        yield LocalStore(tmp_path)
+        return
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups")
+        yield s3()
+
+
+@pytest.fixture
+def repository(store: Store) -> Repository:
+    return Repository(store, "", "id")
+
+
+def foreign(**changes: object) -> Holder:
+    fields = {
+        "owner": "them",
+        "host": "db2",
+        "pid": 7,
+        "process": "another kernel",
+        "doing": "backing up",
+        "since": "then",
+        "beat": 1,
+    }
+    return Holder(**{**fields, "expires": "2020-01-01T00:00:00Z", "seconds": 30.0, **changes})  # type: ignore[arg-type]
+
+
+def take(repository: Repository, clock: Clock | None = None, told: list[str] | None = None, name: str = "main/writer"):
+    used = clock or Clock()
+    return lease(
+        repository,
+        name,
+        doing="testing",
+        tell=(told if told is not None else []).append,
+        steady=used.steady,
+        sleep=used.sleep,
+    )
+
+
+def test_a_lease_is_had_shown_confirmed_and_given_back(repository: Repository) -> None:
+    with take(repository) as held:
+        held.confirm()
+        shown = holder(repository, "main/writer")
+        assert shown is not None
+        assert (shown.doing, shown.beat) == ("testing", 2)
+    assert holder(repository, "main/writer") is None
+    told: list[str] = []
+    with take(repository, told=told):
+        pass
+    assert told == []
+
+
+def test_a_living_owner_is_never_displaced_whatever_its_clock_says(repository: Repository) -> None:
+    """Its `expires` is long past by our clock: one of the two steps or is wrong. Its beats count."""
+    repository.store.put(KEY, foreign().encode())
+    clock = Clock()
+
+    def beat() -> None:
+        if clock.now >= 10:
+            repository.store.put(KEY, foreign(beat=2).encode())
+
+    clock.at_step = beat
+    with pytest.raises(LeaseError, match="process 7 on db2, backing up since then"), take(repository, clock):
+        pass
+    assert clock.now <= 12
+    assert Holder.parse(repository.store.read_version(KEY)).owner == "them"
+
+
+def test_a_silent_owner_is_displaced_after_its_time_and_this_is_told(repository: Repository) -> None:
+    """Even if `expires` is far in the future: its clock, or ours, was set back."""
+    repository.store.put(KEY, foreign(expires="2099-01-01T00:00:00Z").encode())
+    clock, told = Clock(), []
+    with take(repository, clock, told):
+        assert 30 <= clock.now <= 33
+    assert "waiting up to 30 s" in told[0]
+    assert "taking over from process 7 on db2" in told[1]
+
+
+def test_a_process_of_this_host_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    repository = Repository(LocalStore(tmp_path), "", "id")
+    code = (
+        "import os, sys; from pathlib import Path; from tests.unit.repository.test_writer_lease import *; m ="
+        " lease(Repository(LocalStore(Path(sys.argv[1])), '', 'id'), 'main/writer', doing='x', tell=print);"
+        " m.__enter__(); os._exit(9)"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], cwd=Path(__file__).parents[3], check=False
+        ).returncode
+        == 9
+    )
+    clock, told = Clock(), []
+    with take(repository, clock, told):
+        assert clock.now == 0
+    assert "it has ended" in told[0]
+
+
+def test_a_process_of_this_host_that_lives_is_watched(repository: Repository) -> None:
+    with (
+        lease(repository, "main/writer", doing="first", tell=print, seconds=0.3),
+        pytest.raises(LeaseError, match="first"),
+    ):
+        lease(repository, "main/writer", doing="second", tell=print, seconds=0.3).__enter__()
+
+
+def test_of_many_that_see_a_silent_owner_one_takes_over(repository: Repository) -> None:
+    repository.store.put(KEY, foreign(seconds=0.2).encode())
+    got, refused = [], []
+    done = threading.Event()
+
+    def contend(number: int) -> None:
+        try:
+            with lease(repository, "main/writer", doing=f"{number}", tell=lambda text: None, seconds=6.0):
+                got.append(number)
+                done.wait(20)
+        except LeaseError:
+            refused.append(number)
+            if len(refused) == 5:
+                done.set()
+
+    threads = [threading.Thread(target=contend, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(got), len(refused)) == (1, 5)
+
+
+def test_an_owner_that_was_displaced_finds_out_before_it_calls_anything_good(repository: Repository) -> None:
+    with take(repository) as held:
+        repository.store.put(KEY, foreign().encode())
+        held.check()  # nothing is known yet ...
+        with pytest.raises(LeaseError, match="was lost to process 7 on db2"):
+            held.confirm()  # ... and asking shows it
+        with pytest.raises(LeaseError):
+            held.check()
+    assert Holder.parse(repository.store.read_version(KEY)).owner == "them"
+
+
+def test_the_background_finds_a_loss_by_itself(repository: Repository) -> None:
+    with lease(repository, "main/writer", doing="x", tell=print, seconds=0.15) as held:
+        repository.store.put(KEY, foreign().encode())
+        waited = threading.Event()
+        for _ in range(200):
+            waited.wait(0.05)
+            try:
+                held.check()
+            except LeaseError:
+                return
+    raise AssertionError("ten seconds of a lease of 0.15 s, and nothing was noticed")
+
+
+def test_a_lease_removed_by_hand_is_lost(repository: Repository) -> None:
+    with take(repository) as held:
+        repository.store.delete(KEY)
+        with pytest.raises(LeaseError, match="removed by hand"):
+            held.confirm()
+
+
+class Faulty:
+    """A store in front of another one whose answers can be lost, or that cannot be asked."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.lose_answers = False
+        self.unreachable = False
+
+    def __getattr__(self, name: str):
+        method = getattr(self.store, name)
+
+        def call(*args: object, **named: object) -> object:
+            if self.unreachable:
+                raise RepositoryError("the network is gone")
+            answer = method(*args, **named)
+            if self.lose_answers and name in ("put", "replace"):
+                # The client asked again after the lost answer, and met what it had itself written.
+                method_again = getattr(self.store, name)
+                try:
+                    method_again(*args, **named)
+                except Exception as error:
+                    raise error from None
+                raise ChangedError("the first attempt was done; the second was refused")
+            return answer
+
+        return call
+
+
+def test_an_answer_that_was_lost_is_not_taken_for_a_loss(store: Store) -> None:
+    faulty = Faulty(store)
+    repository = Repository(faulty, "", "id")  # type: ignore[arg-type]
+    faulty.lose_answers = True
+    with take(repository) as held:
+        held.confirm()
+        held.confirm()
+        held.check()
+    faulty.lose_answers = False
+    assert holder(repository, "main/writer") is None
+
+
+def test_a_store_that_cannot_be_asked_is_no_loss_but_confirms_nothing(store: Store) -> None:
+    faulty = Faulty(store)
+    repository = Repository(faulty, "", "id")  # type: ignore[arg-type]
+    with take(repository) as held:
+        faulty.unreachable = True
+        with pytest.raises(RepositoryError, match="network"):
+            held.confirm()
+        held.check()
+        faulty.unreachable = False
+        held.confirm()
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"null", b'{"owner": 1}'])
+def test_a_lease_that_cannot_be_read_is_waited_for_like_any_other(repository: Repository, body: bytes) -> None:
+    repository.store.put(KEY, body)
+    clock = Clock()
+    with take(repository, clock):
+        assert clock.now >= leases.SECONDS
+
+
+def test_leases_of_other_names_do_not_meet(repository: Repository) -> None:
+    with take(repository), take(repository, name="main/binlogs"), take(repository, name="main2/writer"):
+        pass
+    assert json.loads(repository.store.get("main2/writer.lock"))["state"] == FREE

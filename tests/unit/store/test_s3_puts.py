@@ -1,0 +1,184 @@
+"""How objects are put into S3: class, encryption, checksum, and what is done where an endpoint knows less."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
+from moto import mock_aws
+
+from zsnapdb.config import RepositorySettings
+from zsnapdb.errors import RepositoryError, UnreachableError
+from zsnapdb.store.s3 import S3Store
+from zsnapdb.store.s3_parts import BlockReader, S3Options
+
+BODY = bytes(200_000)
+
+
+@pytest.fixture(autouse=True)
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups")
+        yield
+
+
+def s3(options: S3Options | None = None) -> S3Store:
+    return S3Store(
+        "backups",
+        endpoint=None,
+        region="us-east-1",
+        credentials_file=None,
+        addressing="auto",
+        connections=2,
+        options=options,
+    )
+
+
+class Recorder:
+    """Stands where a client's put_object is; refuses as told, else passes on."""
+
+    def __init__(self, store: S3Store, monkeypatch: pytest.MonkeyPatch, refuse: Any = None) -> None:
+        self.asked: list[dict[str, Any]] = []
+        self.refuse = refuse
+        connect = store._connect
+
+        def connected() -> Any:
+            client = connect()
+            self.watch(client, monkeypatch)
+            return client
+
+        self.watch(store._client, monkeypatch)
+        monkeypatch.setattr(store, "_connect", connected)
+
+    def watch(self, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        put = client.put_object
+
+        def put_object(**words: Any) -> Any:
+            self.asked.append(words)
+            error = self.refuse(words) if self.refuse else None
+            if error is not None:
+                raise error
+            return put(**words)
+
+        monkeypatch.setattr(client, "put_object", put_object)
+
+
+def refused(code: str, status: int = 400) -> ClientError:
+    return ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}, "PutObject")  # type: ignore[typeddict-item]
+
+
+def test_the_hash_that_is_known_travels_with_the_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = s3()
+    seen = Recorder(store, monkeypatch)
+    digest = hashlib.sha256(BODY)
+    store.put("k", memoryview(BODY), sha256=digest.hexdigest())
+    store.put("k", BODY)
+    assert [words["ChecksumSHA256"] for words in seen.asked] == [base64.b64encode(digest.digest()).decode()] * 2
+    assert store.get("k") == BODY
+
+
+def test_an_endpoint_that_refuses_the_checksum_is_used_without_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = s3()
+    seen = Recorder(
+        store, monkeypatch, lambda words: refused("NotImplemented", 501) if "ChecksumSHA256" in words else None
+    )
+    store.put("a", BODY)
+    store.put("b", BODY)
+    assert ["ChecksumSHA256" in words for words in seen.asked] == [True, False, False]
+    assert (store.get("a"), store.get("b")) == (BODY, BODY)
+
+
+def test_where_it_is_not_the_checksum_the_first_answer_counts_and_checksums_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = s3()
+    seen = Recorder(store, monkeypatch, lambda words: refused("InvalidArgument") if len(seen.asked) <= 2 else None)
+    with pytest.raises(RepositoryError, match="InvalidArgument"):
+        store.put("a", BODY)
+    store.put("a", BODY)
+    assert ["ChecksumSHA256" in words for words in seen.asked] == [True, False, True]
+
+
+def test_a_checksum_that_must_be_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = s3(S3Options(checksum="sha256"))
+    Recorder(store, monkeypatch, lambda words: refused("NotImplemented", 501))
+    with pytest.raises(RepositoryError):
+        store.put("a", BODY)
+
+
+def test_class_and_encryption_are_asked_for_and_small_objects_stay_in_the_standard_class(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = s3(S3Options("STANDARD_IA", "aws:kms", "key-1", "none"))
+    seen = Recorder(store, monkeypatch)
+    store.put("chunk", BODY)
+    store.put("manifest", b"{}")
+    found = [
+        {name: value for name, value in words.items() if name not in ("Bucket", "Key", "Body")} for words in seen.asked
+    ]
+    sse = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key-1"}
+    assert found == [{"StorageClass": "STANDARD_IA", **sse}, sse]
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [
+        (refused("SlowDown", 503), True),
+        (refused("Whatever", 500), True),
+        (refused("Whatever", 429), True),
+        (refused("RequestTimeout", 400), True),
+        (refused("AccessDenied", 403), False),
+        (refused("Whatever", 400), False),
+        (EndpointConnectionError(endpoint_url="http://x"), True),
+        (SSLError(endpoint_url="https://x", error="certificate verify failed"), False),
+        (SSLError(endpoint_url="https://x", error="EOF occurred in violation of protocol"), True),
+    ],
+    ids=str,
+)
+def test_what_may_succeed_later_is_told_from_what_will_not(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, again: bool
+) -> None:
+    store = s3(S3Options(checksum="none"))
+    Recorder(store, monkeypatch, lambda words: error)
+    with pytest.raises(RepositoryError) as caught:
+        store.put("a", BODY)
+    assert isinstance(caught.value, UnreachableError) is again
+
+
+def test_blocks_are_read_without_a_copy_again_after_going_back() -> None:
+    data = bytes(range(256)) * 9000
+    blocks = BlockReader(memoryview(data))
+    for _ in range(2):
+        parts = []
+        while part := blocks.read(16384):
+            assert isinstance(part, memoryview)
+            parts.append(bytes(part))
+        assert b"".join(parts) == data
+        assert len(parts) < 5
+        blocks.seek(0)
+    assert (len(blocks), blocks.read(), blocks.tell(), blocks.seek(-5, 2)) == (
+        len(data),
+        data,
+        len(data),
+        len(data) - 5,
+    )
+
+
+def test_settings_that_cannot_work_are_refused() -> None:
+    for words in (
+        {"sse_key": "k"},
+        {"storage_class": "DEEP_ARCHIVE"},
+        {"patience": "-1s"},
+        {"stream": {"level": "most"}},
+        {"stream": {"level": 20}},
+    ):
+        with pytest.raises(ValueError, match=r"sse_key|cannot be read at once|duration|level"):
+            RepositorySettings.model_validate({"url": "s3://b", **words})
+    assert RepositorySettings.model_validate({"url": "s3://b", "stream": {"level": "auto"}}).stream.level == "auto"

@@ -1,0 +1,367 @@
+"""Every store keeps the same promises: the suite runs on the local folder, on S3 (moto), and through the layers around a store.
+
+One of them fails at every first attempt, before or after it did what it was asked: patience must make that a store like
+any other.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest.mock import Mock
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+from moto import mock_aws
+
+from tests.unit.faulty import Fault, FaultyStore
+from zsnapdb.config import RepositorySettings
+from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.store.base import Afterlife, ObjectHold, Store
+from zsnapdb.store.limited import LimitedStore
+from zsnapdb.store.local import LocalStore
+from zsnapdb.store.open import open_store
+from zsnapdb.store.patient import PatientStore
+from zsnapdb.store.s3 import S3Store
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
+    return S3Store(
+        bucket, endpoint=None, region="us-east-1", credentials_file=credentials, addressing="auto", connections=2
+    )
+
+
+CALLS = ("check", "put", "get", "read_into", "read_version", "replace", "list", "folders", "delete", "delete_many")
+
+
+def layered(kind: str, inner: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    if kind in ("local", "faulty"):
+        return inner if kind == "local" else FaultyStore(inner)
+    if kind == "limited":
+        return LimitedStore(inner, 1 << 40)
+    monkeypatch.setattr("zsnapdb.store.patient._FIRST_PAUSE", 0.0001)
+    fault = Fault.UNREACHED if kind == "flaky" else Fault.ANSWER_LOST
+    return PatientStore(
+        FaultyStore(inner, {call: [fault, Fault.FINE] * (2 if call == "list" else 100) for call in CALLS}), 20
+    )
+
+
+@pytest.fixture(params=["local", "faulty", "limited", "flaky", "forgetful", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    if request.param != "s3":
+        yield layered(request.param, LocalStore(tmp_path), monkeypatch)
+        return
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups")
+        yield s3()
+
+
+def test_what_was_put_is_what_is_got(store: Store) -> None:
+    store.put("a/b/1", b"one")
+    store.put("a/b/2", memoryview(b"two"))
+    store.put("a/b/empty", b"")
+    assert (store.get("a/b/1"), store.get("a/b/2"), store.get("a/b/empty")) == (b"one", b"two", b"")
+
+
+@pytest.mark.parametrize("room", [0, 2, 3, 10])
+def test_an_object_is_read_into_memory_as_far_as_it_fits_and_its_whole_size_is_told(store: Store, room: int) -> None:
+    store.put("k", b"one")
+    target = bytearray(b"." * room)
+    assert store.read_into("k", memoryview(target)) == 3
+    assert target == (b"one" + b"." * room)[:room]
+
+
+def test_a_large_object_is_read_into_memory_whole(store: Store) -> None:
+    body = bytes(range(256)) * 10_000
+    store.put("k", body)
+    target = bytearray(len(body) + 1)
+    assert store.read_into("k", memoryview(target)) == len(body)
+    assert target == body + b"\0"
+
+
+def test_a_later_put_replaces_an_earlier_one(store: Store) -> None:
+    store.put("k", b"old")
+    store.put("k", b"new")
+    assert store.get("k") == b"new"
+
+
+def test_a_conditional_put_never_replaces(store: Store) -> None:
+    store.put("k", b"first", only_if_absent=True)
+    with pytest.raises(ExistsError):
+        store.put("k", b"second", only_if_absent=True)
+    assert store.get("k") == b"first"
+
+
+def test_of_many_conditional_puts_exactly_one_wins(tmp_path: Path) -> None:
+    store, won = LocalStore(tmp_path), []
+
+    def attempt(number: int) -> None:
+        try:
+            store.put("k", str(number).encode(), only_if_absent=True)
+            won.append(number)
+        except ExistsError:
+            pass
+
+    threads = [threading.Thread(target=attempt, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [str(n).encode() for n in won] == [store.get("k")]
+
+
+def test_of_many_replacements_of_one_version_exactly_one_is_done(tmp_path: Path) -> None:
+    store, won = LocalStore(tmp_path), []
+    store.put("k", b"lease")
+    tag = store.read_version("k").tag
+
+    def attempt(number: int) -> None:
+        try:
+            store.replace("k", str(number).encode(), tag=tag)
+            won.append(number)
+        except ChangedError:
+            pass
+
+    threads = [threading.Thread(target=attempt, args=(n,)) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [str(n).encode() for n in won] == [store.get("k")]
+
+
+def test_only_the_version_that_was_read_is_replaced(store: Store) -> None:
+    store.put("lock", b"mine")
+    read = store.read_version("lock")
+    assert read.body == b"mine"
+    store.replace("lock", b"mine, longer", tag=read.tag)
+    with pytest.raises(ChangedError, match="lock"):
+        store.replace("lock", b"too late", tag=read.tag)
+    assert store.get("lock") == b"mine, longer"
+    store.delete("lock")
+    with pytest.raises(ChangedError):
+        store.replace("lock", b"gone", tag=read.tag)
+    with pytest.raises(NotThere):
+        store.read_version("lock")
+    assert list(store.list("")) == []
+
+
+def test_what_is_not_there_is_said_to_be_so(store: Store) -> None:
+    with pytest.raises(NotThere):
+        store.get("none")
+    with pytest.raises(NotThere):
+        store.read_into("none", memoryview(bytearray(1)))
+
+
+def test_a_listing_is_sorted_and_exact_to_the_prefix(store: Store) -> None:
+    for key in ("a/2", "a/10", "ab/1", "a/1"):
+        store.put(key, key.encode())
+    assert [(o.key, o.size) for o in store.list("a/")] == [("a/1", 3), ("a/10", 4), ("a/2", 3)]
+    assert [o.key for o in store.list("nothing/")] == []
+
+
+def test_a_listing_has_more_than_one_page(store: Store) -> None:
+    # A page of S3 has a thousand.
+    many = 1005 if isinstance(store, S3Store) else 25
+    for number in range(many):
+        store.put(f"p/{number:04d}", b"")
+    assert len(list(store.list("p/"))) == many
+
+
+def test_removing_can_be_repeated(store: Store) -> None:
+    store.put("x/1", b"1")
+    store.delete("x/1")
+    store.delete("x/1")
+    assert list(store.list("x/")) == []
+
+
+def test_many_objects_are_removed_at_once_and_what_is_missing_counts_as_removed(store: Store) -> None:
+    keys = [f"many/{number:04d}" for number in range(1003 if isinstance(store, S3Store) else 25)]
+    for key in keys:
+        store.put(key, b"")
+    store.put("many-not/1", b"")
+    store.delete_many([*keys, "many/none"])
+    store.delete_many([])
+    assert [o.key for o in store.list("many")] == ["many-not/1"]
+
+
+def test_folders_are_the_names_up_to_the_next_slash(store: Store) -> None:
+    for key in ("p/b/1", "p/a/1", "p/a/2", "p/a/deep/3", "p/file", "pa/c/1"):
+        store.put(key, b"")
+    assert list(store.folders("p/")) == ["a", "b"]
+    assert list(store.folders("nothing/")) == []
+
+
+def test_a_listing_tells_when_an_object_was_written(store: Store) -> None:
+    before = datetime.now(UTC) - timedelta(seconds=2)
+    store.put("when/1", b"")
+    (found,) = store.list("when/")
+    assert found.modified is not None
+    assert before <= found.modified <= datetime.now(UTC) + timedelta(seconds=2)
+
+
+def test_nothing_is_held_where_nobody_locked_it(store: Store) -> None:
+    store.put("k", b"")
+    assert (store.hold("k"), store.hold("none")) == (None, None)
+    assert store.afterlife() == Afterlife(keeps_versions=False)
+
+
+@pytest.fixture
+def locked_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        client = boto3.client("s3", region_name="us-east-1")
+        client.create_bucket(Bucket="backups", ObjectLockEnabledForBucket=True)
+        yield client
+
+
+def test_a_locked_object_is_held_until_its_time_and_a_legal_hold_without_one(locked_bucket: S3Client) -> None:
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(days=3)
+    locked_bucket.put_object(
+        Bucket="backups", Key="locked", Body=b"", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until
+    )
+    locked_bucket.put_object(Bucket="backups", Key="held", Body=b"", ObjectLockLegalHoldStatus="ON")
+    locked_bucket.put_object(Bucket="backups", Key="free", Body=b"")
+    assert (s3().hold("locked"), s3().hold("held"), s3().hold("free")) == (ObjectHold(until), ObjectHold(None), None)
+
+
+def test_a_lock_that_has_run_out_holds_nothing(locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    until = datetime.now(UTC) + timedelta(seconds=1)
+    locked_bucket.put_object(
+        Bucket="backups", Key="locked", Body=b"", ObjectLockMode="COMPLIANCE", ObjectLockRetainUntilDate=until
+    )
+    monkeypatch.setattr(
+        "zsnapdb.store.s3.datetime",
+        Mock(now=lambda zone: until + timedelta(seconds=1), fromisoformat=datetime.fromisoformat),
+    )
+    assert s3().hold("locked") is None
+
+
+def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S3Client) -> None:
+    assert s3().afterlife() == Afterlife(keeps_versions=True, days=None, has_locks=True)
+    rule = {
+        "ID": "old",
+        "Status": "Enabled",
+        "Filter": {"Prefix": ""},
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 30},
+    }
+    locked_bucket.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
+    assert s3().afterlife() == Afterlife(keeps_versions=True, days=30, has_locks=True)
+
+
+def test_a_refused_removal_is_an_error_that_names_the_object(
+    locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = s3()
+    refused = {"Errors": [{"Key": "a", "Code": "AccessDenied", "Message": "no"}]}
+    monkeypatch.setattr(store._client, "delete_objects", lambda **_: refused)
+    with pytest.raises(RepositoryError, match=r"removing a in .* no \(AccessDenied\)"):
+        store.delete_many(["a", "b"])
+
+
+def test_a_provider_without_batches_is_asked_one_by_one(
+    locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = s3()
+    for key in ("a", "b", "c"):
+        store.put(key, b"")
+
+    def not_there(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "NotImplemented"}}, "DeleteObjects")
+
+    monkeypatch.setattr(store._client, "delete_objects", not_there)
+    store.delete_many(["a", "b"])
+    assert [o.key for o in store.list("")] == ["c"]
+
+
+def test_check_passes_on_a_store_that_is_there(store: Store) -> None:
+    store.check()
+
+
+def test_a_missing_folder_is_not_an_empty_repository(tmp_path: Path) -> None:
+    store = LocalStore(tmp_path / "unmounted")
+    for ask in (
+        store.check,
+        lambda: store.get("k"),
+        lambda: list(store.list("")),
+        lambda: store.put("k", b""),
+        lambda: store.delete("k"),
+    ):
+        with pytest.raises(NotThere, match="does not exist"):
+            ask()
+    assert not (tmp_path / "unmounted").exists()
+
+
+def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RepositoryError, match="No space left"):
+        LocalStore(tmp_path).put("a/k", b"data")
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with mock_aws():
+        yield
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_missing_bucket_is_named_with_a_hint() -> None:
+    with pytest.raises(NotThere, match="NoSuchBucket") as caught:
+        s3("nowhere").check()
+    assert "create the bucket nowhere" in caught.value.hint
+
+
+def test_an_endpoint_nobody_listens_on_is_not_an_empty_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    store = S3Store(
+        "b", endpoint="http://127.0.0.1:9", region="us-east-1", credentials_file=None, addressing="path", connections=1
+    )
+    with pytest.raises(UnreachableError):
+        store.check()
+
+
+def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(RepositoryError, match="no credentials"):
+        s3().check()
+
+
+def test_a_credentials_file_of_another_form_is_refused_without_showing_it(tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_text("[default]\naws_access_key_id = AKIA\nsecret = hunter2\n")
+    with pytest.raises(ConfigError, match="cannot be used") as caught:
+        s3(credentials=file)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_addresses_choose_the_store_and_its_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local, _ = open_store(RepositorySettings(url=f"file://{tmp_path}", patience="10m"))
+    assert isinstance(local, PatientStore)
+    assert (type(local.inner), local.patience) == (LocalStore, 600)
+    store, prefix = open_store(RepositorySettings(url="s3://bucket/some/prefix/", region="us-east-1", bandwidth="5MiB"))
+    assert isinstance(store, PatientStore)
+    assert isinstance(store.inner, LimitedStore)
+    assert isinstance(store.inner.inner, S3Store)
+    assert (store.inner.inner.bucket, prefix, store.inner.rate) == ("bucket", "some/prefix/", 5 << 20)
+    assert open_store(RepositorySettings(url="s3://bucket", region="us-east-1"))[1] == ""

@@ -1,0 +1,133 @@
+"""A stream is complete when every record from BEGIN to END was seen, wherever it was cut into slices."""
+
+from __future__ import annotations
+
+import random
+import struct
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.streams import GUID, RECORD_BYTES, begin, compressed_write, end, record, stream_of, write
+from zsnapdb.errors import DamagedError
+from zsnapdb.stream.records import Begin, Walker
+
+
+def walk(data: bytes, *cuts: int) -> Walker:
+    walker = Walker()
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    for start, stop in pairwise(places):
+        walker.feed(memoryview(data)[start:stop])
+    return walker
+
+
+def pieces(order: str) -> list[bytes]:
+    """One record of each type that has a payload in one of its ways, and of each that has none."""
+    junk = random.Random(1).randbytes
+    return [
+        record(1, junk(168), order, bonus=("I", 28, 162)),
+        record(1, junk(320), order, bonus=("I", 28, 162), raw=("I", 36, 320)),
+        record(1, b"", order),
+        record(2, b"", order),
+        write(junk(16384), order),
+        compressed_write(junk(512), order),
+        record(4, b"", order, object=("Q", 8, 5), length=("Q", 24, 1 << 40)),
+        record(6, b"", order, length=("Q", 24, 131072)),
+        record(7, junk(512), order, length=("Q", 16, 512)),
+        record(7, junk(256), order, length=("Q", 16, 512), compressed=("Q", 40, 256)),
+        record(8, junk(56), order, length=("Q", 24, 4096), size=("I", 52, 53)),
+        record(9, b"", order),
+        record(10, b"", order),
+    ]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(0, 12)),
+    st.sampled_from("<>"),
+    st.lists(st.integers(1, 60_000), max_size=8),
+    st.integers(0, 40),
+)
+def test_every_record_is_seen_however_the_stream_is_cut_into_slices(
+    kinds: list[int], order: str, cuts: list[int], payload: int
+) -> None:
+    known = pieces(order)
+    data = begin(order, payload=bytes(payload)) + b"".join(known[kind] for kind in kinds) + end(order)
+    walker = walk(data, *cuts)
+    assert walker.finish() == Begin(features=4, to_guid=GUID, from_guid=7)
+    assert walker.records == len(kinds) + 2
+
+
+def test_slices_may_be_shorter_than_a_record() -> None:
+    data = begin() + write(bytes(1000)) + record(4) + end()
+    assert walk(data, *range(0, len(data), 7)).records == 4
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 3 * RECORD_BYTES + 8999), st.lists(st.integers(1, 10_000), max_size=3))
+def test_a_stream_cut_anywhere_is_never_complete(cut: int, cuts: list[int]) -> None:
+    data = stream_of(9000)[:-cut]
+    with pytest.raises(DamagedError):
+        walk(data, *cuts).finish()
+
+
+def test_a_payload_that_looks_like_an_end_is_none() -> None:
+    data = begin() + write(end())
+    with pytest.raises(DamagedError, match="before its END"):
+        walk(data).finish()
+
+
+def test_nothing_may_follow_the_end() -> None:
+    for more in (b"x", end(), begin() + end()):
+        for cuts in ((), (len(stream_of(10)),)):
+            with pytest.raises(DamagedError, match=rf"behind its END record, at byte {len(stream_of(10))}"):
+                walk(stream_of(10) + more, *cuts)
+
+
+def test_an_unknown_record_type_is_named_with_its_place() -> None:
+    with pytest.raises(DamagedError, match=r"at byte 1312 of the stream is of type 11"):
+        walk(begin() + write(bytes(688)) + record(11) + end())
+
+
+@pytest.mark.parametrize("kind", [1, 2, 3, 4, 6, 7, 8, 9, 10])
+def test_a_record_of_another_snapshot_is_refused(kind: int) -> None:
+    with pytest.raises(DamagedError, match=f"leads to GUID {GUID + 1}, its BEGIN record to {GUID}"):
+        walk(begin() + record(kind, guid=GUID + 1) + end())
+
+
+def test_the_end_of_another_snapshot_is_no_end() -> None:
+    with pytest.raises(DamagedError, match="END record at byte 312"):
+        walk(begin() + end(guid=GUID + 1))
+
+
+def test_a_second_begin_is_refused() -> None:
+    with pytest.raises(DamagedError, match="second BEGIN"):
+        walk(begin() + begin() + end())
+
+
+def test_a_package_of_streams_is_refused() -> None:
+    with pytest.raises(DamagedError, match="not that of one snapshot"):
+        walk(begin(version=2) + end())
+
+
+@pytest.mark.parametrize("at", [8, 20, 100, 280, 311])
+def test_an_end_record_that_was_altered_is_noticed(at: int) -> None:
+    last = bytearray(end())
+    last[at] ^= 4
+    with pytest.raises(DamagedError, match="checksums of the stream's END"):
+        walk(begin() + bytes(last))
+
+
+def test_an_end_record_without_a_checksum_of_its_own_is_accepted() -> None:
+    last = end()[:280] + bytes(32)
+    assert walk(begin() + last).finish().to_guid == GUID
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"zfs: cannot send", bytes(5000), struct.pack("<IIQ", 1, 0, 0x2F5BACBAC).ljust(400)]
+)
+def test_something_else_than_a_stream_is_refused(data: bytes) -> None:
+    with pytest.raises(DamagedError, match="BEGIN"):
+        walk(data).finish()

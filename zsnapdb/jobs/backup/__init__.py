@@ -1,0 +1,1 @@
+"""A backup: look, lock, snapshot, unlock, prove, store; and what an interrupted one left."""

@@ -1,0 +1,95 @@
+"""Runs an instance's hooks around a snapshot, each with its own meaning of failure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from zsnapdb import hooks
+from zsnapdb.errors import HookError
+from zsnapdb.hooks import Hook, OnFailure, When
+from zsnapdb.jobs.instance import Tell
+
+
+class Hooked:
+    """The hooks of one snapshot. `tell` takes warnings of hooks that may fail."""
+
+    def __init__(
+        self, instance: str, wanted: tuple[Hook, ...], backup_id: str, snapshots: tuple[str, ...], tell: Tell
+    ) -> None:
+        self.snapshots = snapshots
+        self.tell = tell
+        self._instance = instance
+        self._hooks = wanted
+        self._backup_id = backup_id
+        self._lock = ""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether anything runs at all."""
+        return bool(self._hooks)
+
+    @contextlib.contextmanager
+    def around(self) -> Iterator[None]:
+        """Run the `before` hooks, the block, and then the `after` hooks, which run however the block or a hook ended.
+
+        HookError if a hook fails that may not. All `after` hooks run even if one of them fails or is interrupted; an
+        error of the block is the one raised.
+        """
+        try:
+            self._run(When.BEFORE)
+            yield
+        except BaseException as error:
+            for failed in self._run_all_after("failed"):
+                error.add_note(str(failed))
+            raise
+        failures = self._run_all_after("ok")
+        if failures:
+            # An interrupt goes before a hook's failure.
+            raise next((error for error in failures if not isinstance(error, HookError)), failures[0])
+
+    def locked(self, lock: str, remaining: float) -> None:
+        """Run the `locked` hooks, which have `remaining` seconds at most. HookError if one fails that may not."""
+        self._lock = lock
+        self._run(When.LOCKED, remaining)
+
+    def _run(self, when: When, limit: float | None = None) -> None:
+        for hook in self._hooks:
+            if hook.when is when:
+                self._run_one(hook, "", limit)
+
+    def _run_all_after(self, outcome: str) -> list[BaseException]:
+        """Run every `after` hook and return what went wrong.
+
+        One that an interrupt cut short is run again: it may be what thaws an application.
+        """
+        failures: list[BaseException] = []
+        for hook in self._hooks:
+            if hook.when is not When.AFTER:
+                continue
+            for _ in range(2):
+                try:
+                    self._run_one(hook, outcome, None)
+                    break
+                except HookError as error:
+                    failures.append(error)
+                    break
+                except BaseException as error:
+                    failures.append(error)
+        return failures
+
+    def _run_one(self, hook: Hook, outcome: str, limit: float | None) -> None:
+        variables = hooks.environment(
+            hook.when,
+            instance=self._instance,
+            backup_id=self._backup_id,
+            lock=self._lock,
+            snapshots=self.snapshots,
+            outcome=outcome,
+        )
+        try:
+            hooks.run(hook, variables, limit=limit)
+        except HookError as error:
+            if hook.on_failure is OnFailure.ABORT:
+                raise
+            self.tell(error.message)

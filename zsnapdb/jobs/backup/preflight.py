@@ -1,0 +1,245 @@
+"""Looks at an instance before anything is touched: its server, where its files lie, what stands in the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zsnapdb import hooks
+from zsnapdb.errors import HookError, NotThere, PreflightError
+from zsnapdb.jobs.backup import applier
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import Position
+from zsnapdb.mysql.paths import (
+    absolute_tablespaces,
+    data_file_blocks,
+    keyring_paths,
+    needed_by_appliers,
+    with_real_paths,
+    written_paths,
+)
+from zsnapdb.mysql.probe import probe, published_position
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.backup.fitness import (
+    BlockSizes,
+    FitnessFinding,
+    judge_blocks,
+    judge_lock,
+    judge_placement,
+    judge_server,
+    objection,
+    ok,
+    repairs_torn_pages,
+    unfit,
+    warning,
+    warnings,
+)
+from zsnapdb.planning.backup.lock_strategy import LockChoice, choose
+from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, Placement, discover, mount_of, place
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.zfs import datasets, version
+from zsnapdb.zfs.mounts import mounted
+
+KEPT_PROPERTIES = (
+    "recordsize",
+    "compression",
+    "atime",
+    "xattr",
+    "primarycache",
+    "logbias",
+    "sync",
+    "redundant_metadata",
+    "checksum",
+    "dnodesize",
+)
+"""Properties that a restored dataset gets back. What belongs to a host (mountpoint, quota, reservation) is left out."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What was found of an instance that is fit: the server, its volumes and where they are mounted, the lock it needs, every check."""
+
+    facts: ServerFacts
+    volumes: dict[str, str]
+    mountpoints: dict[str, str]
+    paths: tuple[NamedPath, ...]
+    placement: Placement
+    blocks: BlockSizes
+    choice: LockChoice
+    position: Position
+    findings: tuple[FitnessFinding, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return warnings(self.findings)
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Every check of an instance, and what was observed if nothing stands against a backup."""
+
+    findings: tuple[FitnessFinding, ...]
+    observed: Observed | None
+
+
+def observe(instance: Instance, session: Session) -> Observed:
+    """Return what was found. PreflightError with every objection if the instance is not fit for a backup."""
+    examined = examine(instance, session)
+    error = objection(examined.findings)
+    if error is not None or examined.observed is None:
+        raise error or PreflightError(f"instance {instance.name} could not be examined")
+    return examined.observed
+
+
+def examine(instance: Instance, session: Session) -> Examined:
+    """Look at everything a backup depends on; changes nothing. ServerError if the server cannot be asked."""
+    findings = [] if instance.settings.volumes is None else _judge_datasets(instance, instance.settings.volumes)
+    if objection(findings) is not None:
+        return Examined(tuple(findings), None)
+    facts = with_real_paths(probe(session))
+    forced = instance.settings.lock.strategy
+    findings += judge_server(
+        facts, str(instance.address), forced=forced != "auto", stops_applier=instance.settings.lock.stop_applier
+    )
+    if applier.is_forgotten(instance):
+        findings.append(
+            warning(
+                "replica",
+                "a killed run left the applier stopped, or one under way has stopped it",
+                "the next backup starts it again",
+            )
+        )
+    try:
+        choice = choose(facts, forced)
+        findings.append(judge_lock(choice))
+    except PreflightError as error:
+        findings.append(unfit("lock", error.message, error.hint))
+        choice = LockChoice("none", error.message)
+    mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
+    paths = tuple(NamedPath(path.what, path.path) for path in written_paths(facts))
+    volumes = dict(instance.settings.volumes or {})
+    if instance.settings.volumes is None:
+        discovered = discover(paths, mounts, facts.variables["datadir"])
+        volumes = dict(discovered.volumes)
+        findings += _judge_datasets(instance, volumes)
+    placement = place(paths, mounts, volumes)
+    strays = absolute_tablespaces(facts)
+    findings += judge_placement(instance.name, placement, volumes, len(strays))
+    findings += _judge_surroundings(facts, mounts, volumes)
+    blocks = data_file_blocks(facts)
+    findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())
+    findings += _judge_hooks(instance)
+    if placement.objections or objection(findings) is not None:
+        return Examined(tuple(findings), None)
+    mountpoints = {role: _mountpoint(dataset, mounts) for role, dataset in volumes.items()}
+    position = published_position(session, facts)
+    return Examined(
+        tuple(findings),
+        Observed(facts, volumes, mountpoints, paths, placement, blocks, choice, position, tuple(findings)),
+    )
+
+
+def with_found_volumes(instance: Instance, facts: ServerFacts) -> Instance:
+    """Return the instance with its volumes: the configured ones, else those the server's paths lie on.
+
+    PreflightError if a path is on no dataset.
+    """
+    if instance.settings.volumes is not None:
+        return instance
+    mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
+    paths = [NamedPath(path.what, path.path) for path in written_paths(facts)]
+    discovered = discover(paths, mounts, facts.variables["datadir"])
+    if discovered.objections:
+        raise PreflightError(
+            f"the volumes of instance {instance.name} cannot be found: " + "; ".join(discovered.objections),
+            hint="move the files to ZFS",
+        )
+    return instance.with_volumes(discovered.volumes)
+
+
+def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> list[FitnessFinding]:
+    """Return a finding per volume: it must exist, be a filesystem, and not be encrypted."""
+    findings = []
+    for role, dataset in sorted(volumes.items()):
+        name = f"dataset {dataset} (volume {role} of instance {instance.name})"
+        try:
+            found = datasets.properties(dataset, ["type", "encryption"])
+        except NotThere:
+            findings.append(unfit("datasets", f"{name} does not exist", "check volumes with `zfs list`"))
+            continue
+        kind, encryption = found["type"].value, found["encryption"].value
+        if kind != "filesystem":
+            findings.append(
+                unfit("datasets", f"{name} is a {kind}, not a filesystem", "name the dataset the files lie on")
+            )
+        elif encryption not in ("off", datasets.UNSET):
+            hint = "natively encrypted datasets need raw streams, which are not supported yet"
+            findings.append(
+                unfit("datasets", f"{name} is encrypted ({encryption}); this version would store it in the clear", hint)
+            )
+        else:
+            findings.append(ok("datasets", f"{role} = {dataset}"))
+    return findings
+
+
+def _judge_surroundings(
+    facts: ServerFacts, mounts: list[MountedFilesystem], volumes: dict[str, str]
+) -> list[FitnessFinding]:
+    """Return what is to be said of files that a restore needs but a snapshot need not hold."""
+    findings = []
+    for path in keyring_paths(facts):
+        mount = mount_of(path.path, mounts)
+        if mount is not None and mount.source in volumes.values():
+            findings.append(
+                warning(
+                    "keyring",
+                    f"{path.what} = {path.path} is on a volume: backups hold the key beside what it protects",
+                    "move it elsewhere",
+                )
+            )
+        else:
+            findings.append(
+                warning(
+                    "keyring",
+                    f"{path.what} = {path.path} is not in the backup, and restored files cannot be read without it",
+                    "keep a copy of it",
+                )
+            )
+    for path in needed_by_appliers(facts):
+        mount = mount_of(path.path, mounts)
+        if facts.variables.get("binlog_format", "ROW").upper() != "ROW" and (
+            mount is None or mount.source not in volumes.values()
+        ):
+            detail = (
+                f"{path.what} = {path.path} is on no volume: a replicated LOAD DATA under way cannot be continued by a"
+                " restored replica"
+            )
+            findings.append(warning("replica", detail, "point it to a folder on a volume"))
+    return findings
+
+
+def _judge_hooks(instance: Instance) -> list[FitnessFinding]:
+    findings = []
+    for hook in instance.hooks():
+        try:
+            hooks.check(hook)
+            findings.append(ok("hook", hook.describe()))
+        except HookError as error:
+            findings.append(unfit("hook", error.message, error.hint))
+    return findings
+
+
+def _mountpoint(dataset: str, mounts: list[MountedFilesystem]) -> str:
+    return next(
+        mount.path
+        for mount in reversed(mounts)
+        if mount.source == dataset and mount.fstype == "zfs" and not mount.is_bind
+    )
+
+
+def role_of(path: str, observed: Observed, instance: Instance) -> str:
+    """Return the role of the volume a server path lies on."""
+    mounts = [MountedFilesystem(point, "zfs", role) for role, point in observed.mountpoints.items()]
+    found = mount_of(path, mounts)
+    if found is None:
+        raise PreflightError(f"{path} lies on no volume of instance {instance.name}")
+    return found.source

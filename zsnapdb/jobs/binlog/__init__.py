@@ -1,0 +1,1 @@
+"""The binlog archive: read, stored and purged."""

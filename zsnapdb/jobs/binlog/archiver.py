@@ -1,0 +1,373 @@
+"""Archives one server's binlogs: sealed files whole, the growing one in pieces; nothing the server could still lose, nothing left out unsaid.
+
+A piece is taken only after the file was synced: what a reader sees in a binlog may not be on disk yet, and a server
+that loses it in a power cut gives its GTIDs to other transactions. The archive is read anew at every start; what is
+decided from it is in planning/archive.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
+from zsnapdb.gtid import Gtids, joined
+from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, read_plain, whole_span
+from zsnapdb.jobs.clock import fresh_backup_id, now
+from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.model import BinlogCoordinates
+from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
+from zsnapdb.repository.binlog_archive import Archive, BinlogArchive, grown
+from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, chunk_of, server_name
+from zsnapdb.repository.keyring import DataKey
+from zsnapdb.repository.manifest import ChunkRow, chunk_row
+from zsnapdb.stream.chunks import plain_hash, seal, stream_hash
+from zsnapdb.stream.crypto import ChunkCipher
+from zsnapdb.stream.upload import UploadSettings
+
+_MERGED = 32
+"""So many pieces of a growing file are made one."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """What one look at the server's binlogs came to.
+
+    Sizes in bytes; `end` is how far the archive reaches now, `last_commit` in microseconds UTC.
+    """
+
+    begun: str | None = None
+    sealed: tuple[str, ...] = ()
+    transactions: int = 0
+    plain_size: int = 0
+    gaps: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    blocked: str | None = None
+    """Why the newest binlog cannot be archived, if it cannot."""
+    end: BinlogCoordinates | None = None
+    gtids: Gtids | None = None
+    last_commit: int | None = None
+
+
+@dataclass
+class _Done:
+    """What the round under way has done so far."""
+
+    sealed: list[str] = field(default_factory=list)
+    transactions: int = 0
+    plain_size: int = 0
+
+
+class Archiver:
+    """Archives one server's binlogs, look by look. It alone writes to its incarnation."""
+
+    def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource, tell: Tell) -> None:
+        self._archive = archive
+        self._settings: UploadSettings = instance.upload_settings()
+        self._source = source
+        self._files = LocalFiles(source)
+        self._tell = tell
+        self._told: set[str] = set()
+        self._keys: dict[str, DataKey] = {}
+        self._disagrees = False
+        self._incarnation, self._kept, self._elsewhere = self._known(archive.load())
+        self._sweep()
+
+    def look(self) -> Round:
+        """Archive what the server has written since the last look.
+
+        Afterwards it is in the repository, or an error was raised and nothing is claimed.
+        """
+        local = self._files.list()
+        plan = self._plan(local)
+        if plan.begin is not None and plan.steps:
+            self._begin(plan.begin)
+        done = _Done()
+        for step in plan.steps:
+            try:
+                self._grow(step, done) if step.is_last else self._seal(step, done)
+            except FileNotFoundError:
+                # Purged since it was listed; the next look finds out what that means.
+                break
+        newest = self._kept[-1] if self._kept else None
+        commits = [file.last_commit for file in self._kept if file.last_commit is not None]
+        return Round(
+            begun=plan.begin if plan.steps else None,
+            sealed=tuple(done.sealed),
+            transactions=done.transactions,
+            plain_size=done.plain_size,
+            gaps=tuple(step.gap for step in plan.steps if step.gap),
+            problems=tuple(file.problem for file in local if file.problem),
+            blocked=local[-1].problem or None if local else "the index lists no binlog that has begun",
+            end=BinlogCoordinates(newest.name, newest.end) if newest else None,
+            gtids=newest.reached if newest else None,
+            last_commit=max(commits, default=None),
+        )
+
+    def _known(self, archive: Archive) -> tuple[Incarnation | None, list[ArchivedFile], Gtids | None]:
+        """Return the newest incarnation of this server with its files, and the GTIDs archived from other servers."""
+        for error in archive.damaged:
+            self._tell(f"{error.message}; it is passed over")
+        own = server_name(self._source.server_uuid, self._source.server_id)
+        mine = [
+            i
+            for i in archive.incarnations
+            if server_name(i.server_uuid, i.server_id) == own and i.flavour is self._source.flavour
+        ]
+        others = [
+            file
+            for file in archive.files
+            if file.incarnation not in {i.id for i in mine} and file.flavour is self._source.flavour
+        ]
+        elsewhere: Gtids | None = None
+        for file in others:
+            elsewhere = joined(elsewhere, file.reached)
+        return (mine[-1], list(archive.of(mine[-1].id)), elsewhere) if mine else (None, [], elsewhere)
+
+    def _sweep(self) -> None:
+        """Remove what a killed run left of the file it had just sealed."""
+        sealed = [file for file in self._kept if file.is_sealed]
+        if sealed:
+            self._remove_leftovers(sealed[-1])
+
+    def _plan(self, local: Sequence[ServerBinlog]) -> Plan:
+        newest = self._kept[-1] if self._kept else None
+        found = next((file for file in local if newest is not None and file.name == newest.name), None)
+        agrees = not self._disagrees
+        if (
+            agrees
+            and newest is not None
+            and found is not None
+            and found.fingerprint == newest.fingerprint
+            and found.size >= newest.end
+        ):
+            agrees = self._holds_last(newest)
+        self._disagrees = False
+        return decide(self._kept, local, agrees=agrees, elsewhere=self._elsewhere)
+
+    def _holds_last(self, file: ArchivedFile) -> bool:
+        """Whether the server's file holds the bytes that were archived last."""
+        if file.is_sealed:
+            start, row = sum(row[0] for row in file.chunks[:-1]), file.chunks[-1]
+        else:
+            start, row = file.segments[-1].start, file.segments[-1].chunk
+        with self._files.path(file.name).open("rb") as opened:
+            return plain_hash(read_plain(opened, start, start + row[0])).hexdigest() == row[1]
+
+    def _begin(self, reason: str) -> None:
+        if self._incarnation is not None and not self._kept:
+            return
+        self._incarnation = Incarnation(
+            id=fresh_backup_id(),
+            instance=self._archive.instance,
+            flavour=self._source.flavour,
+            server_uuid=self._source.server_uuid,
+            server_id=self._source.server_id,
+            began=now(),
+            reason=reason,
+        )
+        self._kept = []
+        self._archive.begin(self._incarnation)
+
+    def _id(self) -> str:
+        if self._incarnation is None:
+            raise ConsistencyError("no incarnation was begun")
+        return self._incarnation.id
+
+    def _key(self, name: str) -> DataKey | None:
+        """Return this run's data key for a file."""
+        keyring = self._archive.repository.keyring
+        if not keyring.is_encrypting:
+            return None
+        if name not in self._keys:
+            self._keys = {name: keyring.new_key("1")}
+        return self._keys[name]
+
+    def _grow(self, step: ArchiveStep, done: _Done) -> None:
+        """Archive what was added to the file the server writes to."""
+        known = self._kept[-1] if step.offset else None
+        with self._files.path(step.name).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            opening = self._files.opening(step.name)
+            complete = known.end if known else opening.head.end or 0
+            synced = False
+            for cut in cuts(
+                file,
+                step.name,
+                size,
+                start=known.size if known else 0,
+                complete=complete,
+                limit=self._settings.chunk_size,
+            ):
+                if not synced:
+                    os.fsync(file.fileno())
+                    synced = True
+                segment = Segment(
+                    name=step.name,
+                    start=cut.start,
+                    end=cut.end,
+                    attempt=secrets.token_hex(2),
+                    span=cut.span,
+                    head=head_part(self._source, opening) if cut.start == 0 else None,
+                    gap=step.gap if cut.start == 0 else None,
+                    codec=self._settings.codec,
+                    chunk=(0, "", 0, "", None),
+                )
+                self._store(file, segment)
+                done.transactions += cut.span.transactions
+                done.plain_size += cut.end - cut.start
+            self._merge(file, step.name)
+
+    def _store(self, file: BinaryIO, segment: Segment) -> Segment:
+        """Store a piece and take it in as archived."""
+        key = self._key(segment.name)
+        plain = read_plain(file, segment.start, segment.end)
+        associated = self._archive.associated(self._id(), f"segment/{segment.name}", segment.start, last=False)
+        cipher = ChunkCipher(key.secret, key.part.id) if key else None
+        body, chunk = seal(memoryview(plain), segment.codec, self._settings.level, cipher, associated)
+        segment = segment.model_copy(update={"chunk": chunk_row(chunk), "key": key.part if key else None})
+        self._archive.add_segment(self._id(), segment, body)
+        if not segment.is_merged:
+            before = self._kept[-1].segments if self._kept and self._kept[-1].name == segment.name else ()
+            self._take_in(segment.name, (*before, segment))
+        return segment
+
+    def _take_in(self, name: str, segments: Sequence[Segment]) -> None:
+        assert self._incarnation is not None
+        file = grown(self._archive.instance, self._incarnation, name, segments)
+        if file is None:
+            raise ConsistencyError(f"the first piece of {name} is not archived")
+        if self._kept and self._kept[-1].name == name:
+            self._kept[-1] = file
+        else:
+            self._kept.append(file)
+
+    def _merge(self, file: BinaryIO, name: str) -> None:
+        """Make one piece of the last ones once they are many; it is read back before they go."""
+        segments = self._kept[-1].segments if self._kept and self._kept[-1].name == name else ()
+        small = segments[
+            len(segments) - next((n for n, s in enumerate(reversed(segments)) if s.is_merged), len(segments)) :
+        ]
+        if len(small) < _MERGED or small[-1].end - small[0].start > self._settings.chunk_size:
+            return
+        span = small[0].span
+        for segment in small[1:]:
+            span = span.then(segment.span, self._source.flavour)
+        wanted = small[0].model_copy(
+            update={"end": small[-1].end, "span": span, "attempt": secrets.token_hex(2), "is_merged": True}
+        )
+        merged = self._store(file, wanted)
+        if hashlib.sha256(self._archive.get_segment(self._id(), merged)).hexdigest() != merged.chunk[3]:
+            raise DamagedError(
+                f"a piece of {name} was read back different from what was written", hint="the store cannot be trusted"
+            )
+        self._take_in(name, (*segments[: len(segments) - len(small)], merged))
+        try:
+            self._archive.remove_segments(self._id(), small)
+        except RepositoryError as error:
+            self._tell_once(f"pieces of {name} that are not needed any more could not be removed: {error.message}")
+
+    def _seal(self, step: ArchiveStep, done: _Done) -> None:
+        """Archive a file the server has closed, whole.
+
+        Every chunk is read back before the file is described, and its pieces go after that.
+        """
+        known = self._kept[-1] if step.offset else None
+        opening = self._files.opening(step.name)
+        with self._files.path(step.name).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            for segment in known.segments if known else ():
+                if plain_hash(read_plain(file, segment.start, segment.end)).hexdigest() != segment.chunk[1]:
+                    self._disagrees = True
+                    raise ConsistencyError(
+                        f"{step.name} does not hold any more what was archived from it",
+                        hint="the next look begins a new incarnation",
+                    )
+            span = whole_span(file, step.name)
+            os.fsync(file.fileno())
+            attempt = secrets.token_hex(2)
+            key = self._key(step.name)
+            rows = self._put_chunks(file, step.name, attempt, span.end, key)
+        sealed = ArchivedFile(
+            instance=self._archive.instance,
+            incarnation=self._id(),
+            name=step.name,
+            flavour=self._source.flavour,
+            is_sealed=True,
+            head=head_part(self._source, opening),
+            span=span,
+            size=size,
+            sha256=stream_hash(tuple(chunk_of(row) for row in rows)),
+            gap=known.gap if known else step.gap,
+            codec=self._settings.codec,
+            attempt=attempt,
+            chunks=rows,
+            keys=(key.part,) if key else (),
+        )
+        # It may have taken long, and nobody knew of the chunks before.
+        self._archive.confirm(self._id(), step.name, attempt, rows)
+        self._archive.commit(sealed)
+        if known is not None:
+            self._kept[-1] = sealed
+        else:
+            self._kept.append(sealed)
+        self._remove_leftovers(sealed)
+        done.sealed.append(step.name)
+        done.transactions += span.transactions - (known.span.transactions if known else 0)
+        done.plain_size += span.end - (known.end if known else 0)
+
+    def _put_chunks(
+        self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None
+    ) -> tuple[ChunkRow, ...]:
+        """Store the file's bytes up to `end` in chunks, each read back; return their descriptions.
+
+        Memory as of a volume's stream.
+        """
+        cipher = ChunkCipher(key.secret, key.part.id) if key else None
+        starts = range(0, end, self._settings.chunk_size)
+
+        def put(index: int, plain: bytearray) -> ChunkRow:
+            associated = self._archive.associated(self._id(), f"binlog/{name}", index, last=index == len(starts))
+            body, chunk = seal(memoryview(plain), self._settings.codec, self._settings.level, cipher, associated)
+            self._archive.put_chunk(self._id(), name, attempt, index, body)
+            if (
+                hashlib.sha256(self._archive.get_chunk(self._id(), name, attempt, index)).hexdigest()
+                != chunk.stored_sha256
+            ):
+                raise DamagedError(
+                    f"chunk {index} of {name} was read back different from what was written",
+                    hint="the store cannot be trusted",
+                )
+            return chunk_row(chunk)
+
+        rows: list[ChunkRow] = []
+        pending: deque[Future[ChunkRow]] = deque()
+        pool = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="binlog")
+        try:
+            for index, start in enumerate(starts, 1):
+                pending.append(
+                    pool.submit(put, index, read_plain(file, start, min(start + self._settings.chunk_size, end)))
+                )
+                if len(pending) > self._settings.concurrency:
+                    rows.append(pending.popleft().result())
+            rows += [future.result() for future in pending]
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return tuple(rows)
+
+    def _remove_leftovers(self, file: ArchivedFile) -> None:
+        try:
+            self._archive.remove_leftovers(file)
+        except RepositoryError as error:
+            self._tell_once(f"pieces of {file.name} that are not needed any more could not be removed: {error.message}")
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)

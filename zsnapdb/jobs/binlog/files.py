@@ -1,0 +1,279 @@
+"""The server's own binlog files, read without disturbing it: which there are, how each begins, how it is cut into pieces."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
+from zsnapdb.gtid import GtidPosition, Gtids
+from zsnapdb.model import Flavour
+from zsnapdb.mysql.binlog import index_entries
+from zsnapdb.mysql.binlog_events import HEADER, MAGIC
+from zsnapdb.mysql.binlog_walk import Numbers
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.transactions import BinlogTransaction, Head, read_head, transactions
+from zsnapdb.planning.binlog.archive import ServerBinlog
+from zsnapdb.repository.binlogs import HeadPart, SpanPart, is_archivable, number_of
+
+_FLAGS_AT = len(MAGIC) + HEADER.size - 2
+_IN_USE = 1
+_ASKED = ", ".join(
+    f"'{name}'"
+    for name in (
+        "version",
+        "version_comment",
+        "log_bin",
+        "log_bin_index",
+        "log_bin_basename",
+        "binlog_storage_engine",
+        "datadir",
+        "server_uuid",
+        "server_id",
+    )
+)
+
+
+@dataclass(frozen=True)
+class BinlogSource:
+    """The server whose binlogs are archived, and where it keeps them."""
+
+    flavour: Flavour
+    server_uuid: str | None
+    server_id: int
+    index: Path
+    datadir: Path
+
+
+def find_source(session: Session) -> BinlogSource:
+    """Ask the server where its binlogs are. PreflightError if it has none, or none that can be read from files here."""
+    variables = {
+        str(name).lower(): str(value)
+        for name, value in session.query(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({_ASKED})")
+    }
+    is_mariadb = "mariadb" in (variables["version"] + variables.get("version_comment", "")).lower()
+    if variables.get("log_bin", "OFF") not in ("ON", "1"):
+        raise PreflightError(
+            "the server writes no binlog",
+            hint="set log_bin; without it only backups can be restored, no point in time between them",
+        )
+    if variables.get("binlog_storage_engine", ""):
+        raise PreflightError(
+            f"the server keeps its binlog inside of {variables['binlog_storage_engine']} (binlog_storage_engine), which"
+            " has no files to archive",
+            hint="unset binlog_storage_engine; backups of the server do not need it",
+        )
+    datadir = Path(os.path.realpath(variables["datadir"]))
+    named = variables.get("log_bin_index") or f"{variables['log_bin_basename']}.index"
+    index = Path(os.path.realpath(datadir / named))
+    if not index.parent.is_dir():
+        raise PreflightError(
+            f"the binlog index {index} is not on this host", hint="archive binlogs on the host the server runs on"
+        )
+    uuid = variables.get("server_uuid")
+    flavour = Flavour.MARIADB if is_mariadb else Flavour.MYSQL
+    return BinlogSource(
+        flavour, uuid if flavour is Flavour.MYSQL else None, int(variables.get("server_id", "0")), index, datadir
+    )
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How a file begins, and what it is known by."""
+
+    head: Head
+    fingerprint: str
+
+
+class LocalFiles:
+    """The binlogs the index lists. What a file begins with is read once."""
+
+    def __init__(self, source: BinlogSource) -> None:
+        self.source = source
+        self._paths: dict[str, Path] = {}
+        self._openings: dict[tuple[str, int], Opening] = {}
+
+    def list(self) -> list[ServerBinlog]:
+        """Return the binlogs in the order of the index.
+
+        One that begins with nothing yet, as during a rotation, is left out.
+        """
+        found = []
+        paths = {}
+        for entry in index_entries(self.source.index):
+            path = self.source.datadir / entry
+            if not is_archivable(path.name):
+                raise PreflightError(
+                    f"binlog {path.name}: a name like this cannot be archived",
+                    hint="use letters, digits, - and _ in log_bin",
+                )
+            paths[path.name] = path
+            local = self._local(path)
+            if local is not None:
+                found.append(local)
+        self._paths = paths
+        self._openings = {key: opening for key, opening in self._openings.items() if key[0] in paths}
+        return found
+
+    def path(self, name: str) -> Path:
+        """Return where a listed binlog is."""
+        return self._paths[name]
+
+    def opening(self, name: str) -> Opening:
+        """Return how a listed binlog begins."""
+        return self._openings[(name, self.path(name).stat().st_ino)]
+
+    def _local(self, path: Path) -> ServerBinlog | None:
+        try:
+            with path.open("rb") as file:
+                status = os.fstat(file.fileno())
+                key = (path.name, status.st_ino)
+                if key not in self._openings:
+                    head = read_head(file, path.name)
+                    if head is None or head.end is None:
+                        return None
+                    self._openings[key] = Opening(head, hashlib.sha256(read_plain(file, 0, head.end)).hexdigest())
+                opening = self._openings[key]
+                return ServerBinlog(
+                    path.name, number_of(path.name), status.st_size, opening.fingerprint, opening.head.previous
+                )
+        except FileNotFoundError:
+            return ServerBinlog(
+                path.name, number_of(path.name), 0, problem=f"{path.name} is in the index, but is not there"
+            )
+        except (PreflightError, DamagedError) as error:
+            return ServerBinlog(path.name, number_of(path.name), 0, problem=error.message)
+        except OSError as error:
+            raise PreflightError(f"reading binlog {path}: {error.strerror}", hint="run zsnapdb as root") from error
+
+
+def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
+    """Return the stored form of how a file begins."""
+    head = opening.head
+    return HeadPart(
+        server_uuid=source.server_uuid,
+        server_id=head.server_id,
+        version=head.version,
+        created=head.created,
+        previous_gtids=None if head.previous is None else str(head.previous),
+        end=head.end or 0,
+        fingerprint=opening.fingerprint,
+    )
+
+
+def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
+    """Return bytes of a binlog as they are archived: as they are, but with the in-use flag cleared, as the server does when it closes the file."""
+    file.seek(start)
+    data = bytearray(file.read(end - start))
+    if len(data) < end - start:
+        raise ConsistencyError(
+            f"{file.name} became shorter while it was read", hint="was it cut by hand, or its dataset rolled back?"
+        )
+    if start <= _FLAGS_AT < end:
+        data[_FLAGS_AT - start] &= ~_IN_USE
+    return data
+
+
+class SpanBuilder:
+    """What the transactions of a stretch contain, as they come."""
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start = start
+        self.end = end
+        self._count = 0
+        self._numbers = Numbers()
+        self._heads: dict[int, tuple[int, int]] = {}
+        self._gtids: list[str] = []
+        self._times: list[int] = []
+        self._is_exact = True
+
+    def add(self, transaction: BinlogTransaction) -> None:
+        """Take in the next transaction."""
+        self.end = transaction.end
+        self._count += 1
+        self._is_exact = self._is_exact and transaction.is_exact
+        when = transaction.committed
+        self._times = [min(self._times[0], when), max(self._times[1], when)] if self._times else [when, when]
+        if transaction.number is None:
+            return
+        if len(transaction.number) == 2:
+            self._numbers.add(*transaction.number)
+        else:
+            domain, server, sequence = transaction.number
+            self._heads[domain] = (server, sequence)
+        gtid = transaction.gtid or ""
+        self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
+
+    def span(self) -> SpanPart:
+        """Return what it came to."""
+        gtids: Gtids | None = (
+            self._numbers.set()
+            if self._numbers
+            else GtidPosition(dict(sorted(self._heads.items())))
+            if self._heads
+            else None
+        )
+        return SpanPart(
+            start=self.start,
+            end=self.end,
+            transactions=self._count,
+            gtids=None if gtids is None else str(gtids),
+            first_gtid=self._gtids[0] if self._gtids else None,
+            last_gtid=self._gtids[1] if self._gtids else None,
+            first_commit=self._times[0] if self._times else None,
+            last_commit=self._times[1] if self._times else None,
+            is_exact=self._is_exact,
+        )
+
+
+def whole_span(file: BinaryIO, name: str) -> SpanPart:
+    """Return what a file contains up to the end of its last complete transaction."""
+    builder = SpanBuilder(0, 0)
+    walk = transactions(file, name)
+    while True:
+        try:
+            builder.add(next(walk))
+        except StopIteration as end:
+            builder.end = end.value
+            return builder.span()
+
+
+@dataclass(frozen=True)
+class SegmentCut:
+    """A piece to archive: bytes `start` to `end`, and what it contains."""
+
+    start: int
+    end: int
+    span: SpanPart
+
+
+def cuts(file: BinaryIO, name: str, size: int, *, start: int, complete: int, limit: int) -> Iterator[SegmentCut]:
+    """Yield the pieces from byte `start` to the end of the last complete transaction within `size` bytes of the file.
+
+    `complete` is the end of the last complete transaction (or of the head) up to where it is archived. A piece ends
+    with a transaction; only one longer than `limit` bytes is cut inside, and no piece is longer than `limit`.
+    """
+    first = 0 if start == 0 else complete
+    builder = SpanBuilder(first, complete)
+    walk = transactions(file, name, complete, size)
+    while True:
+        try:
+            transaction = next(walk)
+        except StopIteration as end:
+            boundary = end.value
+            break
+        if transaction.end - start > limit and builder.end > start:
+            yield SegmentCut(start, builder.end, builder.span())
+            start, builder = builder.end, SpanBuilder(builder.end, builder.end)
+        while transaction.end - start > limit:
+            yield SegmentCut(start, start + limit, SpanPart(start=builder.start, end=builder.end))
+            start += limit
+            builder = SpanBuilder(builder.end, builder.end)
+        builder.add(transaction)
+    builder.end = max(builder.end, boundary)
+    if builder.end > start:
+        yield SegmentCut(start, builder.end, builder.span())

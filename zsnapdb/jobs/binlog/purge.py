@@ -1,0 +1,96 @@
+"""`zsnapdb binlog purge`: removes from the server what is archived, in small batches, by the server's own statement."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.model import Flavour
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile, server_name
+
+_PAUSE = 0.5
+"""Seconds between batches: PURGE holds a lock that commits may wait for when a file has to be removed (LOCK_index)."""
+
+_SENT_ALL = "has sent all binlog"
+
+
+def plan_now(instance: Instance) -> PurgePlan:
+    """Return what a purge would remove now; changes nothing."""
+    with instance.session() as session:
+        return _plan(instance, session)
+
+
+def purge(instance: Instance, tell: Tell) -> PurgePlan:
+    """Remove what may go. Afterwards those binlogs are gone, or an error says which statement the server refused."""
+    with (
+        exclusive(f"purge-{instance.name}", doing=f"purging binlogs of instance {instance.name}"),
+        instance.session() as session,
+    ):
+        planned = _plan(instance, session)
+        for number, batch in enumerate(batches(planned.names, instance.settings.binlog.purge_files)):
+            if number:
+                time.sleep(_PAUSE)
+            following = _after(session, batch[-1])
+            tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
+            session.query("PURGE BINARY LOGS TO %s", (following,))
+        return planned
+
+
+def _plan(instance: Instance, session: Session) -> PurgePlan:
+    source = find_source(session)
+    files = LocalFiles(source)
+    local = files.list()
+    archive = BinlogArchive(instance.open_repository(), instance.name).load()
+    own = server_name(source.server_uuid, source.server_id)
+    mine = [
+        i.id
+        for i in archive.incarnations
+        if server_name(i.server_uuid, i.server_id) == own and i.flavour is source.flavour
+    ]
+    kept: tuple[ArchivedFile, ...] = archive.of(mine[-1]) if mine else ()
+    now = time.time()
+    ages = [now - files.path(file.name).stat().st_mtime for file in local]
+    variables = {str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")}
+    settings = instance.settings.binlog
+    return plan_purge(
+        local,
+        ages,
+        kept,
+        _dumps(session),
+        expiry_of(source.flavour, variables),
+        keep=settings.keep,
+        replicas=settings.replicas,
+    )
+
+
+def _after(session: Session, name: str) -> str:
+    """Return the binlog behind the named one, in the server's own words: PURGE removes what is before it."""
+    names = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+    return names[names.index(name) + 1]
+
+
+def _dumps(session: Session) -> list[Dump]:
+    """Return the connections that send binlogs to replicas. Needs PROCESS to see those of other accounts."""
+    rows = session.query(
+        "SELECT host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()
+    )
+    return [Dump(str(host), _SENT_ALL in str(state)) for host, state in rows]
+
+
+def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:
+    """Return what the server removes by itself (refman 8.4, "binlog_expire_logs_seconds" and "…_auto_purge".
+
+    MariaDB, "max_binlog_total_size").
+    """
+    seconds = float(variables.get("binlog_expire_logs_seconds", "0"))
+    if not seconds:
+        seconds = float(variables.get("expire_logs_days", "0")) * 86400
+    if flavour is Flavour.MYSQL and variables.get("binlog_expire_logs_auto_purge", "ON") not in ("ON", "1"):
+        seconds = 0.0
+    return Expiry(seconds, int(variables.get("max_binlog_total_size", "0")))

@@ -1,0 +1,37 @@
+"""A snapshot set taken for a clone: the state of the running server now, proved like a backup's, but none."""
+
+from __future__ import annotations
+
+from zsnapdb.jobs.backup.preflight import Observed, observe
+from zsnapdb.jobs.backup.snapshot import take
+from zsnapdb.jobs.clock import fresh_backup_id
+from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
+from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.set_properties import LIVE
+from zsnapdb.mysql.paths import absolute_tablespaces
+from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.zfs import snapshots
+
+
+def _origin(observed: Observed) -> Origin:
+    return Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
+
+
+def origin_of_live(instance: Instance) -> Origin:
+    """Return what the running server is, without taking anything. PreflightError if it is not fit for a snapshot."""
+    with instance.session() as session:
+        return _origin(observe(instance, session))
+
+
+def take_live(instance: Instance, tell: Tell) -> CloneSource:
+    """Take a snapshot set of the running server, under the least lock that is enough.
+
+    It goes when its last clone goes.
+    """
+    with instance.session() as session:
+        observed = observe(instance, session)
+        instance = instance.with_volumes(observed.volumes)
+        taken = take(instance, observed, session, fresh_backup_id(), tell, LIVE)
+    # Its clones hold it from now on, and no backup is made of it.
+    snapshots.release([snapshot.full_name for snapshot in taken.set.snapshots.values()])
+    return CloneSource(SourceKind.LIVE, taken.set, _origin(observed))

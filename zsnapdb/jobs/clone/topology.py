@@ -1,0 +1,218 @@
+"""Sets of clones: several servers from one snapshot set, independent or wired as a source and its replicas."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from dataclasses import dataclass, replace
+
+from pydantic import SecretStr
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.jobs.clone import create
+from zsnapdb.jobs.clone.create import ClonePlan, CloneRequest
+from zsnapdb.jobs.clone.ephemeral import Served, end, make
+from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY
+from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.model import PROPERTY, Flavour
+from zsnapdb.mysql.probe import flavour_and_dialect
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.clone import topology as planning
+from zsnapdb.planning.clone.contract import REPLICA_ACCOUNT as _ACCOUNT
+from zsnapdb.planning.clone.topology import CloneTopology
+from zsnapdb.zfs import datasets
+
+SET_PROPERTY = f"{PROPERTY}:set"
+"""On the top dataset of a set's clone: the set's name and the clone's part (source, replica, member)."""
+
+_ARRIVAL_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Member:
+    """A clone of a set and its part in it."""
+
+    clone: Served
+    part: str
+
+
+@dataclass(frozen=True)
+class CloneSet:
+    """A set of running clones.
+
+    `arrival_seconds`: how long a row took from the source to the last replica; None where none replicates.
+    """
+
+    name: str
+    topology: CloneTopology
+    members: tuple[Member, ...]
+    arrival_seconds: float | None
+
+
+def topology_of(name: str) -> CloneTopology:
+    """Return the topology of that name."""
+    return CloneTopology(name)
+
+
+@dataclass(frozen=True)
+class SetPlan:
+    """What making a set does: its names, the source first, and what is done for the first of them."""
+
+    names: tuple[str, ...]
+    topology: CloneTopology
+    first: ClonePlan
+
+
+def plan_set(
+    settings: Settings, instance: Instance, wish: CloneRequest, count: int, topology: CloneTopology
+) -> SetPlan:
+    """Return what `create_set` would do; changes nothing.
+
+    PreflightError for what makes no set, and for what would be refused of its first clone.
+    """
+    if not wish.starts:
+        raise PreflightError("the clones of a set are started", hint="leave out --no-start, or make clones one by one")
+    names = planning.names(wish.name or f"{instance.name}-{secrets.token_hex(3)}", count, topology)
+    first = create.plan(settings, instance, replace(wish, name=names[0]))
+    if topology is CloneTopology.REPLICATION:
+        has_binlog = first.origin.variables.get("log_bin") == "ON"
+        planning.refuse_without_gtids(first.origin.flavour, has_binlog=has_binlog, has_gtids=first.origin.has_gtids)
+    return SetPlan(names, topology, first)
+
+
+def create_set(
+    settings: Settings,
+    instance: Instance,
+    wish: CloneRequest,
+    count: int,
+    topology: CloneTopology,
+    report: Report,
+    tell: Tell,
+) -> CloneSet:
+    """Make `count` clones NAME-1 … as wished for, of one snapshot set.
+
+    With replication the first is the source of all others, proved by a row that arrives.
+
+    All are there and right, or none.
+    """
+    wanted = plan_set(settings, instance, wish, count, topology).names
+    name = wanted[0].rpartition("-")[0]
+    made: list[Served] = []
+    with undone_on_error(lambda: _end_all(settings, made)):
+        for member in wanted:
+            # The first one decides what `latest` is for all.
+            source = made[0].info.backup_id if made else wish.source
+            made.append(make(settings, instance, replace(wish, name=member, source=source), report, tell))
+            tell(f"clone {member} runs on port {made[-1].info.port}")
+        seconds = _wire(made) if topology is CloneTopology.REPLICATION else None
+        members = []
+        for number, clone in enumerate(made):
+            part = "member" if topology is CloneTopology.INDEPENDENT else "source" if number == 0 else "replica"
+            follows = {FOLLOWS_PROPERTY: str(made[0].info.port)} if part == "replica" else {}
+            datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **follows})
+            members.append(Member(clone, part))
+    return CloneSet(name, topology, tuple(members), seconds)
+
+
+def _end_all(settings: Settings, made: list[Served]) -> None:
+    failures = []
+    for clone in reversed(made):
+        try:
+            end(settings, clone.info.name)
+        except Exception as error:
+            failures.append(str(error))
+    if failures:
+        raise ServerError("; ".join(failures))
+
+
+def _wire(made: list[Served]) -> float:
+    """Make the first clone the source of the others.
+
+    Return in how many seconds a row of its arrived at the last of them.
+    """
+    password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
+    source = made[0]
+    with source.session() as session:
+        # Not in the binlog: the replicas need no account that comes by replication, and the set begins where its
+        # snapshot was.
+        session.query("SET SESSION sql_log_bin = 0")
+        for host in ("localhost", "127.0.0.1"):
+            session.query(f"CREATE USER '{_ACCOUNT}'@'{host}' IDENTIFIED BY %s", (password.get_secret_value(),))
+            session.query(f"GRANT REPLICATION SLAVE ON *.* TO '{_ACCOUNT}'@'{host}'")
+    for replica in made[1:]:
+        with replica.session() as session:
+            _follow(session, source.info.port, password)
+    return _prove(source, made[1:])
+
+
+def _follow(session: Session, port: int, password: SecretStr) -> None:
+    """Make the server a replica of the source on that port, from where both stand."""
+    flavour, _ = flavour_and_dialect(session)
+    if flavour is Flavour.MARIADB:
+        session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")
+    words = planning.words(
+        flavour,
+        knows_replica=session.understands("START REPLICA SQL_THREAD") and session.understands("SHOW REPLICA STATUS"),
+    )
+    session.query(words.change, (port, _ACCOUNT, password.get_secret_value()))
+    session.query(words.start)
+    # Nobody without a special right writes to a replica by mistake.
+    session.query("SET GLOBAL read_only = ON")
+
+
+def _prove(source: Served, replicas: list[Served]) -> float:
+    """Write a row at the source, see it at every replica, remove it again everywhere.
+
+    Return how long it took to the last of them, in seconds.
+    """
+    token = secrets.token_hex(8)
+    with source.session() as session, contextlib.ExitStack() as opened:
+        sessions = [
+            (replica, opened.enter_context(replica.session(read_timeout=2 * _ARRIVAL_SECONDS))) for replica in replicas
+        ]
+        began = time.monotonic()
+        session.query("CREATE DATABASE zsnapdb_set_check")
+        session.query("CREATE TABLE zsnapdb_set_check.arrival (token CHAR(16) PRIMARY KEY)")
+        session.query("INSERT INTO zsnapdb_set_check.arrival VALUES (%s)", (token,))
+        _wait_for_all(session, sessions)
+        seconds = time.monotonic() - began
+        for replica, its in sessions:
+            found = its.query("SELECT token FROM zsnapdb_set_check.arrival")
+            if found != [(token,)]:
+                raise ConsistencyError(
+                    f"replica {replica.info.name} has {found}, not the row its source wrote",
+                    hint="the set was removed; report this",
+                )
+        session.query("DROP DATABASE zsnapdb_set_check")
+        _wait_for_all(session, sessions)
+    return seconds
+
+
+def _wait_for_all(source: Session, replicas: list[tuple[Served, Session]]) -> None:
+    """Wait until every replica has applied what the source has now.
+
+    ConsistencyError with the replica's own words if one does not.
+    """
+    flavour, dialect = flavour_and_dialect(source)
+    variable, function = (
+        ("gtid_binlog_pos", "MASTER_GTID_WAIT")
+        if flavour is Flavour.MARIADB
+        else ("gtid_executed", "WAIT_FOR_EXECUTED_GTID_SET")
+    )
+    reached = str(source.value(f"SELECT @@GLOBAL.{variable}"))
+    for replica, session in replicas:
+        if session.query(f"SELECT {function}(%s, %s)", (reached, _ARRIVAL_SECONDS)) != [(0,)]:
+            errors = [
+                str(row[key])
+                for row in session.records(dialect.channels)
+                for key in ("Last_IO_Error", "Last_SQL_Error")
+                if row.get(key)
+            ]
+            raise ConsistencyError(
+                f"replica {replica.info.name} did not reach {reached} within {_ARRIVAL_SECONDS:.0f} s:"
+                f" {'; '.join(errors) or 'it tells no error'}",
+                hint="the set was removed; its servers' logs went with it",
+            )

@@ -1,0 +1,219 @@
+"""Rehearses an upgrade on a clone: the old version recovers it and is asked, the new one starts on it, upgrades it, is checked and asked the same."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.jobs.clone.create import CloneRequest
+from zsnapdb.jobs.clone.ephemeral import OWNER, Served, throwaway
+from zsnapdb.jobs.clone.volumes import of_clone
+from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.model import Flavour
+from zsnapdb.mysql import processes, server
+from zsnapdb.mysql.probe import SYSTEM_SCHEMAS, flavour_of
+from zsnapdb.mysql.processes import Limits
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged
+
+_CLIENT = "upgrade.cnf"
+_LONG_SECONDS = 6 * 3600.0
+_BATCH = 500
+
+
+@dataclass(frozen=True)
+class RehearsalPhase:
+    """A part of the rehearsal and how long it took, in seconds."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """An upgrade that was rehearsed.
+
+    `upgrade_said`: the last words of mariadb-upgrade; empty where the server upgrades by itself.
+    """
+
+    backup_id: str
+    old_version: str
+    new_version: str
+    phases: tuple[RehearsalPhase, ...]
+    tables: tuple[Checked, ...]
+    queries: tuple[Compared, ...]
+    warnings: tuple[str, ...]
+    upgrade_said: str
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What went otherwise than it should; empty: the upgrade would go well."""
+        bad = [f"table {checked.table}: {checked.said}" for checked in self.tables if not checked.is_good]
+        bad += [
+            f"`{compared.query}`: {compared.problem or 'another result than before'}"
+            for compared in self.queries
+            if not compared.is_equal
+        ]
+        return tuple(bad)
+
+
+class _Clock:
+    """Collects phases, each from the end of the one before."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.phases: list[RehearsalPhase] = []
+        self._tell = tell
+        self._began = time.monotonic()
+
+    def done(self, name: str) -> None:
+        """End a phase."""
+        now = time.monotonic()
+        self.phases.append(RehearsalPhase(name, now - self._began))
+        self._began = now
+        self._tell(f"{name}: {self.phases[-1].seconds:.1f} s")
+
+
+def rehearse(
+    settings: Settings, instance: Instance, source: str, binary: Path, queries: Sequence[str], tell: Tell
+) -> Rehearsal:
+    """Rehearse the upgrade of the instance to the server program `binary` on a throwaway clone of a snapshot set.
+
+    A snapshot of a running server is what a crash leaves, and a newer version refuses such redo logs: so the old
+    version recovers first and shuts down cleanly. Afterwards the clone is gone. ServerError with the log's end if the
+    new server does not start, or its upgrade program fails.
+    """
+    if not (binary.is_absolute() and os.access(binary, os.X_OK)):
+        raise PreflightError(f"{binary} cannot be executed", hint="give the whole path of the new mysqld or mariadbd")
+    clock = _Clock(tell)
+    with throwaway(settings, instance, CloneRequest(owner=OWNER, source=source)) as clone:
+        clock.done("clone, start the old version")
+        with clone.session(read_timeout=_LONG_SECONDS) as session:
+            old_version = str(session.value("SELECT VERSION()"))
+            before = [_ask(session, query) for query in queries]
+            clock.done("queries before")
+            # All is purged and merged: nothing of the old version's own is left to be understood (refman 8.4,
+            # "Preparing Your Installation for Upgrade").
+            session.query("SET GLOBAL innodb_fast_shutdown = 0")
+        clone.process.stop(timeout=_LONG_SECONDS)
+        clock.done("clean shutdown")
+        logged = clone.process.error_log.stat().st_size
+        session = _start_new(instance, clone, binary)
+        with session:
+            clock.done("start the new version")
+            said = _upgrade(instance, clone, binary) if clone.info.flavour is Flavour.MARIADB else ""
+            clock.done("upgrade")
+            new_version = str(session.value("SELECT VERSION()"))
+            if (
+                flavour_of({"version": new_version, "version_comment": str(session.value("SELECT @@version_comment"))})
+                is not clone.info.flavour
+            ):
+                raise PreflightError(
+                    f"{binary} is {new_version}, the instance {old_version}",
+                    hint="name a newer program of the same family",
+                )
+            tables = tuple(_check(session, name) for name in _tables(session))
+            clock.done("check tables")
+            compared = tuple(_compare(session, query, result) for query, result in zip(queries, before, strict=True))
+            clock.done("queries after")
+        with clone.process.error_log.open("rb") as log:
+            log.seek(logged)
+            warnings = complaints(log.read().decode(errors="replace"))
+        return Rehearsal(
+            clone.info.backup_id, old_version, new_version, tuple(clock.phases), tables, compared, warnings, said
+        )
+
+
+def _start_new(instance: Instance, clone: Served, binary: Path) -> Session:
+    """Start the new server on the clone with the clone's own options.
+
+    On MySQL the upgrade is part of the start (upgrade=AUTO).
+    """
+    own = of_clone(instance.settings.server)
+    limits = Limits(own.memory, own.processors, own.nice)
+    try:
+        session = clone.process.start(
+            binary,
+            own.user,
+            clone.address,
+            clone.password,
+            timeout=_LONG_SECONDS,
+            manager=processes.choose(own.manager),
+            limits=limits,
+        )
+        session.close()
+    except ServerError as error:
+        raise ServerError(
+            f"the new server {binary} does not start on the data: {error.message}",
+            hint="an option it does not know? see server.options",
+        ) from error
+    return clone.session(read_timeout=_LONG_SECONDS)
+
+
+def _upgrade(instance: Instance, clone: Served, binary: Path) -> str:
+    """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return its last words."""
+    program = _upgrade_program(binary)
+    file = clone.process.folder / _CLIENT
+    login = (
+        f"[client]\nuser={clone.user}\npassword={clone.password.get_secret_value()}\nsocket={clone.process.socket}\n"
+    )
+    server.write_private(file, login, instance.settings.server.user)
+    try:
+        return processes.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _upgrade_program(binary: Path) -> Path:
+    """Return the mariadb-upgrade that belongs to the server program: beside it, or in the bin folder beside its sbin."""
+    for folder in (binary.parent, binary.parent.parent / "bin"):
+        for name in ("mariadb-upgrade", "mysql_upgrade"):
+            if os.access(folder / name, os.X_OK):
+                return folder / name
+    raise PreflightError(
+        f"there is no mariadb-upgrade beside {binary}",
+        hint="install the new version's client programs in the same place",
+    )
+
+
+def _tables(session: Session) -> list[str]:
+    rows = session.query(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1, 2"
+    )
+    return [
+        ".".join("`" + str(part).replace("`", "``") + "`" for part in row)
+        for row in rows
+        if str(row[0]) not in SYSTEM_SCHEMAS
+    ]
+
+
+def _check(session: Session, table: str) -> Checked:
+    """Ask the new server whether it can go on with the table as it is, and whether it is whole."""
+    rows = [
+        row
+        for statement in (f"CHECK TABLE {table} FOR UPGRADE", f"CHECK TABLE {table}")
+        for row in session.query(statement)
+    ]
+    return judged(table.replace("`", ""), [(str(kind), str(text)) for _, _, kind, text in rows])
+
+
+def _ask(session: Session, query: str) -> Result:
+    """Return what the query comes to, its rows hashed as they arrive."""
+    digest, count = hashlib.sha256(), 0
+    _, rows = session.stream(query, batch=_BATCH)
+    for row in rows:
+        digest.update(repr(row).encode())
+        count += 1
+    return Result(count, digest.hexdigest())
+
+
+def _compare(session: Session, query: str, before: Result) -> Compared:
+    try:
+        return Compared(query, before, _ask(session, query))
+    except ServerError as error:
+        return Compared(query, before, None, error.message)

@@ -1,0 +1,64 @@
+"""One run at a time: locks of this host, and the writer's lease of a repository on all hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.writer_lease import lease
+
+RUN_FOLDER = Path("/run/zsnapdb")
+
+
+@contextlib.contextmanager
+def exclusive(name: str, *, doing: str, patience: float = 0.0) -> Iterator[None]:
+    """Be the only one on this host at what `name` stands for.
+
+    PreflightError if another run is at it for `patience` seconds.
+    """
+    try:
+        RUN_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
+        opened = (RUN_FOLDER / f"{name.replace('/', '-')}.lock").open("a+")
+    except OSError as error:
+        raise PreflightError(
+            f"making a lock file in {RUN_FOLDER}: {error.strerror}",
+            hint="run zsnapdb as root, or make the folder for its account",
+        ) from error
+    deadline = time.monotonic() + patience
+    with opened as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    file.seek(0)
+                    raise PreflightError(
+                        f"another zsnapdb (process {file.read().strip() or 'unknown'}) is {doing}",
+                        hint="let it end, or look at it with `ps`",
+                    ) from None
+                time.sleep(0.1)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+@contextlib.contextmanager
+def writing(instance: Instance, repository: Repository, doing: str, tell: Tell) -> Iterator[Callable[[], None]]:
+    """Be the only one, on all hosts, who changes the instance's part of the repository.
+
+    Yields what raises LeaseError once that is lost.
+    """
+    with (
+        exclusive(f"backup-{instance.name}", doing=f"{doing} instance {instance.name}"),
+        lease(repository, f"{instance.name}/writer", doing=f"{doing} {instance.name}", tell=tell) as held,
+    ):
+        yield held.check

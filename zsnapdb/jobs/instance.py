@@ -1,0 +1,155 @@
+"""A configured instance: how its server, its repository and its settings are reached."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zsnapdb.config import InstanceSettings, KeepSettings, RepositorySettings, Settings
+from zsnapdb.errors import ConfigError, PreflightError
+from zsnapdb.hooks import Hook, OnFailure, When
+from zsnapdb.model import Progress
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.chain import ChainPolicy
+from zsnapdb.repository.catalogue import Cache, Summaries, summaries
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.open import open_store
+from zsnapdb.stream.chunks import Codec
+from zsnapdb.stream.upload import UploadSettings
+from zsnapdb.zfs.streams import SEND_FLAGS
+
+FIRST_LEVEL = 3
+"""The zstd level that `level = "auto"` begins with."""
+
+
+CACHE_FOLDER = Path("/var/cache/zsnapdb")
+"""Holds nothing that the repositories do not hold; may be removed at any time."""
+
+
+Report = Callable[[Progress], None]
+
+
+Tell = Callable[[str], None]
+"""Takes one line for the person who waits: what is going on and why it takes longer."""
+
+
+def _silent(_text: str) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A configured instance with the repository it backs up to; `tell` hears what is worth knowing about that one."""
+
+    name: str
+    settings: InstanceSettings
+    repository: RepositorySettings
+    tell: Tell = _silent
+
+    @classmethod
+    def of(cls, settings: Settings, name: str | None, tell: Tell = _silent) -> Instance:
+        """Return the named (or only) instance. ConfigError if it is not configured."""
+        found, instance = settings.one_instance(name)
+        return cls(found, instance, settings.repository[instance.repository], tell)
+
+    @classmethod
+    def at(cls, settings: Settings, name: str | None, repository: str | None, tell: Tell = _silent) -> Instance:
+        """Return the instance as it is in the named repository (None: its own), where the keep rules of that one come first."""
+        own = cls.of(settings, name, tell)
+        if repository is None or repository == own.settings.repository:
+            return own
+        if repository not in settings.repository:
+            raise ConfigError(
+                f"repository {repository!r} is not configured", hint=f"known: {', '.join(sorted(settings.repository))}"
+            )
+        other = settings.repository[repository]
+        return replace(
+            own,
+            settings=own.settings.model_copy(
+                update={"repository": repository, "keep": other.keep or own.settings.keep}
+            ),
+            repository=other,
+        )
+
+    def keep_rules(self) -> KeepSettings:
+        """Return the rules by which its backups are kept: its own, else those of its repository.
+
+        ConfigError if there are none.
+        """
+        found = self.settings.keep or self.repository.keep
+        if found is None:
+            raise ConfigError(
+                f"instance {self.name} has no keep rules, so none of its backups is ever removed",
+                hint=f"say which stay in [instance.{self.name}.keep], such as last = 7",
+            )
+        return found
+
+    @property
+    def volumes(self) -> Mapping[str, str]:
+        """Its volumes, role to dataset. PreflightError where they are not configured and nobody has looked yet."""
+        if self.settings.volumes is None:
+            raise PreflightError(
+                f"the volumes of instance {self.name} are not configured, and its server was not asked for them",
+                hint="name them under volumes",
+            )
+        return self.settings.volumes
+
+    def with_volumes(self, volumes: Mapping[str, str]) -> Instance:
+        """Return the instance with these volumes, as found on its server or in a backup."""
+        return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
+
+    def hooks(self) -> tuple[Hook, ...]:
+        """Return its hooks in the order of the configuration."""
+        return tuple(Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure)) for h in self.settings.hooks)
+
+    def chain_policy(self) -> ChainPolicy:
+        """Return when its next backup is a full one."""
+        chain = self.settings.chain
+        return ChainPolicy(chain.full_every or None, chain.longest or None)
+
+    @property
+    def address(self) -> Address:
+        """How its server is reached."""
+        s = self.settings
+        return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port)
+
+    def session(self, *, read_timeout: float = 60.0) -> Session:
+        """Open a session to its server."""
+        return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
+
+    def open_repository(self) -> Repository:
+        """Open its repository; NotThere if there is none yet.
+
+        One that has lost its marker is opened from the instance's manifests.
+        """
+        found = Repository.open(
+            *open_store(self.repository, self.tell), Keyring.of(self.repository.encryption), instances=(self.name,)
+        )
+        if found.note:
+            self.tell(found.note)
+        return found
+
+    def open_or_create_repository(self) -> Repository:
+        """Open its repository, making its marker if there is none yet."""
+        store, prefix = open_store(self.repository, self.tell)
+        return Repository.open_or_create(
+            store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,)
+        )
+
+    def send_flags(self) -> tuple[str, ...]:
+        """Return the options of its `zfs send`."""
+        return SEND_FLAGS[self.repository.stream.send]
+
+    def summaries(self, repository: Repository) -> Summaries:
+        """Return its backups there, without their chunk tables; what was read of them once is known on this host."""
+        return summaries(repository, self.name, Cache.of(CACHE_FOLDER, repository, self.name))
+
+    def upload_settings(self) -> UploadSettings:
+        """Return how its streams are cut and compressed."""
+        stream = self.repository.stream
+        level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
+        codec = Codec.NONE if level == 0 or stream.send == "compressed" else Codec.ZSTD
+        return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive)

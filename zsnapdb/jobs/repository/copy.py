@@ -1,0 +1,260 @@
+"""Copy: backups and archived binlogs of an instance go to a second repository as they are: the same chunks, the same manifests, signatures included.
+
+The second repository has the id of the first one, so that chunks, which are bound to it, can be read there. Each chunk
+is proved by its stored hash on its way; one that is there already from an earlier run is read back and proved as well.
+The manifest goes last. Nothing is decrypted. A pin goes over with its backup; from then on each repository has its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Lock
+
+from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.repository import copy_binlogs
+from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
+from zsnapdb.model import Progress
+from zsnapdb.planning.chain import Lineage
+from zsnapdb.planning.repository import retention
+from zsnapdb.repository import layout, pins
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.catalogue import Summary, summaries
+from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.marker import FORMAT, Marker
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.writer_lease import lease
+from zsnapdb.store.open import open_store
+from zsnapdb.stream.chunks import Chunk
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """What a copy would do.
+
+    All backups of the source; those to copy, what they are increments of first; how many are there; what is left out
+    and why, by id.
+    """
+
+    instance: str
+    backups: tuple[Summary, ...]
+    missing: tuple[Summary, ...]
+    there: int
+    left_out: Mapping[str, str]
+    unreadable: Mapping[str, DamagedError]
+    binlogs: tuple[ArchivedFile, ...]
+    """Archived binlogs of which something is missing there."""
+
+    @property
+    def size(self) -> int:
+        return self.backups_size + sum(file.stored_size for file in self.binlogs)
+
+    @property
+    def backups_size(self) -> int:
+        return sum(backup.stored_size for backup in self.missing)
+
+
+@dataclass(frozen=True)
+class CopyResult:
+    """What a copy did: ids that are in the second repository now, what could not be copied and why, bytes of chunks written, seconds."""
+
+    plan: CopyPlan
+    copied: tuple[str, ...]
+    failed: Mapping[str, str]
+    binlogs: CopiedBinlogs
+    size: int
+    seconds: float
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.failed and not self.plan.unreadable and not self.binlogs.failed
+
+
+def plan(source: Instance, target: Instance) -> CopyPlan:
+    """Return what a copy would do now; changes nothing."""
+    here = source.open_repository()
+    return _plan(source, here, target, _there(here, source, target))
+
+
+def _there(here: Repository, source: Instance, target: Instance) -> Repository | None:
+    """Return the second repository, None if there is none yet.
+
+    ConfigError if it is the first one, or one of its own.
+    """
+    if (source.repository.url, source.repository.endpoint) == (target.repository.url, target.repository.endpoint):
+        raise ConfigError(
+            f"{source.repository.url} would be copied to itself", hint="name another repository with --to"
+        )
+    try:
+        there = target.open_repository()
+    except NotThere:
+        open_store(target.repository)[0].check()
+        return None
+    if there.id != here.id:
+        raise ConfigError(
+            f"{target.repository.url} is a repository of its own (id {there.id}), not a copy of"
+            f" {source.repository.url} (id {here.id})",
+            hint="copy to a prefix or folder with no repository in it; the first copy makes one",
+        )
+    return there
+
+
+def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
+    known = source.summaries(here)
+    # Two repositories with one id: what this host knows of the one must not speak for the other.
+    copied = (
+        {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
+    )
+    lineage = Lineage(known.backups)
+    depth: dict[str, int] = {}
+    left_out: dict[str, str] = {}
+    for backup in known.backups:
+        try:
+            depth[backup.backup_id] = len(lineage.chain(backup))
+        except DamagedError as error:
+            if backup.backup_id not in copied:
+                left_out[backup.backup_id] = error.message
+    if target.repository.keep is not None:
+        for decision in retention.decide(known.backups, target.repository.keep, now()).decisions:
+            if not decision.keep and decision.backup_id not in copied:
+                left_out.setdefault(
+                    decision.backup_id,
+                    f"the second repository's rules would not keep it: {'; '.join(decision.reasons)}",
+                )
+    missing = [
+        backup for backup in known.backups if backup.backup_id not in copied and backup.backup_id not in left_out
+    ]
+    missing.sort(key=lambda backup: (depth[backup.backup_id], backup.backup_id))
+    will_be = copied | {backup.backup_id for backup in missing}
+    other = BinlogArchive(there, target.name) if there is not None else None
+    binlogs = copy_binlogs.missing(BinlogArchive(here, source.name), other, will_be, known.backups)
+    return CopyPlan(source.name, known.backups, tuple(missing), len(copied), left_out, known.unreadable, binlogs)
+
+
+def copy(source: Instance, target: Instance, report: Report, tell: Tell) -> CopyResult:
+    """Copy what is missing.
+
+    Afterwards every copied backup is in the second repository, proved chunk by chunk, its manifest read back.
+
+    A backup whose source is damaged is left out with its increments, and told; the others are copied. A second run goes
+    on where one was ended.
+    """
+    here = source.open_repository()
+    there = _there(here, source, target)
+    if there is None:
+        store, prefix = open_store(target.repository)
+        Marker(FORMAT, here.id, here.recipients).write(store, prefix)
+        there = target.open_repository()
+    with lease(there, f"{target.name}/writer", doing=f"copying {target.name}", tell=tell) as held:
+        planned = _plan(source, here, target, there)
+        began, run = time.monotonic(), _Run(here, there, target, planned, report)
+        copied: list[str] = []
+        failed: dict[str, str] = {}
+        for backup in planned.missing:
+            try:
+                base = run.lineage.base(backup)
+                if base is not None and base.backup_id in failed:
+                    failed[backup.backup_id] = f"it is an increment of {base.backup_id}, which could not be copied"
+                    continue
+                manifest = here.manifest(source.name, backup.backup_id)
+                run.copy_chunks(manifest)
+                held.confirm()
+                run.copy_manifest(backup.backup_id)
+            except (DamagedError, NotThere) as error:
+                failed[backup.backup_id] = error.message
+                tell(f"backup {backup.backup_id} could not be copied: {error.message}")
+                continue
+            pins.copy(here, there, target.name, backup.backup_id)
+            copied.append(backup.backup_id)
+        concurrency = target.repository.stream.concurrency
+        binlogs = copy_binlogs.copy(
+            BinlogArchive(here, source.name),
+            BinlogArchive(there, target.name),
+            planned.binlogs,
+            concurrency,
+            held.confirm,
+        )
+        return CopyResult(planned, tuple(copied), failed, binlogs, run.size + binlogs.size, time.monotonic() - began)
+
+
+class _Run:
+    """One copy under way; `size` is what was written so far, in bytes."""
+
+    def __init__(
+        self, here: Repository, there: Repository, instance: Instance, planned: CopyPlan, report: Report
+    ) -> None:
+        self.size = 0
+        self.lineage = Lineage(planned.backups)
+        self._here, self._there, self._name = here, there, instance.name
+        self._concurrency, self._total, self._report = (
+            instance.repository.stream.concurrency,
+            planned.backups_size,
+            report,
+        )
+        self._done = 0
+        self._counting = Lock()
+
+    def copy_chunks(self, manifest: Manifest) -> None:
+        """Bring every chunk of the backup over that is not there.
+
+        DamagedError names the first that is not what the manifest says.
+        """
+        listed = self._there.store.list(self._there.prefix + layout.chunks_of_backup(self._name, manifest.backup_id))
+        sizes = {item.key[len(self._there.prefix) :]: item.size for item in listed}
+        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="copy") as pool:
+            work = [pool.submit(self._copy_chunk, key, chunk, sizes.get(key)) for key, chunk in self._chunks(manifest)]
+            try:
+                for future in work:
+                    future.result()
+            finally:
+                for future in work:
+                    future.cancel()
+
+    def _chunks(self, manifest: Manifest) -> Iterator[tuple[str, Chunk]]:
+        for volume in manifest.volumes:
+            for index, chunk in enumerate(volume.chunk_list(), 1):
+                yield layout.chunk(self._name, manifest.backup_id, volume.role, index), chunk
+
+    def _copy_chunk(self, key: str, chunk: Chunk, there: int | None) -> None:
+        if there != chunk.stored_size or _hash(self._there.store.get(self._there.prefix + key)) != chunk.stored_sha256:
+            try:
+                body = self._here.store.get(self._here.prefix + key)
+            except NotThere as error:
+                raise DamagedError(f"chunk {key} is missing", hint="see `zsnapdb verify`") from error
+            if len(body) != chunk.stored_size or _hash(body) != chunk.stored_sha256:
+                raise DamagedError(
+                    f"chunk {key}: its stored bytes do not have the SHA-256 the manifest says",
+                    hint="see `zsnapdb verify --deep`",
+                )
+            self._there.store.put(self._there.prefix + key, body, sha256=chunk.stored_sha256)
+            with self._counting:
+                self.size += len(body)
+        with self._counting:
+            self._done += chunk.stored_size
+            self._report(Progress("copy", self._done, self._total))
+
+    def copy_manifest(self, backup_id: str) -> None:
+        """Bring the manifest over, byte for byte, never over another, and read it back.
+
+        ConsistencyError if it came out different.
+        """
+        key = layout.manifest(self._name, backup_id)
+        body = self._here.store.get(self._here.prefix + key)
+        with contextlib.suppress(ExistsError):
+            self._there.store.put(self._there.prefix + key, body, only_if_absent=True)
+        if self._there.store.get(self._there.prefix + key) != body:
+            raise ConsistencyError(
+                f"manifest {key} was read back different from what was copied",
+                hint="the second repository has another backup with this id",
+            )
+
+
+def _hash(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

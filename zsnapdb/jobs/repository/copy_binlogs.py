@@ -1,0 +1,123 @@
+"""The archived binlogs' part of a copy: objects go over as they are, proved by their stored hashes, descriptions last.
+
+What no backup in the second repository could be rolled forward with is left out, or a prune there would remove it each
+time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.jobs.repository import prune_binlogs
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.manifest import ChunkRow
+
+
+@dataclass
+class CopiedBinlogs:
+    """What was done: names of files that are whole in the second repository now or have grown there, what could not be copied and why, bytes."""
+
+    copied: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    size: int = 0
+
+
+def missing(
+    here: BinlogArchive, there: BinlogArchive | None, kept: Iterable[str], backups: Iterable[Summary]
+) -> tuple[ArchivedFile, ...]:
+    """Return the archived files of which something is to be copied, in order.
+
+    `kept`: the backups that the second repository has, or will have.
+    """
+    useful = [
+        old.file for old in prune_binlogs.plan(here.repository, here.instance, kept, backups) if not old.decision.remove
+    ]
+    known = {(file.incarnation, file.name): file for file in (there.load().files if there is not None else ())}
+
+    def is_missing(file: ArchivedFile) -> bool:
+        other = known.get((file.incarnation, file.name))
+        return other is None or (not other.is_sealed and (file.is_sealed or other.end < file.end))
+
+    return tuple(file for file in useful if is_missing(file))
+
+
+def copy(
+    here: BinlogArchive,
+    there: BinlogArchive,
+    files: Iterable[ArchivedFile],
+    concurrency: int,
+    confirm: Callable[[], None],
+) -> CopiedBinlogs:
+    """Copy the files.
+
+    One that is damaged, or changes meanwhile, is told and passed over. `confirm` raises when others may be writing
+    there.
+    """
+    done = CopiedBinlogs()
+    begun: set[str] = set()
+    for file in files:
+        try:
+            if file.incarnation not in begun:
+                _description(here, there, here.incarnation_key(file.incarnation))
+                begun.add(file.incarnation)
+            with ThreadPoolExecutor(concurrency, thread_name_prefix="copy") as pool:
+                done.size += sum(pool.map(lambda body: _body(here, there, *body), _bodies(here, file)))
+            confirm()
+            if file.is_sealed:
+                _description(here, there, here.file_key(file))
+                there.remove_leftovers(file)
+            else:
+                for segment in file.segments:
+                    _description(here, there, here.piece_key(file.incarnation, segment))
+        except NotThere:
+            done.failed[file.name] = "it was changed or removed while it was copied; the next copy takes it"
+            continue
+        except DamagedError as error:
+            done.failed[file.name] = error.message
+            continue
+        done.copied.append(file.name)
+    return done
+
+
+def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[str, ChunkRow]]:
+    """Yield key, without the repository's prefix, and row of each object that holds bytes of the file."""
+    skipped = len(archive.repository.prefix)
+    for index, row in enumerate(file.chunks, 1):
+        yield archive.chunk_key(file.incarnation, file.name, file.attempt, index)[skipped:], row
+    for segment in file.segments:
+        yield archive.segment_key(file.incarnation, segment)[skipped:], segment.chunk
+
+
+def _body(here: BinlogArchive, there: BinlogArchive, key: str, row: ChunkRow) -> int:
+    """Bring one body over unless it is there, the same; return the bytes written."""
+    source, target = here.repository, there.repository
+    with contextlib.suppress(NotThere):
+        if hashlib.sha256(target.store.get(target.prefix + key)).hexdigest() == row[3]:
+            return 0
+    body = source.store.get(source.prefix + key)
+    if hashlib.sha256(body).hexdigest() != row[3]:
+        raise DamagedError(
+            f"{key}: its stored bytes do not have the SHA-256 its description says", hint="see `zsnapdb verify --deep`"
+        )
+    target.store.put(target.prefix + key, body, sha256=row[3])
+    return len(body)
+
+
+def _description(here: BinlogArchive, there: BinlogArchive, key: str) -> None:
+    """Bring a description over, byte for byte, never over another. ConsistencyError if another is there."""
+    source, target = here.repository, there.repository
+    body = source.store.get(source.prefix + key)
+    with contextlib.suppress(ExistsError):
+        target.store.put(target.prefix + key, body, only_if_absent=True)
+    if target.store.get(target.prefix + key) != body:
+        raise ConsistencyError(
+            f"{key} was read back different from what was copied",
+            hint="the second repository has another binlog of this name",
+        )

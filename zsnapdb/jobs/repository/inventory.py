@@ -1,0 +1,78 @@
+"""What there is: backups of an instance in the repository, joined with the snapshot sets still on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.unfinished import Unfinished, unfinished
+from zsnapdb.zfs import datasets
+
+
+@dataclass(frozen=True)
+class InventoryEntry:
+    """A backup, and whether its snapshots are still on this host (then it can be cloned)."""
+
+    manifest: Summary
+    is_local: bool
+
+
+@dataclass(frozen=True)
+class Detail:
+    """A backup with the chain a restore of it needs, the full one first."""
+
+    entry: InventoryEntry
+    chain: tuple[Summary, ...]
+
+
+def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
+    """Return the backups whose snapshots are on this host.
+
+    Volumes that are not configured are those of the newest backup.
+    """
+    if instance.settings.volumes is None and manifests:
+        instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
+    if not manifests or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
+        # On a host that never had the instance there is nothing local; the repository alone speaks.
+        return set()
+    return {found.backup_id for found in local_sets(instance)}
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """The backups of an instance, oldest first, what is wrong with those that cannot be read, and those that were begun and are not finished."""
+
+    entries: tuple[InventoryEntry, ...]
+    damaged: tuple[DamagedError, ...]
+    unfinished: tuple[Unfinished, ...] = ()
+
+
+def inventory(instance: Instance) -> Inventory:
+    """Return what there is."""
+    repository = instance.open_repository()
+    known = instance.summaries(repository)
+    local = _local_ids(instance, known.backups)
+    entries = tuple(InventoryEntry(backup, backup.backup_id in local) for backup in known.backups)
+    begun = tuple(
+        unfinished(
+            repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unreadable)
+        )
+    )
+    return Inventory(entries, tuple(known.unreadable.values()), begun)
+
+
+def detail(instance: Instance, backup_id: str) -> Detail:
+    """Return one backup with its chain; NotThere if there is no such backup, DamagedError if its chain has a hole."""
+    repository = instance.open_repository()
+    backups = instance.summaries(repository).backups
+    wanted = (
+        backups[-1] if backup_id == "latest" and backups else Summary.of(repository.manifest(instance.name, backup_id))
+    )
+    return Detail(
+        InventoryEntry(wanted, wanted.backup_id in _local_ids(instance, backups)), restore_chain(backups, wanted)
+    )

@@ -1,0 +1,69 @@
+"""Makes keys, and shows the public parts of those there are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import ExistsError
+from zsnapdb.repository import keys
+
+
+@dataclass(frozen=True)
+class KeyFiles:
+    """Files of secret keys, with their public parts: an age identity (several: one recipient each), a signing key."""
+
+    identity: Path | None = None
+    recipients: tuple[str, ...] = ()
+    signing_key: Path | None = None
+    signer: str | None = None
+    repository: str | None = None
+
+
+def refuse_existing(identity: Path | None, signing_key: Path | None) -> None:
+    """Raise ExistsError if one of the files is there."""
+    for file in (identity, signing_key):
+        if file is not None and file.exists():
+            raise ExistsError(
+                f"{file} exists", hint="a key is never overwritten: what it encrypted would be lost; name another file"
+            )
+
+
+def generate(identity: Path | None, signing_key: Path | None) -> KeyFiles:
+    """Write new keys to the files, mode 0600, and return their public parts.
+
+    ExistsError, with nothing written, if one is there.
+    """
+    refuse_existing(identity, signing_key)
+    recipients: tuple[str, ...] = ()
+    signer = None
+    if identity is not None:
+        new = keys.AgeIdentity.new()
+        keys.write_secret(identity, new.file())
+        recipients = (new.recipient,)
+    if signing_key is not None:
+        key = keys.SigningKey.new()
+        keys.write_secret(signing_key, key.file())
+        signer = key.public
+    return KeyFiles(identity, recipients, signing_key, signer)
+
+
+def public_parts(identity: Path | None, signing_key: Path | None, repository: str | None = None) -> KeyFiles:
+    """Return the public parts of the keys in the files. ConfigError if one holds none."""
+    recipients = tuple(found.recipient for found in keys.read_identities(identity)) if identity is not None else ()
+    signer = keys.SigningKey.read(signing_key).public if signing_key is not None else None
+    return KeyFiles(identity, recipients, signing_key, signer, repository)
+
+
+def configured(settings: Settings) -> list[KeyFiles]:
+    """Return the public parts of the keys each repository's configuration names.
+
+    A repository that names none is left out.
+    """
+    found = []
+    for name, repository in sorted(settings.repository.items()):
+        encryption = repository.encryption
+        if encryption.identity_file is not None or encryption.signing_key_file is not None:
+            found.append(public_parts(encryption.identity_file, encryption.signing_key_file, name))
+    return found

@@ -1,0 +1,60 @@
+"""The archived binlogs' part of a prune: those that are older than every backup that stays leave the repository."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from zsnapdb.jobs.repository.status import point_of
+from zsnapdb.model import backup_time
+from zsnapdb.planning.binlog import retention
+from zsnapdb.planning.binlog.retention import BinlogDecision
+from zsnapdb.planning.repository.sweep import BinlogLeftover, SweptBinlog, decide_binlogs
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.repository import Repository
+
+
+@dataclass(frozen=True)
+class OldBinlog:
+    """What becomes of an archived file; `size` in bytes of the store."""
+
+    decision: BinlogDecision
+    file: ArchivedFile
+
+    @property
+    def size(self) -> int:
+        return self.file.stored_size
+
+
+def plan(
+    repository: Repository, instance: str, kept: Iterable[str], summaries: Iterable[Summary]
+) -> tuple[OldBinlog, ...]:
+    """Return what becomes of the instance's archived binlogs when backups of the ids `kept` stay.
+
+    What cannot be read of the archive stays.
+    """
+    files = BinlogArchive(repository, instance).load().files
+    if not files:
+        return ()
+    stays = set(kept)
+    points = [point_of(backup) for backup in summaries if backup.backup_id in stays]
+    times = [round(backup_time(name).timestamp()) * 1_000_000 for name in stays]
+    decisions = retention.decide(points, min(times, default=None), files)
+    return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)
+
+
+def leftovers(repository: Repository, instance: str, moment: datetime, after: float) -> tuple[SweptBinlog, ...]:
+    """Return what becomes of parts of binlogs that no description makes a file of; `after` in seconds."""
+    found = []
+    for (incarnation, name), objects in BinlogArchive(repository, instance).leftovers().items():
+        times = [item.modified for item in objects if item.modified is not None]
+        newest = max(times) if len(times) == len(objects) else None
+        found.append(
+            BinlogLeftover(
+                incarnation, name, frozenset(item.key for item in objects), sum(item.size for item in objects), newest
+            )
+        )
+    return decide_binlogs(found, moment, after)

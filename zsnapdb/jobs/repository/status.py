@@ -1,0 +1,93 @@
+"""What an instance can be restored to, and how fresh what that needs is.
+
+Reads the repository alone, so it works when the server is gone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import BinlogCoordinates, backup_time
+from zsnapdb.planning.binlog.window import BackupPoint, Window, window
+from zsnapdb.repository import drills
+from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile, server_name
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.drills import Evidence
+from zsnapdb.repository.manifest import Manifest
+
+_MICROSECONDS = 1_000_000
+_LONGEST_WAIT = 86_400 * _MICROSECONDS
+"""So long, at most, may lie between the moment a backup gets its id and its snapshot: the largest `lock.budget`."""
+
+
+@dataclass(frozen=True)
+class ProtectionStatus:
+    """An instance's state of protection at a time (UTC).
+
+    Ages and lags in seconds; None where there is nothing to have one.
+    """
+
+    instance: str
+    at: datetime
+    newest: Manifest | None
+    backup_age: float | None
+    window: Window
+    last: ArchivedFile | None
+    archive_lag: float | None
+    drill: Evidence | None
+    damaged: tuple[DamagedError, ...]
+
+
+def status(instance: Instance) -> ProtectionStatus:
+    """Return the state of protection now. An instance without backups or binlogs has an empty window."""
+    repository = instance.open_repository()
+    catalogue = repository.catalogue(instance.name)
+    archive = BinlogArchive(repository, instance.name).load()
+    at = now()
+    newest = catalogue.manifests[-1] if catalogue.manifests else None
+    last = _last(archive)
+    return ProtectionStatus(
+        instance=instance.name,
+        at=at,
+        newest=newest,
+        backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
+        window=window([point_of(manifest) for manifest in catalogue.manifests], archive.files),
+        last=last,
+        archive_lag=(
+            at.timestamp() - last.last_commit / _MICROSECONDS if last and last.last_commit is not None else None
+        ),
+        drill=next(iter(drills.newest(repository, instance.name, 1)), None),
+        damaged=(*catalogue.damaged, *archive.damaged),
+    )
+
+
+def archived(instance: Instance) -> Archive:
+    """Return what is archived of the instance's binlogs."""
+    return BinlogArchive(instance.open_repository(), instance.name).load()
+
+
+def point_of(manifest: Manifest | Summary) -> BackupPoint:
+    """Return where a backup stands in the history of its server."""
+    position = manifest.position.position(manifest.server.flavour)
+    taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS
+    created = round(manifest.created.timestamp() * _MICROSECONDS)
+    where = position.coordinates
+    return BackupPoint(
+        backup_id=manifest.backup_id,
+        taken=taken,
+        before=max(taken, min(created, taken + _LONGEST_WAIT)),
+        server=server_name(manifest.server.server_uuid, manifest.server.server_id),
+        coordinates=BinlogCoordinates(where.file, where.offset) if where else None,
+        gtids=position.gtids,
+    )
+
+
+def _last(archive: Archive) -> ArchivedFile | None:
+    """Return the file with the latest archived transaction."""
+    dated = [file for file in archive.files if file.last_commit is not None]
+    return max(dated, key=lambda file: file.last_commit or 0, default=None)

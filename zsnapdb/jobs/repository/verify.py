@@ -1,0 +1,369 @@
+"""Verify: is what the repository holds what was written?
+
+By listing, or by reading every byte; it remembers what it found.
+
+"Could not ask" is never a finding: a store that refuses ends the run with its error, and what was found until then is
+kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from zsnapdb.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.instance import Instance, Report
+from zsnapdb.jobs.repository import verify_binlogs
+from zsnapdb.model import Progress
+from zsnapdb.planning.repository.verification import Consequences, consequences, due
+from zsnapdb.repository import layout, verifications
+from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.catalogue import Summaries
+from zsnapdb.repository.manifest import Manifest, VolumePart
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import Checks, VerificationRecord
+from zsnapdb.repository.verifications import Depth as Depth
+from zsnapdb.stream.chunks import Body, stream_hash, unseal
+from zsnapdb.stream.crypto import ChunkCipher
+from zsnapdb.stream.records import Walker
+
+_LISTERS = 8
+_SAVE_SECONDS = 30.0
+"""How often a run that goes on for long writes down what it found."""
+
+
+@dataclass(frozen=True)
+class VerifyPlan:
+    """What a verify would look at, the most pressing first, of how many backups and archived binlogs.
+
+    And the bytes it would read (0: it only lists).
+    """
+
+    instance: str
+    depth: Depth
+    backups: Summaries
+    chosen: tuple[str, ...]
+    known: Checks
+    archive: Archive
+    binlogs: tuple[ArchivedFile, ...]
+
+    @property
+    def backups_size(self) -> int:
+        wanted = set(self.chosen) if self.depth is Depth.READ else set()
+        return sum(backup.stored_size for backup in self.backups.backups if backup.backup_id in wanted)
+
+    @property
+    def size(self) -> int:
+        return self.backups_size + (sum(file.stored_size for file in self.binlogs) if self.depth is Depth.READ else 0)
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """What a verify found: by backup what is wrong (from this run or an earlier one), what that means, and how much was looked at.
+
+    `binlogs` says the same of archived binlogs, by incarnation and name. `unrecorded` says why the findings could not
+    be written down ("": they were).
+    """
+
+    plan: VerifyPlan
+    damage: Mapping[str, tuple[str, ...]]
+    binlogs: Mapping[str, tuple[str, ...]]
+    meaning: Consequences
+    size: int
+    seconds: float
+    unrecorded: str
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.damage and not self.meaning.holes and not self.binlogs
+
+
+def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
+    """Return what a verify would look at now.
+
+    Reads manifests it does not know and earlier findings, changes nothing.
+    """
+    return _plan(instance, instance.open_repository(), depth, older_than, limit)
+
+
+def _plan(
+    instance: Instance, repository: Repository, depth: Depth, older_than: float | None, limit: int | None
+) -> VerifyPlan:
+    backups = instance.summaries(repository)
+    archive = BinlogArchive(repository, instance.name).load()
+    files = {verify_binlogs.name_of(file): file for file in archive.files}
+    known = verifications.read(repository, instance.name).only(
+        {backup.backup_id for backup in backups.backups} | {n for n, f in files.items() if f.is_sealed}
+    )
+    damaged = known.damaged()
+
+    def chosen(names: Iterable[str]) -> tuple[str, ...]:
+        return due(
+            {name: None if name in damaged else known.whole_since(name, depth) for name in names},
+            now(),
+            older_than,
+            limit,
+        )
+
+    binlogs = tuple(files[name] for name in chosen(files))
+    return VerifyPlan(
+        instance.name, depth, backups, chosen(backup.backup_id for backup in backups.backups), known, archive, binlogs
+    )
+
+
+def verify(
+    instance: Instance, depth: Depth, report: Report, *, older_than: float | None = None, limit: int | None = None
+) -> VerifyResult:
+    """Verify backups and archived binlogs, and remember what was found.
+
+    RepositoryError if the store cannot be asked; ConfigError if a key is missing to read deep.
+    """
+    repository = instance.open_repository()
+    planned = _plan(instance, repository, depth, older_than, limit)
+    notebook = _Notebook(repository, instance.name, planned.known)
+    began, total = time.monotonic(), 0
+    growing: dict[str, tuple[str, ...]] = {}
+    try:
+        for name, damage, size in _look(instance, repository, planned, report):
+            total += size
+            notebook.note(name, depth, damage)
+        archive, concurrency = BinlogArchive(repository, instance.name), instance.repository.stream.concurrency
+        for file, damage, size in verify_binlogs.look(archive, planned.binlogs, depth, concurrency, report):
+            total += size
+            if file.is_sealed:
+                notebook.note(verify_binlogs.name_of(file), depth, damage)
+            elif damage:
+                growing[verify_binlogs.name_of(file)] = damage
+    except BaseException:
+        notebook.save()
+        raise
+    notebook.finish()
+    found = notebook.found.damaged()
+    bad = {name: damage for name, damage in found.items() if "/" not in name}
+    bad |= {name: (error.message,) for name, error in planned.backups.unreadable.items()}
+    binlogs = {
+        **{name: damage for name, damage in found.items() if "/" in name},
+        **growing,
+        **verify_binlogs.unreadable(planned.archive),
+    }
+    there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
+    meaning = consequences(there, bad)
+    seconds = time.monotonic() - began
+    return VerifyResult(
+        planned, dict(sorted(bad.items())), dict(sorted(binlogs.items())), meaning, total, seconds, notebook.unrecorded
+    )
+
+
+class _Notebook:
+    """Findings of this run on top of those known, saved every now and then under a key of their own."""
+
+    def __init__(self, repository: Repository, instance: str, known: Checks) -> None:
+        self.unrecorded = ""
+        self.gone: set[str] = set()
+        self._repository, self._known = repository, known
+        self._findings = {name: dict(found) for name, found in known.findings.items()}
+        self._key = verifications.new_key(repository, instance, now())
+        self._saved = time.monotonic()
+        self._is_dirty = self._is_written = False
+
+    @property
+    def found(self) -> Checks:
+        """All that is known now."""
+        return Checks(self._findings, self._known.keys)
+
+    def note(self, name: str, depth: Depth, damage: tuple[str, ...] | None) -> None:
+        """Add what was found of one backup; None if it was removed meanwhile."""
+        if damage is None:
+            self.gone.add(name)
+            self._findings.pop(name, None)
+            return
+        self._findings.setdefault(name, {})[depth] = VerificationRecord(when=now(), damage=damage)
+        self._is_dirty = True
+        if time.monotonic() - self._saved > _SAVE_SECONDS:
+            self.save()
+
+    def save(self) -> None:
+        """Write down what was found so far. Who may read and not write still gets the result."""
+        if not self._is_dirty:
+            return
+        try:
+            verifications.write(self._repository, self._key, self.found)
+            self._is_written = True
+        except RepositoryError as error:
+            self.unrecorded = error.message
+        self._saved, self._is_dirty = time.monotonic(), False
+
+    def finish(self) -> None:
+        """Save, and remove the objects whose findings are in ours now."""
+        self.save()
+        if self._is_written and not self.unrecorded:
+            try:
+                verifications.remove_merged(self._repository, self._key, self._known)
+            except RepositoryError as error:
+                self.unrecorded = error.message
+
+
+def _look(
+    instance: Instance, repository: Repository, planned: VerifyPlan, report: Report
+) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
+    """Yield of each chosen backup what is wrong (None: it was removed meanwhile) and the bytes that were read."""
+    if planned.depth is Depth.LISTED:
+        with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
+            looks = pool.map(lambda name: _listed(repository, instance.name, name), planned.chosen)
+            for name, damage in zip(planned.chosen, looks, strict=True):
+                yield name, damage, 0
+        return
+    reader = _Reader(repository, instance.repository.stream.concurrency, planned.backups_size, report)
+    for name in planned.chosen:
+        before = reader.done
+        damage = _listed(repository, instance.name, name, reader)
+        yield name, damage, reader.done - before
+
+
+def _listed(
+    repository: Repository, instance: str, backup_id: str, reader: _Reader | None = None
+) -> tuple[str, ...] | None:
+    """Return what is wrong with one backup: its manifest, then presence and size of its chunks by listing, then what `reader` finds in them."""
+    try:
+        manifest = repository.manifest(instance, backup_id)
+    except DamagedError as error:
+        return (error.message,)
+    except NotThere:
+        return None
+    sizes = {
+        item.key: item.size
+        for item in repository.store.list(repository.prefix + layout.chunks_of_backup(instance, backup_id))
+    }
+    damage: list[str] = []
+    for volume in manifest.volumes:
+        chunks = repository.chunks_of(manifest, volume.role)
+        unread = set()
+        for index, chunk in enumerate(volume.chunk_list(), 1):
+            key = chunks.key(index)
+            if key not in sizes:
+                damage.append(f"chunk {_name(repository, key)} is missing")
+            elif sizes[key] != chunk.stored_size:
+                damage.append(
+                    f"chunk {_name(repository, key)} has {sizes[key]} bytes, the manifest says {chunk.stored_size}"
+                )
+            else:
+                continue
+            unread.add(index)
+        if reader is not None:
+            damage += reader.read(manifest, volume, unread)
+    if damage and _is_gone(repository, instance, backup_id):
+        return None
+    return tuple(damage)
+
+
+def _name(repository: Repository, key: str) -> str:
+    return key[len(repository.prefix) :]
+
+
+def _is_gone(repository: Repository, instance: str, backup_id: str) -> bool:
+    """Whether the backup was removed while it was looked at: its manifest goes first."""
+    try:
+        repository.store.get(repository.prefix + layout.manifest(instance, backup_id))
+    except NotThere:
+        return True
+    return False
+
+
+class _Reader:
+    """Reads whole volumes: every chunk's hashes, decryption, the records of the stream and the GUIDs it leads from and to."""
+
+    def __init__(self, repository: Repository, concurrency: int, total: int, report: Report) -> None:
+        self._repository, self._concurrency, self._total, self._report = repository, concurrency, total, report
+        self.done = 0
+
+    def read(self, manifest: Manifest, volume: VolumePart, unread: set[int]) -> list[str]:
+        """Return what is wrong with a volume; chunks in `unread` are known to be bad and passed over.
+
+        Memory: `concurrency` + 1 chunks.
+        """
+        damage: list[str] = []
+        walker: Walker | None = Walker() if not unread else None
+        ciphers = self._repository.ciphers(manifest)
+        for index, plain in self._plain(manifest, volume, ciphers, unread):
+            self.done += volume.chunk_list()[index - 1].stored_size
+            self._report(Progress("verify", self.done, self._total))
+            if isinstance(plain, DamagedError):
+                damage.append(plain.message)
+                walker = None
+            elif walker is not None:
+                try:
+                    walker.feed(memoryview(plain))
+                except DamagedError as error:
+                    damage.append(f"{self._what(manifest, volume)}: {error.message}")
+                    walker = None
+        return damage + (self._whole(manifest, volume, walker) if walker is not None else [])
+
+    def _what(self, manifest: Manifest, volume: VolumePart) -> str:
+        return f"volume {volume.role} of backup {manifest.backup_id}"
+
+    def _whole(self, manifest: Manifest, volume: VolumePart, walker: Walker) -> list[str]:
+        """Return what is wrong with a stream whose every chunk is right."""
+        what = self._what(manifest, volume)
+        try:
+            begin = walker.finish()
+        except DamagedError as error:
+            return [f"{what}: {error.message}"]
+        found = []
+        if (begin.to_guid, begin.from_guid) != (volume.guid, volume.from_guid or 0):
+            found.append(
+                f"{what}: its stream leads from GUID {begin.from_guid} to {begin.to_guid}, the manifest says"
+                f" {volume.from_guid or 0} to {volume.guid}"
+            )
+        chunks = volume.chunk_list()
+        if sum(chunk.plain_size for chunk in chunks) != volume.plain_size or stream_hash(chunks) != volume.sha256:
+            found.append(f"{what}: its chunks together do not have the size or the hash that the manifest says")
+        return found
+
+    def _plain(
+        self, manifest: Manifest, volume: VolumePart, ciphers: Mapping[str, ChunkCipher], unread: set[int]
+    ) -> Iterator[tuple[int, Body | DamagedError]]:
+        """Yield the plain chunks in order, fetched ahead; what is wrong in place of one that is."""
+        chunks, store = volume.chunk_list(), self._repository.chunks_of(manifest, volume.role)
+
+        def fetch(index: int) -> Body | DamagedError:
+            chunk, what = chunks[index - 1], f"chunk {_name(self._repository, store.key(index))}"
+            try:
+                cipher = ciphers[chunk.key_id] if chunk.key_id is not None else None
+                body = store.get_chunk(index)
+                plain = unseal(
+                    body, chunk, volume.codec, cipher, store.associated(index, last=index == len(chunks)), what
+                )
+                if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
+                    return DamagedError(
+                        f"{what}: its stored bytes do not have the SHA-256 the manifest says, though they open to the"
+                        " right ones"
+                    )
+                return plain
+            except NotThere:
+                return DamagedError(f"{what} is missing")
+            except KeyError:
+                return DamagedError(f"{what} names key {chunk.key_id}, which its manifest does not have")
+            except DamagedError as error:
+                return error
+
+        pending: deque[tuple[int, Future[Body | DamagedError]]] = deque()
+        following = (index for index in range(1, len(chunks) + 1) if index not in unread)
+        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="verify") as pool:
+            try:
+                for index in following:
+                    pending.append((index, pool.submit(fetch, index)))
+                    if len(pending) > self._concurrency:
+                        at, future = pending.popleft()
+                        yield at, future.result()
+                while pending:
+                    at, future = pending.popleft()
+                    yield at, future.result()
+            finally:
+                for _, future in pending:
+                    future.cancel()

@@ -1,0 +1,232 @@
+"""Hands a restored server over: stopped, running beside the old one, in its place, or as a replica of a source."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.errors import ConfigError, ConsistencyError, PreflightError, ServerError
+from zsnapdb.jobs.restore.replay import served
+from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, be_mounted, step_snapshots
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, check_inside
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.model import PROPERTY, Flavour, parse_gtids
+from zsnapdb.mysql import replica, server
+from zsnapdb.mysql.probe import probe
+from zsnapdb.mysql.replay import check_executed
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.restore.steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
+from zsnapdb.planning.server_copy.identity import Access, PathMap
+from zsnapdb.zfs import datasets
+
+INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
+
+
+@dataclass(frozen=True)
+class HandedOver:
+    """How the server is left: the option file to start it by (None: the site's own), its port and process if it runs."""
+
+    option_file: Path | None
+    port: int | None = None
+    pid: int | None = None
+    notes: tuple[str, ...] = ()
+
+
+def hand_over(work: Work, step: HandoverStep) -> HandedOver:
+    """Do the step. It can be repeated after an interruption."""
+    if not isinstance(step, Promote):
+        be_mounted(work)
+        for dataset in work.datasets:
+            datasets.set_properties(dataset, {"canmount": "on"})
+    if isinstance(step, LeaveStopped):
+        return _leave_stopped(work, step)
+    if isinstance(step, RunBeside):
+        return _run_beside(work, step)
+    if isinstance(step, MakeReplica):
+        return _make_replica(work, step)
+    return _promote(work, step)
+
+
+def _drop_step_snapshots(work: Work) -> None:
+    for dataset in work.datasets:
+        if datasets.exists(dataset):
+            for name in step_snapshots(dataset):
+                datasets.destroy_snapshot(name)
+
+
+def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
+    copy = work.copy
+    identity = copy.identity(server_id=step.server_id, port=None, access=Access.ACCOUNTS)
+    copy.write_option_file(identity)
+    _drop_step_snapshots(work)
+    notes: tuple[str, ...] = ()
+    if work.plan.point.following is not None:
+        text = (
+            "it has the old server's identity, and transactions behind the point are left out: to take writes in its"
+            " place, use --handover promote"
+        )
+        notes = (text,)
+    return HandedOver(Path(identity.option_file), notes=notes)
+
+
+def _run_beside(work: Work, step: RunBeside) -> HandedOver:
+    copy = work.copy
+    copy.process().kill_all()
+    server.remove_identity(copy.datadir)
+    with served(work, port=step.port, server_id=step.server_id, stays=True) as session:
+        _check_other(work, session, step.server_id, step.port)
+    return _running(work, copy, step.server_id, step.port, ())
+
+
+def _running(work: Work, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> HandedOver:
+    """Write the option file it is to be started by from now on, and return how it runs."""
+    identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS)
+    copy.write_option_file(identity, last)
+    _drop_step_snapshots(work)
+    return HandedOver(Path(identity.option_file), port, copy.process().pid())
+
+
+def _check_other(work: Work, session: Session, server_id: int, port: int) -> None:
+    """Raise ConsistencyError unless the started server holds exactly the point and is another server than the old one."""
+    facts = probe(session)
+    wanted = work.plan.point.gtids
+    check_executed(session, work.plan.flavour, parse_gtids(work.plan.flavour, wanted) if wanted is not None else None)
+    check_inside(facts, Path(work.plan.layout.mount))
+    wrong = []
+    if facts.server_uuid is not None and facts.server_uuid == work.plan.server_uuid:
+        wrong.append(f"its server_uuid is the old server's, {facts.server_uuid}")
+    if facts.server_id != server_id:
+        wrong.append(f"its server_id is {facts.server_id}, not {server_id}")
+    if int(facts.variables["port"]) != port:
+        wrong.append(f"its port is {facts.variables['port']}, not {port}")
+    if wrong:
+        raise ConsistencyError(
+            "the restored server is not separate from the old one: " + "; ".join(wrong),
+            hint="it was ended; report this",
+        )
+
+
+def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
+    copy = work.copy
+    copy.process().kill_all()
+    server.remove_identity(copy.datadir)
+    password = ""
+    if step.password_file is not None:
+        try:
+            password = Path(step.password_file).read_text().rstrip("\n")
+        except OSError as error:
+            raise ConfigError(
+                f"reading the source's password file {step.password_file}: {error.strerror}",
+                hint="it holds the password alone",
+            ) from error
+    wanted = work.plan.point.gtids
+    if wanted is None:
+        raise PreflightError(
+            "the server does not number its transactions, so a replica would not know where to begin",
+            hint="set gtid_mode = ON, or use run",
+        )
+    source = replica.ReplicationSource(step.source_host, step.source_port, step.source_user, password)
+    flavour = work.plan.flavour
+    with served(
+        work,
+        port=step.port,
+        server_id=step.server_id,
+        last=replica.options(flavour),
+        stays=True,
+        finally_do=lambda s: replica.refuse_writes(s, flavour),
+    ) as session:
+        _check_other(work, session, step.server_id, step.port)
+        replica.follow(session, flavour, source, parse_gtids(flavour, wanted))
+        work.tell(f"replicating from {step.source_host}:{step.source_port}; waiting until it has caught up")
+        _catch_up(work, session)
+    return _running(work, copy, step.server_id, step.port, replica.lasting_options(flavour))
+
+
+def _catch_up(work: Work, session: Session) -> None:
+    while True:
+        found = replica.lag(session, work.plan.flavour)
+        if found.error:
+            raise ServerError(
+                f"the replica stopped: {found.error}",
+                hint="is the source's account right, and does it still have the binlogs since the backup?",
+            )
+        if found.has_caught_up:
+            return
+        time.sleep(0.5)
+
+
+def _promote(work: Work, step: Promote) -> HandedOver:
+    """Put the restored datasets in place of the old ones, which are kept.
+
+    Each part is looked at first: it may have been done before an interruption.
+    """
+    if datasets.exists(work.plan.layout.top):
+        _refuse_running(work)
+        work.copy.process().stop(timeout=work.instance.settings.server.start_timeout)
+        _swap(work, step)
+    places = {part.role: part.mountpoint for part in step.parts}
+    for part in step.parts:
+        datasets.set_properties(
+            part.place, {"mountpoint": part.mountpoint, "canmount": "on", INCARNATION_PROPERTY: step.incarnation}
+        )
+        if datasets.properties(part.place, ["mounted"])["mounted"].value != "yes":
+            datasets.mount(part.place)
+    root = Path(min(places.values(), key=len))
+    paths = PathMap(tuple((point, point) for point in places.values()))
+    copy = Copy(work.plan.flavour, work.plan.variables, paths, root, work.instance.settings.server)
+    copy.turn_lists()
+    server.remove_identity(copy.datadir)
+    shutil.rmtree(root / PRIVATE_FOLDER, ignore_errors=True)
+    for part in step.parts:
+        if not datasets.properties(part.place, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
+            # An earlier run came this far: whatever snapshots it has now are the site's.
+            continue
+        # Without a snapshot of the old history the next backup is a full one, of the new history alone.
+        datasets.destroy_snapshots_of(part.place)
+        datasets.inherit(part.place, [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
+    kept = tuple(
+        f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
+    )
+    again = "start the server as the site does, then `zsnapdb backup`: it will be a full one"
+    if work.plan.flavour is Flavour.MARIADB:
+        again = (
+            "give it another server_id, as its GTIDs would be those of transactions that were left out; then " + again
+        )
+    return HandedOver(None, notes=(*kept, again))
+
+
+def _refuse_running(work: Work) -> None:
+    """Raise PreflightError if the instance's server still answers."""
+    try:
+        work.instance.session().close()
+    except ServerError:
+        return
+    raise PreflightError(
+        f"the server of instance {work.instance.name} still runs on {work.instance.address}",
+        hint="stop it, then go on with --resume",
+    )
+
+
+def _swap(work: Work, step: Promote) -> None:
+    """Rename the old datasets away and the restored ones to their places; both are unmounted for it."""
+    for part in reversed(step.parts):
+        datasets.unmount(part.dataset)
+    olds = {part.place: part.old for part in step.parts if part.old is not None}
+    if any(datasets.exists(place) for place in olds):
+        for place in reversed(list(olds)):
+            if datasets.exists(place):
+                datasets.unmount(place)
+                datasets.set_properties(place, {"canmount": "noauto"})
+    for old, new in step.renames:
+        if datasets.exists(old) and not datasets.exists(new):
+            datasets.rename(old, new)
+        elif not datasets.exists(new):
+            raise PreflightError(
+                f"{old} is not there to become {new}", hint="something else was renamed in between; look at `zfs list`"
+            )
+    top = work.plan.layout.top
+    container = datasets.exists(top) and top not in [part.dataset for part in step.parts]
+    if container and datasets.properties(top, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
+        datasets.destroy(top)

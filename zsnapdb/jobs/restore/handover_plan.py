@@ -1,0 +1,101 @@
+"""What becomes of a restored server: stopped, run beside the old one, put in its place, or made a replica."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.server_copy.ports import port_is_free
+from zsnapdb.planning.clone.ports import choose_port
+from zsnapdb.planning.restore.steps import (
+    HandoverKind,
+    HandoverStep,
+    LeaveStopped,
+    MakeReplica,
+    Promote,
+    PromotePart,
+    RestorePlan,
+    RunBeside,
+)
+from zsnapdb.zfs import datasets
+
+
+@dataclass(frozen=True)
+class SourceAddress:
+    """The source a replica replicates from, and the account it does so as."""
+
+    host: str
+    port: int
+    user: str
+    password_file: Path | None = None
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What was asked for. `port` and `server_id` None: chosen by us."""
+
+    kind: HandoverKind = "stopped"
+    port: int | None = None
+    server_id: int | None = None
+    source: SourceAddress | None = None
+
+
+def handover_step(settings: Settings, planned: RestorePlan, wanted: Handover, server_id: int) -> HandoverStep:
+    """Return the step.
+
+    PreflightError if it cannot be done: no source named, another pool, no free port. `server_id` is taken if none was
+    asked for.
+    """
+    if wanted.kind == "stopped":
+        return LeaveStopped(planned.server_id)
+    if wanted.kind == "promote":
+        return _promote(planned)
+    port = wanted.port or choose_port(settings.clones.first_port, settings.clones.last_port, set(), port_is_free)
+    chosen = wanted.server_id or server_id
+    if chosen == planned.server_id:
+        raise PreflightError(
+            f"server_id {chosen} is that of the server the backup is of", hint="give the new one another"
+        )
+    if wanted.kind == "run":
+        return RunBeside(chosen, port)
+    if wanted.source is None:
+        raise PreflightError("a replica needs a source", hint="name it with --source host:port and --source-user")
+    source = wanted.source
+    if source.password_file is not None and not source.password_file.is_file():
+        raise PreflightError(
+            f"the password file {source.password_file} of the source does not exist", hint="it holds the password alone"
+        )
+    return MakeReplica(
+        chosen, port, source.host, source.port, source.user, str(source.password_file) if source.password_file else None
+    )
+
+
+def _promote(planned: RestorePlan) -> Promote:
+    layout = planned.layout
+    pool = layout.top.split("/", 1)[0]
+    elsewhere = sorted({dataset for dataset, _ in layout.places.values() if dataset.split("/", 1)[0] != pool})
+    if elsewhere:
+        raise PreflightError(
+            f"{elsewhere[0]} is in another pool than the target {layout.top}",
+            hint="to promote it restore into the same pool",
+        )
+    outer = layout.top in layout.datasets.values()
+    pairs = [(layout.datasets[role], place) for role, (place, _) in layout.places.items()]
+    tops = [pair for pair in pairs if pair[0] == layout.top] if outer else sorted(pairs)
+    for _, place in tops:
+        if place == layout.top or layout.top.startswith(place + "/"):
+            raise PreflightError(
+                f"the target {layout.top} lies below {place}, whose place it shall take", hint="name a target beside it"
+            )
+        if not datasets.exists(place.rpartition("/")[0]):
+            raise PreflightError(f"{place.rpartition('/')[0]}, the parent of {place}, does not exist", hint="create it")
+    word = f"replaced-{planned.restore_id.lower()}"
+    olds = {place: f"{place}-{word}" for _, place in tops if datasets.exists(place)}
+    renames = (*olds.items(), *tops)
+    parts = []
+    for role, (place, point) in sorted(layout.places.items(), key=lambda item: len(item[1][0])):
+        old = next((olds[top] + place[len(top) :] for top in olds if place == top or place.startswith(top + "/")), None)
+        parts.append(PromotePart(role, layout.datasets[role], place, old if datasets.exists(place) else None, point))
+    return Promote(tuple(parts), tuple(renames), planned.restore_id)

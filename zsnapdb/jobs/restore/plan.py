@@ -1,0 +1,395 @@
+"""Looks at repository, archive and host and makes the plan of a restore. Nothing is touched."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import ExistsError, PreflightError
+from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
+from zsnapdb.jobs.clock import fresh_backup_id, now
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
+from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
+from zsnapdb.model import Flavour
+from zsnapdb.mysql import programs, server
+from zsnapdb.mysql.transactions import transactions
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.facts import release_of
+from zsnapdb.planning.restore import points
+from zsnapdb.planning.restore.points import Base, Boundary, Log, RestoreRoute, Scanned
+from zsnapdb.planning.restore.steps import (
+    ArchivedTransaction,
+    CheckServer,
+    MakeTop,
+    MountPart,
+    MountVolumes,
+    Preflight,
+    Receive,
+    Recover,
+    Replay,
+    Replayer,
+    RestoreLayout,
+    RestorePlan,
+    RestorePoint,
+    Step,
+)
+from zsnapdb.planning.restore.targets import AtBackup, AtTime, Target, parse_target
+from zsnapdb.planning.server_copy.identity import Access, PathMap
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import datasets
+
+"""First release with CHANGE REPLICATION SOURCE (refman 8.0, "What Is New in MySQL 8.0")."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class RestoreRequest:
+    """What was asked for: the point, where it goes (`top`, or below our own datasets under `name`), what becomes of it.
+
+    `makes_parent`: the dataset above `top` is made by whoever asks, before the restore begins.
+    """
+
+    to: str = "latest"
+    top: str | None = None
+    name: str | None = None
+    handover: Handover = field(default_factory=Handover)
+    makes_parent: bool = False
+
+
+def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
+    """Return the instance's binlog archive."""
+    return BinlogArchive(repository, instance.name)
+
+
+def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
+    """Return the plan.
+
+    Refuses, before anything is touched: an unreachable point, an existing target, a broken chain, no server program.
+    """
+    target = parse_target(request.to)
+    manifests = repository.catalogue(instance.name).manifests
+    if isinstance(target, AtBackup) and target.backup_id is not None:
+        # Asked for by its id, a damaged manifest is told as such, not as one that is not there.
+        repository.manifest(instance.name, target.backup_id)
+    chosen = _choose(instance, repository, manifests, target)
+    manifest = next(m for m in manifests if m.backup_id == chosen.choice.path.base.backup_id)
+    refuse_absolute(manifest.server.absolute_tablespaces)
+    chain = restore_chain(manifests, manifest) if not manifest.is_full else (manifest,)
+    for link in chain:
+        repository.ciphers(link)
+    top = request.top or _default_top(manifest, request.name or instance.name)
+    mount = settings.restore.mount_root / top.rpartition("/")[2]
+    _refuse_existing(top, mount, is_own=request.top is None or request.makes_parent)
+    layout = _layout(manifest, top, mount)
+    server.find_binary(instance.settings.server.binary, manifest.server.flavour)
+    server.account(instance.settings.server.user)
+    planned = RestorePlan(
+        restore_id=fresh_backup_id(),
+        instance=instance.name,
+        repository=repository.id,
+        asked=request.to,
+        created=now(),
+        flavour=manifest.server.flavour,
+        server_version=manifest.server.version,
+        server_id=manifest.server.server_id,
+        server_uuid=manifest.server.server_uuid,
+        variables=manifest.server.variables,
+        backup_id=manifest.backup_id,
+        point=chosen.point,
+        layout=layout,
+    )
+    # Paths that cannot be translated are found now, not after the download.
+    copy = copy_of(instance, planned)
+    copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
+    replays = _by(_replayer(settings, planned), chosen.replays(settings.restore.batch_size), instance, planned)
+    last = handover_step(settings, planned, request.handover, random_server_id())
+    # A server that is started in the end is checked then.
+    checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
+    binlogs = sum(step.size for step in replays)
+    return replace(
+        planned, steps=(*_receiving(chain, layout, binlogs), *_recovering(manifest, layout), *replays, *checks, last)
+    )
+
+
+def _replayer(settings: Settings, planned: RestorePlan) -> Replayer:
+    if settings.restore.replay != "auto":
+        return settings.restore.replay
+    # CHANGE REPLICATION SOURCE came with MySQL 8.0.23 (refman 8.0, "CHANGE REPLICATION SOURCE TO Statement").
+    is_old = planned.flavour is Flavour.MYSQL and release_of(planned.server_version) < (8, 0, 23)
+    return "client" if is_old else "applier"
+
+
+def _by(replayer: Replayer, replays: Sequence[Replay], instance: Instance, planned: RestorePlan) -> tuple[Replay, ...]:
+    """Return the steps, done by that one. PreflightError if it takes programs that this host does not have."""
+    if replays and replayer == "client":
+        client_programs(instance, planned.flavour)
+    return tuple(replace(step, by=replayer) for step in replays)
+
+
+def client_programs(instance: Instance, flavour: Flavour) -> tuple[Path, Path]:
+    """Return the programs for a replay by a client: the binlog tool and the client.
+
+    PreflightError names what is not on this host.
+    """
+    binary = server.find_binary(instance.settings.server.binary, flavour)
+    tool, client = (
+        programs.find(names[flavour], instance.settings.server, flavour, binary)
+        for names in (programs.BINLOG, programs.CLIENT)
+    )
+    return tool, client
+
+
+def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
+    """Return the restored files as a copy a server can be started on."""
+    layout = planned.layout
+    pairs = tuple((point, layout.mountpoints[role]) for role, (_, point) in layout.places.items())
+    root = Path(layout.mountpoints[min(layout.mountpoints, key=lambda role: len(layout.mountpoints[role]))])
+    return Copy(planned.flavour, planned.variables, PathMap(pairs), root, instance.settings.server)
+
+
+def _layout(manifest: Manifest, top: str, mount: Path) -> RestoreLayout:
+    places = {volume.role: (volume.dataset, volume.mountpoint) for volume in manifest.volumes}
+    planned = lay_out(places, top, str(mount))
+    return RestoreLayout(top, dict(planned.datasets), dict(planned.mountpoints), str(mount), places)
+
+
+def _default_top(manifest: Manifest, name: str) -> str:
+    """Return a dataset of ours in the backup's own pool, or in the only one there is."""
+    pools = datasets.pools()
+    own = manifest.volumes[0].dataset.split("/", 1)[0]
+    if own not in pools and len(pools) != 1:
+        raise PreflightError(
+            f"this host has {len(pools)} pools, and none is {own}", hint="name a dataset with --target"
+        )
+    return f"{own if own in pools else pools[0]}/zsnapdb/restored/{name}"
+
+
+def _refuse_existing(top: str, mount: Path, *, is_own: bool) -> None:
+    pool, _, rest = top.partition("/")
+    if not rest:
+        raise PreflightError(
+            f"the target {top} is a whole pool", hint="name a new dataset in it, such as tank/restored"
+        )
+    if not datasets.exists(pool):
+        raise PreflightError(f"the target's pool {pool} does not exist", hint="see `zpool list`")
+    parent = top.rpartition("/")[0]
+    if not is_own and not datasets.exists(parent):
+        raise PreflightError(
+            f"{parent}, the parent of the target {top}, does not exist",
+            hint="create it, or name a target directly in the pool",
+        )
+    if datasets.exists(top):
+        raise ExistsError(
+            f"the target dataset {top} exists",
+            hint="name a new one; a restore never writes into a dataset that is there (one that was begun: --resume)",
+        )
+    if mount.exists() and any(mount.iterdir()):
+        raise ExistsError(
+            f"{mount}, where the restored files would be mounted, is not empty",
+            hint="name another target, or empty the folder",
+        )
+
+
+def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int) -> list[Step]:
+    volumes = [
+        (manifest, volume)
+        for manifest in chain
+        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
+    ]
+    features = 0
+    for _, volume in volumes:
+        features |= volume.features
+    steps: list[Step] = [
+        Preflight(
+            pool=layout.top.split("/", 1)[0],
+            parent=layout.top.rpartition("/")[0],
+            # Each replayed transaction is there as a relay log, in a binlog, and in the tables.
+            plain_bytes=sum(manifest.plain_size for manifest in chain) + 3 * binlogs,
+            stored_bytes=sum(manifest.stored_size for manifest in chain) + binlogs,
+            features=features,
+            zfs_version=chain[-1].zfs_version,
+            flavour=chain[-1].server.flavour,
+            server_version=chain[-1].server.version,
+            backups=tuple(manifest.backup_id for manifest in chain),
+        )
+    ]
+    if layout.top not in layout.datasets.values():
+        steps.append(MakeTop(layout.top))
+    for manifest, volume in volumes:
+        steps.append(
+            Receive(
+                backup_id=manifest.backup_id,
+                role=volume.role,
+                dataset=layout.datasets[volume.role],
+                mountpoint=layout.mountpoints[volume.role],
+                snapshot=volume.snapshot,
+                guid=volume.guid,
+                from_guid=volume.from_guid,
+                plain_bytes=volume.plain_size,
+                stored_bytes=volume.stored_size,
+            )
+        )
+    return steps
+
+
+def _recovering(manifest: Manifest, layout: RestoreLayout) -> list[Step]:
+    parts = [
+        MountPart(
+            role=volume.role,
+            dataset=layout.datasets[volume.role],
+            mountpoint=layout.mountpoints[volume.role],
+            snapshot=volume.snapshot,
+            guid=volume.guid,
+            properties={name: value for name, value in volume.properties.items() if name in KEPT_PROPERTIES},
+        )
+        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
+    ]
+    position = manifest.position
+    return [MountVolumes(tuple(parts)), Recover(position.gtids, position.binlog_file, position.binlog_offset)]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """The chosen point, and what to replay for it."""
+
+    choice: RestoreRoute
+    point: RestorePoint
+    start: int = 0
+    boundary: Boundary | None = None
+
+    def replays(self, batch_bytes: int) -> tuple[Replay, ...]:
+        """Return the replay steps; none where the backup alone is the point."""
+        if self.boundary is None:
+            return ()
+        return points.replays(
+            self.choice.path.base, self.choice.logs, self.start, self.boundary.stop, self.boundary.gtids, batch_bytes
+        )
+
+
+def base_of(manifest: Manifest) -> Base:
+    """Return a backup as choosing sees it."""
+    position = manifest.position.position(manifest.server.flavour)
+    at = position.coordinates
+    facts = manifest.server
+    return Base(
+        manifest.backup_id,
+        facts.flavour,
+        facts.server_uuid,
+        facts.server_id,
+        position.gtids,
+        at.file if at else None,
+        at.offset if at else None,
+    )
+
+
+def log_of(file: ArchivedFile) -> Log:
+    """Return an archived binlog as choosing sees it."""
+    span = file.span
+    return Log(
+        incarnation=file.incarnation,
+        file=file.name,
+        server_uuid=file.head.server_uuid,
+        server_id=file.head.server_id,
+        previous=file.previous,
+        gtids=file.gtids,
+        head_end=file.head.end,
+        end=file.end,
+        transactions=span.transactions,
+        first_commit=_moment(span.first_commit),
+        last_commit=_moment(span.last_commit),
+        gap=file.gap,
+        last_gtid=span.last_gtid,
+    )
+
+
+def _moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _choose(instance: Instance, repository: Repository, manifests: Sequence[Manifest], target: Target) -> _Chosen:
+    """Return the choice, with the transactions of the logs that decide it read."""
+    bases = tuple(base_of(manifest) for manifest in manifests)
+    if isinstance(target, AtBackup):
+        choice = points.choose(target, bases, (), now())
+        return _Chosen(choice, points.point_of(choice, None))
+    archive = archive_of(instance, repository)
+    files = archive.load().files
+    logs = tuple(log_of(file) for file in files)
+    by_place = {(file.incarnation, file.name): file for file in files}
+    created = {manifest.backup_id: manifest.created for manifest in manifests}
+    with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
+        reader = _Reader(archive, by_place, Path(folder))
+        while True:
+            choice = points.choose(target, bases, logs, now())
+            if choice.exact_backup or not choice.logs:
+                return _Chosen(choice, points.point_of(choice, None))
+            first = choice.logs[0]
+            start = points.start_in(choice.path.base, first, reader.scan(first))
+            base = choice.path.base
+            if (
+                isinstance(target, AtTime)
+                and created[base.backup_id] > target.moment
+                and points.is_past(target, start, reader.scan(first))
+            ):
+                # The backup was begun before that time and snapshotted after it: an older one leads there.
+                bases = points.without(bases, base)
+                continue
+            return _bounded(choice, start, reader)
+
+
+def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:
+    last = choice.logs[-1]
+    begin = start if len(choice.logs) == 1 else last.head_end
+    if choice.boundary is None:
+        gtids = points.reached_by(choice.path.base, choice.logs)
+        newest = (
+            ArchivedTransaction(last.last_gtid, last.last_commit, last.file, last.end)
+            if last.last_commit is not None and last.end > begin
+            else None
+        )
+        found = Boundary(last.end, None, None, gtids)
+        return _Chosen(choice, replace(points.point_of(choice, found), last=newest), start, found)
+    found = points.boundary_in(choice, begin, reader.scan(last))
+    index = choice.path.logs.index(last)
+    file = None
+    if found.following is None and index + 1 < len(choice.path.logs):
+        # The neighbour behind the boundary is the first transaction of the binlogs after it.
+        for log in choice.path.logs[index + 1 :]:
+            following = next(iter(reader.scan(log)), None)
+            if following is not None:
+                found, file = replace(found, following=following), log.file
+                break
+    return _Chosen(choice, points.point_of(choice, found, file), start, found)
+
+
+@dataclass
+class _Reader:
+    """Reads the transactions of archived binlogs, each fetched once into a folder that goes away."""
+
+    archive: BinlogArchive
+    files: dict[tuple[str, str], ArchivedFile]
+    folder: Path
+
+    def scan(self, log: Log) -> Iterator[Scanned]:
+        """Yield the transactions of a log, in order. It is fetched when the first one is asked for."""
+        path = self.folder / f"{log.incarnation}-{log.file}"
+        if not path.exists():
+            self.archive.fetch(self.files[log.incarnation, log.file], path)
+        with path.open("rb") as file:
+            for found in transactions(file, log.file):
+                yield Scanned(found.gtid, found.start, found.end, _EPOCH + timedelta(microseconds=found.committed))
+
+
+def random_server_id() -> int:
+    """Return a server_id that no server of the site is likely to have."""
+    return secrets.randbelow(2**31) + 2**31 - 1

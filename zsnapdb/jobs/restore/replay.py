@@ -1,0 +1,151 @@
+"""The replay steps of a restore: archived binlogs become relay logs of the restored server, which applies them; or a client does it in one session.
+
+The server is unreachable for anybody else meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from posixpath import join
+
+from pydantic import SecretStr
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.gtid import Gtids
+from zsnapdb.jobs.restore.plan import archive_of, client_programs, random_server_id
+from zsnapdb.jobs.restore.steps import Work, keep, take_back
+from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.model import Progress, parse_gtids
+from zsnapdb.mysql import programs, server
+from zsnapdb.mysql import replay as replaying
+from zsnapdb.mysql.replay import RelayLogs, ReplayInput
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.restore.steps import Recover, Replay
+from zsnapdb.planning.server_copy.identity import Access, binlog_paths
+
+_LONGEST_REPLAY = 30 * 86_400.0
+"""Seconds after which a client that replays is given up; it hangs then, as nobody else can be in its way."""
+
+
+def replay(work: Work, step: Replay) -> None:
+    """Fetch the step's binlogs, apply them, snapshot.
+
+    Begins by going back to where the step before left the datasets.
+    """
+    names = [found.name for found in work.plan.steps if isinstance(found, (Recover, Replay))]
+    take_back(work, f"zsnapdb-restore-{names[names.index(step.name) - 1]}")
+    logs = _relay_logs(work)
+    logs.remove()
+    _fetch(work, step, logs)
+    gtids = parse_gtids(work.plan.flavour, step.gtids) if step.gtids is not None else None
+    if step.by == "client":
+        _by_client(work, step, logs, gtids)
+    else:
+        _by_applier(work, step, logs, gtids)
+    logs.remove()
+    keep(work, step.name)
+
+
+def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
+    logs.take(len(step.logs), work.instance.settings.server.user)
+    sizes = tuple(logs.file(number).stat().st_size for number in range(1, len(step.logs) + 1))
+    source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids)
+    options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
+    base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
+    with served(work, port=None, server_id=random_server_id(), last=(*base, *options)) as session:
+        replaying.replay(
+            session,
+            work.plan.flavour,
+            logs,
+            source,
+            lambda done: work.report(Progress(f"replay {step.name}", done, sum(sizes))),
+        )
+
+
+def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
+    """Let the server's own tool print the binlogs into one session of a client."""
+    tool, client = client_programs(work.instance, work.plan.flavour)
+    files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
+    login = work.copy.folder / "replay.cnf"
+    with served(work, port=None, server_id=random_server_id(), last=replaying.CLIENT_OPTIONS, login=login) as session:
+        source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, work.copy.folder)
+        programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
+        replaying.check_executed(session, work.plan.flavour, gtids)
+
+
+def _has_relay_log(work: Work) -> bool:
+    return binlog_paths(work.plan.variables, "relay_log") is not None
+
+
+def _relay_logs(work: Work) -> RelayLogs:
+    found = binlog_paths(work.plan.variables, "relay_log")
+    base = found[0] if found is not None else join(work.plan.variables["datadir"], "zsnapdb-relay")
+    return RelayLogs(Path(work.copy.paths.translate(base)))
+
+
+def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
+    """Write the binlogs as relay logs, each cut at its stop.
+
+    DamagedError if one is not what it was when the restore was planned.
+    """
+    archive = archive_of(work.instance, work.repository)
+    files = {(file.incarnation, file.name): file for file in archive.load().files}
+    total, done = step.size, 0
+    for number, part in enumerate(step.logs, 1):
+        file = files.get((part.incarnation, part.file))
+        if file is None or file.end < part.size:
+            raise DamagedError(
+                f"the archived binlog {part.file} of incarnation {part.incarnation} is gone, or shorter than it was",
+                hint="give the restore up and start again",
+            )
+        path = logs.file(number)
+        archive.fetch(file, path)
+        if part.stop is not None and part.stop < file.end:
+            with path.open("r+b") as out:
+                out.truncate(part.stop)
+        done += part.size
+        work.report(Progress(f"fetch {part.file}", done, total))
+
+
+@contextlib.contextmanager
+def served(
+    work: Work,
+    *,
+    port: int | None,
+    server_id: int,
+    last: Sequence[str] = (),
+    stays: bool = False,
+    login: Path | None = None,
+    finally_do: Callable[[Session], None] = lambda _session: None,
+) -> Iterator[Session]:
+    """The restored server, started for the block with an account of ours that is gone after it.
+
+    Its changes go to no binlog.
+
+    Accounts are in force (a server without them would load no plugins). `stays`: it goes on running behind the block.
+    `finally_do`: with the account gone, in its last session. `login`: where a client's option file for the account is
+    during the block.
+    """
+    copy = work.copy
+    password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
+    init_file = copy.folder / "init.sql"
+    server.write_private(init_file, replaying.account_sql(password.get_secret_value()), copy.settings.user)
+    identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
+    process = copy.process()
+    with undone_on_error(process.kill):
+        with copy.start(identity, replaying.ACCOUNT, password, last) as session:
+            if login is not None:
+                client_file(login, session.address, password, copy.settings.user)
+            yield session
+            replaying.drop_account(session)
+            finally_do(session)
+        init_file.unlink()
+        if login is not None:
+            login.unlink()
+        if not stays:
+            process.stop(timeout=max(600.0, work.instance.settings.server.start_timeout))

@@ -1,0 +1,315 @@
+"""A restore: plan, preflight, receive, first recovery, replay, check, hand over.
+
+The steps are the plan's; a journal remembers what is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.restore import plan as restore_plan
+from zsnapdb.jobs.restore.handover import HandedOver, hand_over
+from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
+from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
+from zsnapdb.jobs.restore.replay import replay
+from zsnapdb.jobs.restore.steps import (
+    RESTORED_PROPERTY,
+    Work,
+    check,
+    make_top,
+    mount,
+    preflight,
+    receive,
+    recover,
+    remove_all,
+)
+from zsnapdb.model import Position
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
+from zsnapdb.planning.restore.steps import (
+    CheckServer,
+    MakeTop,
+    MountVolumes,
+    Preflight,
+    Receive,
+    Recover,
+    Replay,
+    RestorePlan,
+    Step,
+)
+from zsnapdb.repository.manifest import PositionPart
+from zsnapdb.repository.repository import Repository
+
+__all__ = [
+    "RESTORED_PROPERTY",
+    "RestorePlan",
+    "RestoreRequest",
+    "RestoreResult",
+    "Step",
+    "abandon",
+    "copy_of",
+    "examine",
+    "plan",
+    "restore",
+    "resume",
+    "run",
+]
+
+Confirm = Callable[[Step], bool]
+"""Asked before each step; False stops the restore there, to be resumed later."""
+
+
+@dataclass(frozen=True)
+class RestoreResult:
+    """A restored instance: its datasets are mounted, its server has recovered, stands at `position`, and is left as `handed_over` says.
+
+    `is_finished` False: it was stopped before `next_step`, and goes on with --resume. `done` has the seconds of each
+    step.
+    """
+
+    plan: RestorePlan
+    position: Position
+    done: tuple[Done, ...]
+    handed_over: HandedOver | None
+    next_step: Step | None = None
+
+    @property
+    def is_finished(self) -> bool:
+        return self.next_step is None
+
+    @property
+    def mount(self) -> Path:
+        return Path(self.plan.layout.mount)
+
+    @property
+    def option_file(self) -> Path | None:
+        """What to start the server with; None where the site starts it."""
+        return self.handed_over.option_file if self.handed_over is not None else None
+
+    def seconds(self, *kinds: type) -> float:
+        """Return how long the steps of these kinds took."""
+        names = {step.name for step in self.plan.steps if isinstance(step, kinds)}
+        return sum(done.seconds for done in self.done if done.step in names)
+
+    @property
+    def receive_seconds(self) -> float:
+        return self.seconds(MakeTop, Receive, MountVolumes)
+
+    @property
+    def recovery_seconds(self) -> float:
+        return self.seconds(Recover, CheckServer)
+
+    @property
+    def replay_seconds(self) -> float:
+        return self.seconds(Replay)
+
+
+def plan(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
+    """Return what a restore would do; nothing is touched."""
+    return restore_plan.make(settings, instance, repository, request)
+
+
+def examine(
+    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
+) -> list[FitnessFinding]:
+    """Return what the plan's preflight finds; nothing is touched."""
+    work = Work(settings, instance, repository, planned, lambda _progress: None, lambda _text: None)
+    return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
+
+
+def restore(settings: Settings, instance: Instance, wanted: str, top: str, report: Report) -> RestoreResult:
+    """Restore to a point into new datasets below `top`, leave the server stopped, and keep no journal: an error removes what was made."""
+    repository = instance.open_repository()
+    planned = plan(settings, instance, repository, RestoreRequest(wanted, top))
+    with exclusive(f"restore-{top}", doing=f"restoring to {top}"):
+        work = Work(settings, instance, repository, planned, report, lambda _text: None)
+        try:
+            return _Run(work, None, RestoreJournal(planned)).go(lambda _step: True, None)
+        except BaseException as error:
+            _undo(work, error)
+            raise
+
+
+def run(
+    settings: Settings,
+    instance: Instance,
+    request: RestoreRequest,
+    report: Report,
+    tell: Tell,
+    confirm: Confirm = lambda _step: True,
+    stop_after: str | None = None,
+) -> RestoreResult:
+    """Plan a restore and carry it out, with a journal. See `resume` for what happens on an error."""
+    repository = instance.open_repository()
+    planned = plan(settings, instance, repository, request)
+    journals = Journals(settings.restore.journal)
+    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+        begun = journals.read(planned.layout.top)
+        if begun is not None:
+            raise PreflightError(
+                f"a restore to {planned.layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
+                hint="go on with --resume, or give it up with --abandon",
+            )
+        return _carry_out(
+            Work(settings, instance, repository, planned, report, tell),
+            journals,
+            RestoreJournal(planned),
+            confirm,
+            stop_after,
+        )
+
+
+def resume(
+    settings: Settings,
+    instance: Instance,
+    top: str | None,
+    report: Report,
+    tell: Tell,
+    confirm: Confirm = lambda _step: True,
+    stop_after: str | None = None,
+) -> RestoreResult:
+    """Go on with a restore that was interrupted, with the step it was in; that step begins anew.
+
+    An error leaves what was received for another try. Only if nothing was received yet, or if what the repository holds
+    is damaged, is it removed and the journal with it.
+    """
+    journals = Journals(settings.restore.journal)
+    journal = find(journals, instance.name, top)
+    planned = journal.plan
+    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+        work = Work(settings, instance, instance.open_repository(), planned, report, tell)
+        return _carry_out(work, journals, journal, confirm, stop_after)
+
+
+def find(journals: Journals, instance: str, top: str | None) -> RestoreJournal:
+    """Return the restore under way to `top`, or the only one of the instance. NotThere names what there is."""
+    known = journals.under_way(instance)
+    chosen = [journal for journal in known if top is None or journal.plan.layout.top == top]
+    if len(chosen) != 1:
+        listing = ", ".join(journal.plan.layout.top for journal in known) or "none"
+        raise NotThere(
+            f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
+            hint=f"under way: {listing}; name one with --target",
+        )
+    return chosen[0]
+
+
+def abandon(settings: Settings, instance: Instance, top: str | None) -> RestorePlan:
+    """Give a restore that was interrupted up: remove its datasets, each proved ours, and its journal."""
+    journals = Journals(settings.restore.journal)
+    planned = find(journals, instance.name, top).plan
+    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+        remove_all(planned, copy_of(instance, planned))
+        journals.forget(planned.layout.top)
+    return planned
+
+
+def _carry_out(
+    work: Work, journals: Journals, journal: RestoreJournal, confirm: Confirm, stop_after: str | None
+) -> RestoreResult:
+    if stop_after is not None and work.plan.step(stop_after) is None:
+        raise PreflightError(
+            f"the restore has no step {stop_after!r}",
+            hint=f"its steps are: {', '.join(step.name for step in work.plan.steps)}",
+        )
+    runner = _Run(work, journals, journal)
+    try:
+        return runner.go(confirm, stop_after)
+    except BaseException as error:
+        received = any(isinstance(work.plan.step(done.step), Receive) for done in runner.journal.done)
+        if isinstance(error, DamagedError) or not received:
+            _undo(work, error)
+            journals.forget(work.plan.layout.top)
+        else:
+            error.add_note(
+                f"what was restored to {work.plan.layout.top} is kept: go on with --resume, or give it up with"
+                " --abandon"
+            )
+        raise
+
+
+def _undo(work: Work, error: BaseException) -> None:
+    try:
+        remove_all(work.plan, work.copy)
+    except Exception as second:
+        error.add_note(f"and while removing what was begun: {second}")
+
+
+class _Run:
+    """Runs the steps that are not done yet, in order, and notes each in the journal."""
+
+    def __init__(self, work: Work, journals: Journals | None, journal: RestoreJournal) -> None:
+        self.work = work
+        self.journals = journals
+        self.journal = journal
+        self.handed_over: HandedOver | None = None
+
+    def go(self, confirm: Confirm, stop_after: str | None) -> RestoreResult:
+        for step in self.work.plan.steps:
+            if self.journal.is_done(step.name):
+                continue
+            if not confirm(step):
+                return self._result(step)
+            self._note_begin(step)
+            began = time.monotonic()
+            self._do(step)
+            self.journal = self.journal.with_done(Done(step.name, now(), round(time.monotonic() - began, 3)))
+            following = next((s for s in self.work.plan.steps if not self.journal.is_done(s.name)), None)
+            self._note_end(following)
+            if step.name == stop_after and following is not None:
+                return self._result(following)
+        return self._result(None)
+
+    def _note_begin(self, step: Step) -> None:
+        self.work.tell(f"{step.name}: {step.describe()}")
+        if self.journals is not None and not isinstance(step, Preflight):
+            # From here on something is touched; whoever finds it later knows what it was.
+            self.journals.write(self.journal)
+
+    def _note_end(self, following: Step | None) -> None:
+        if self.journals is None:
+            return
+        if following is None:
+            self.journals.finish(self.journal)
+        else:
+            self.journals.write(self.journal)
+
+    def _do(self, step: Step) -> None:
+        work = self.work
+        if isinstance(step, Preflight):
+            found = preflight(work, step)
+            error = objection(found)
+            if error is not None:
+                raise error
+            for finding in found:
+                if finding.severity is Severity.WARNING:
+                    work.tell(f"warning: {finding.detail}; {finding.hint}")
+        elif isinstance(step, MakeTop):
+            make_top(work, step)
+        elif isinstance(step, Receive):
+            receive(work, step)
+        elif isinstance(step, MountVolumes):
+            mount(work, step)
+        elif isinstance(step, Recover):
+            recover(work, step)
+        elif isinstance(step, Replay):
+            replay(work, step)
+        elif isinstance(step, CheckServer):
+            check(work, step)
+        else:
+            self.handed_over = hand_over(work, step)
+
+    def _result(self, following: Step | None) -> RestoreResult:
+        planned = self.work.plan
+        last = planned.point.last
+        first = next(found for found in planned.steps if isinstance(found, Recover))
+        at = (last.file, last.end) if last is not None else (first.binlog_file, first.binlog_offset)
+        part = PositionPart(binlog_file=at[0], binlog_offset=at[1], gtids=planned.point.gtids, source="restore")
+        return RestoreResult(planned, part.position(planned.flavour), self.journal.done, self.handed_over, following)

@@ -1,0 +1,67 @@
+"""A runbook: the plan `restore` would execute now, with what past drills took and whom the site says to call."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import plan as restore_plan
+from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
+from zsnapdb.planning.restore.steps import MakeReplica, RestorePlan, RunBeside
+from zsnapdb.repository import drills
+
+_DRILLS = 50
+"""How many of the newest drills are asked for what a step takes."""
+
+
+@dataclass(frozen=True)
+class Runbook:
+    """A plan as a person carries it out. `drills` is how many past drills the durations are of."""
+
+    plan: RestorePlan
+    entries: tuple[RunbookPage, ...]
+    before: tuple[Look, ...]
+    contacts: tuple[str, ...]
+    url: str
+    drills: int
+
+
+def make(settings: Settings, instance: Instance, request: RestoreRequest, config: Path | None) -> Runbook:
+    """Return the runbook; nothing is touched.
+
+    Refuses what a restore would refuse: then there is nothing to write down.
+    """
+    repository = instance.open_repository()
+    planned = restore_plan.make(settings, instance, repository, request)
+    past = drills.newest(repository, instance.name, _DRILLS)
+    file = str(config) if config is not None else None
+    # Without --target the restore makes the dataset above, too.
+    where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
+    commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned), file)
+    check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]
+    pool = planned.layout.top.split("/", 1)[0]
+    before = (Look(shlex.join(check)), Look(shlex.join(["zpool", "list", "-H", "-o", "health", pool]), "ONLINE"))
+    return Runbook(
+        planned,
+        entries(planned, commands, drills.timings(past)),
+        before,
+        settings.site.contacts,
+        instance.repository.url,
+        len(past),
+    )
+
+
+def _options(planned: RestorePlan) -> tuple[str, ...]:
+    """Return the words of the command line that ask for the plan's hand-over, with what was chosen for it."""
+    last = planned.steps[-1]
+    words = ["--handover", last.kind]
+    if isinstance(last, RunBeside | MakeReplica):
+        words += ["--port", str(last.port), "--server-id", str(last.server_id)]
+    if isinstance(last, MakeReplica):
+        words += ["--source", f"{last.source_host}:{last.source_port}", "--source-user", last.source_user]
+        words += ["--source-password-file", last.password_file] if last.password_file is not None else []
+    return tuple(words)

@@ -1,0 +1,361 @@
+"""The steps of a restore up to a server that has recovered: preflight, receive, mount, first recovery."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, PreflightError
+from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.restore.plan import copy_of
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.model import PROPERTY, Position, Progress
+from zsnapdb.mysql import processes, server
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.planning.chain import newest_without
+from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
+from zsnapdb.planning.server_copy.identity import Access
+from zsnapdb.planning.server_copy.versions import objection_to
+from zsnapdb.repository import layout as keys
+from zsnapdb.repository.manifest import Manifest, PositionPart
+from zsnapdb.repository.repository import Repository
+from zsnapdb.stream.download import download
+from zsnapdb.zfs import datasets, snapshots, version
+from zsnapdb.zfs.streams import ReceiveStream
+
+RESTORED_PROPERTY = f"{PROPERTY}:restored"
+STEP_SNAPSHOT = "zsnapdb-restore-"
+"""Beginning of the names of the snapshots that separate the steps of a restore; they go with its end."""
+
+_PATIENCE = 30.0
+
+
+@dataclass(frozen=True)
+class Work:
+    """A restore that is being executed."""
+
+    settings: Settings
+    instance: Instance
+    repository: Repository
+    plan: RestorePlan
+    report: Report
+    tell: Tell
+
+    @property
+    def copy(self) -> Copy:
+        """The restored files as a copy a server can be started on."""
+        return copy_of(self.instance, self.plan)
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The volumes' datasets, outermost first."""
+        return tuple(sorted(self.plan.layout.datasets.values(), key=len))
+
+    def manifest(self, backup_id: str) -> Manifest:
+        """Return a backup's manifest."""
+        return self.repository.manifest(self.instance.name, backup_id)
+
+
+def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
+    """Return what was found of everything the restore depends on; nothing is touched."""
+    found = [*_judge_pool(step), _judge_server(work, step)]
+    for backup_id in step.backups:
+        found += _judge_chunks(work, work.manifest(backup_id))
+    return found
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB"
+
+
+def _judge_pool(step: Preflight) -> list[FitnessFinding]:
+    found = []
+    parent = step.parent
+    while not datasets.exists(parent):
+        parent = parent.rpartition("/")[0]
+    free = datasets.available(parent)
+    if free < step.stored_bytes:
+        found.append(
+            unfit(
+                "space",
+                f"{parent} has {_mib(free)} left, at the very least {_mib(step.stored_bytes)} are needed",
+                "free space, or another pool",
+            )
+        )
+    elif free < step.plain_bytes:
+        detail = (
+            f"{parent} has {_mib(free)} left; {_mib(step.plain_bytes)} come in before the pool compresses them, and may"
+            " not fit"
+        )
+        found.append(warning("space", detail, "free space, or watch it"))
+    else:
+        found.append(ok("space", f"{parent} has {_mib(free)} left, at most {_mib(step.plain_bytes)} come in"))
+    missing = version.missing_features(step.pool, step.features)
+    if missing:
+        found.append(
+            unfit(
+                "pool",
+                f"the streams need features that {step.pool} has not enabled: {', '.join(missing)}",
+                f"`zpool upgrade {step.pool}`",
+            )
+        )
+    here, there = version.kernel_release(), version.release_in(step.zfs_version)
+    if here and there and here[:2] < there[:2]:
+        text = f"this host has OpenZFS {'.'.join(map(str, here))}, the streams are of {'.'.join(map(str, there))}"
+        found.append(warning("zfs", text, "if `zfs receive` refuses them, use a host with the newer one"))
+    else:
+        found.append(ok("zfs", version.userland()))
+    return found
+
+
+def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
+    try:
+        binary = server.find_binary(work.instance.settings.server.binary, step.flavour)
+        server.account(work.instance.settings.server.user)
+        found = processes.version_of(binary)
+    except PreflightError as error:
+        return unfit("server program", error.message, error.hint)
+    objection = objection_to(step.flavour, step.server_version, found)
+    if objection is not None:
+        return unfit(
+            "server program",
+            f"{binary}: {objection}",
+            "name one of the same series, not older, as server.binary of the instance",
+        )
+    return ok("server program", f"{binary} {found}, the backup is of {step.server_version}")
+
+
+def _judge_chunks(work: Work, manifest: Manifest) -> list[FitnessFinding]:
+    """Return whether every chunk of a backup is in the repository with its size, as one listing tells, and its keys can be opened."""
+    # A key that does not fit is found now, not after the download of the backups before it.
+    work.repository.ciphers(manifest)
+    with _told_what_is_left(work, manifest.backup_id):
+        for volume in manifest.volumes:
+            prefix = work.repository.prefix + keys.chunks(manifest.instance, manifest.backup_id, volume.role)
+            there = {item.key[len(prefix) :]: item.size for item in work.repository.store.list(prefix)}
+            for index, chunk in enumerate(volume.chunk_list(), 1):
+                name = f"chunk {keys.chunk(manifest.instance, manifest.backup_id, volume.role, index)}"
+                if f"{index:08d}" not in there:
+                    raise DamagedError(
+                        f"{name} is missing",
+                        hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
+                    )
+                if there[f"{index:08d}"] != chunk.stored_size:
+                    raise DamagedError(
+                        f"{name}: {there[f'{index:08d}']} bytes are stored, the manifest says {chunk.stored_size}",
+                        hint=(
+                            "the object was changed or cut after it was written; restore another backup, see `zsnapdb"
+                            " list`"
+                        ),
+                    )
+    return [ok("backup", f"{manifest.backup_id}: all chunks are there with their sizes, and the keys open")]
+
+
+def make_top(work: Work, step: MakeTop) -> None:
+    """Make the dataset above volumes that stand side by side, unless it is there and ours."""
+    if not datasets.exists(step.dataset):
+        datasets.create(step.dataset, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: work.plan.backup_id})
+
+
+def receive(work: Work, step: Receive) -> None:
+    """Receive one volume's stream, unless it is received already.
+
+    Every chunk is proved before a byte of it is handed on.
+    """
+    if _is_received(step):
+        return
+    manifest = work.manifest(step.backup_id)
+    volume = manifest.volume(step.role)
+    if volume is None or volume.guid != step.guid:
+        raise DamagedError(
+            f"backup {step.backup_id} is not what it was when the restore was planned",
+            hint="give it up and start again",
+        )
+    parent = step.dataset.rpartition("/")[0]
+    if not datasets.exists(parent):
+        datasets.create(parent, {"mountpoint": "none", "canmount": "off"})
+    properties = (
+        {"canmount": "noauto", "mountpoint": step.mountpoint, RESTORED_PROPERTY: work.plan.backup_id}
+        if step.from_guid is None
+        else {}
+    )
+    with ReceiveStream(step.dataset, properties) as stream:
+        # A reader that went away is `zfs receive` giving up; finish() says why.
+        with _told_what_is_left(work, manifest.backup_id), contextlib.suppress(BrokenPipeError):
+            download(
+                work.repository.chunks_of(manifest, step.role),
+                volume.chunk_list(),
+                volume.codec,
+                stream.pipe,
+                concurrency=work.instance.repository.stream.concurrency,
+                name=lambda index: f"chunk {keys.chunk(manifest.instance, manifest.backup_id, step.role, index)}",
+                ciphers=work.repository.ciphers(manifest),
+                on_bytes=lambda done: work.report(
+                    Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)
+                ),
+            )
+        stream.finish()
+
+
+@contextlib.contextmanager
+def _told_what_is_left(work: Work, damaged: str) -> Iterator[None]:
+    """Add to an error about a damaged chunk which backup can still be restored: the newest that does not need this one."""
+    try:
+        yield
+    except DamagedError as error:
+        left = newest_without(work.instance.summaries(work.repository).backups, damaged)
+        way = (
+            f"the newest backup that does not need {damaged} is {left.backup_id}: restore that one"
+            if left
+            else f"every backup needs {damaged}"
+        )
+        raise DamagedError(
+            error.message, hint=f"the object was changed, cut or removed after it was written; {way}"
+        ) from error
+
+
+def _is_received(step: Receive) -> bool:
+    """Whether the snapshot is there. What an earlier `zfs receive` of a full stream is still dropping is waited for."""
+    deadline = time.monotonic() + _PATIENCE
+    while datasets.exists(step.dataset):
+        if step.guid in snapshots.by_guid(step.dataset):
+            return True
+        if step.from_guid is not None:
+            return False
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"{step.dataset} is there without its snapshot",
+                hint="is another `zfs receive` running? else destroy it by hand",
+            )
+        time.sleep(0.2)
+    return False
+
+
+def mount(work: Work, step: MountVolumes) -> None:
+    """Compare GUIDs, give properties back, mount, outermost first."""
+    for part in step.parts:
+        name = f"{part.dataset}@{part.snapshot}"
+        if datasets.guid(name) != part.guid:
+            raise DamagedError(
+                f"{name} was received with another GUID than {part.guid}",
+                hint="the repository's chain is mixed up; restore another backup",
+            )
+    for part in step.parts:
+        datasets.set_properties(
+            part.dataset,
+            {**part.properties, INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id},
+        )
+    be_mounted(work)
+
+
+def be_mounted(work: Work) -> None:
+    """Mount what is not, outermost first.
+
+    Until it is handed over a restore is not mounted again by itself after a reboot.
+    """
+    for dataset in work.datasets:
+        if datasets.properties(dataset, ["mounted"])["mounted"].value != "yes":
+            datasets.mount(dataset)
+
+
+def take_back(work: Work, snapshot: str) -> None:
+    """End the copy's server, if an interrupted run left one, and take all volumes, mounted, back to their snapshot of that name."""
+    be_mounted(work)
+    work.copy.process().kill_all()
+    for dataset in work.datasets:
+        datasets.roll_back(dataset, snapshot, STEP_SNAPSHOT)
+
+
+def keep(work: Work, step: str) -> None:
+    """Snapshot all volumes, at rest, under the name of the step that is done.
+
+    And let go of what the steps before it kept.
+    """
+    before = [name for dataset in work.datasets for name in step_snapshots(dataset)]
+    made = snapshots.PendingSnapshots.of(
+        [f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets], {RESTORED_PROPERTY: work.plan.backup_id}
+    )
+    made.start()
+    made.finish()
+    for name in before:
+        datasets.destroy_snapshot(name)
+
+
+def step_snapshots(dataset: str) -> list[str]:
+    """Return the snapshots that steps of a restore left on the dataset."""
+    return [name for name in snapshots.by_guid(dataset).values() if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
+
+
+def recover(work: Work, step: Recover) -> None:
+    """Start the server once on the received files, with its own binlogs, unreachable for all but us; check; shut down.
+
+    It must recover to exactly the recorded GTIDs. It keeps the identity it had: a restored server is that server.
+    """
+    be_mounted(work)
+    work.copy.process().kill_all()
+    for part in next(found for found in work.plan.steps if isinstance(found, MountVolumes)).parts:
+        datasets.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT)
+    copy = work.copy
+    copy.make_private()
+    wanted = PositionPart(
+        binlog_file=step.binlog_file, binlog_offset=step.binlog_offset, gtids=step.gtids, source="manifest"
+    ).position(work.plan.flavour)
+    _check_binlog(copy, wanted)
+    look(work, wanted)
+    if work.plan.replays:
+        keep(work, step.name)
+
+
+def _check_binlog(copy: Copy, recorded: Position) -> None:
+    """Raise ConsistencyError unless the received binlogs end where the manifest says: for servers without GTIDs the only proof."""
+    if recorded.coordinates is None:
+        return
+    found = copy.recorded_position(has_gtids=False)
+    if found.coordinates != recorded.coordinates:
+        raise ConsistencyError(
+            f"the received binlogs end at {found.coordinates}, the manifest says {recorded.coordinates}",
+            hint="the copy was not started; restore another backup",
+        )
+
+
+def look(work: Work, wanted: Position) -> Position:
+    """Start the server, reachable for nobody but us, compare its GTIDs, shut it down; return where it stands."""
+    copy = work.copy
+    process = copy.process()
+    alone = copy.identity(server_id=work.plan.server_id, port=None, access=Access.PRIVATE_SOCKET)
+    with undone_on_error(process.kill):
+        with copy.start(alone, "root", SecretStr("")) as session:
+            facts, position = check_recovered(session, wanted)
+            check_inside(facts, Path(work.plan.layout.mount))
+        process.stop(timeout=work.instance.settings.server.start_timeout)
+    return position
+
+
+def check(work: Work, step: CheckServer) -> Position:
+    """Start the server unreachable once more: it must hold exactly the transactions asked for."""
+    be_mounted(work)
+    work.copy.process().kill_all()
+    return look(
+        work,
+        PositionPart(binlog_file=None, binlog_offset=None, gtids=step.gtids, source="replay").position(
+            work.plan.flavour
+        ),
+    )
+
+
+def remove_all(plan: RestorePlan, copy: Copy) -> None:
+    """Remove the datasets a restore made: each carries our mark, set locally. Their snapshots go first."""
+    copy.process().kill_all()
+    for dataset in sorted({plan.layout.top, *plan.layout.datasets.values()}, key=len, reverse=True):
+        if datasets.exists(dataset) and datasets.properties(dataset, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
+            datasets.unmount(dataset)
+            datasets.destroy_snapshots_of(dataset)
+            datasets.destroy(dataset)

@@ -1,0 +1,23 @@
+"""How a client program is told account and password: by an option file, as arguments can be read by everybody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.mysql import server
+from zsnapdb.mysql.session import Address
+from zsnapdb.planning.trial.rescue import option_value
+
+
+def client_file(path: Path, address: Address, password: SecretStr, user: str) -> Path:
+    """Write an option file for a client, readable by `user` (and root) alone, and return its path."""
+    lines = ["[client]", f"user={option_value(address.user)}", f"password={option_value(password.get_secret_value())}"]
+    lines += (
+        [f"socket={option_value(str(address.socket))}"]
+        if address.socket
+        else [f"host={option_value(address.host)}", f"port={address.port}"]
+    )
+    server.write_private(path, "\n".join([*lines, ""]), user)
+    return path

@@ -1,0 +1,221 @@
+"""Makes a server startable on a copy of an instance's volumes: paths, indices, identity, option file.
+
+Used by restore and clone.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import join, relpath
+
+from pydantic import SecretStr
+
+from zsnapdb.config import ServerSettings
+from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.gtid import GtidSet, contains
+from zsnapdb.model import Flavour, Position
+from zsnapdb.mysql import processes, server
+from zsnapdb.mysql.binlog import LOG_LISTS, position_in
+from zsnapdb.mysql.paths import links_in, written_paths
+from zsnapdb.mysql.probe import probe, published_position
+from zsnapdb.mysql.processes import Limits
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_copy.identity import (
+    Access,
+    PathMap,
+    ServerIdentity,
+    binlog_paths,
+    log_files,
+    option_file,
+    rewrite_index,
+)
+
+PRIVATE_FOLDER = ".zsnapdb"
+
+
+@dataclass(frozen=True)
+class CopyLayout:
+    """Where the volumes of a copy go: per role its dataset and mount point; `top` is the dataset above all."""
+
+    top: str
+    datasets: Mapping[str, str]
+    mountpoints: Mapping[str, str]
+
+
+def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> CopyLayout:
+    """Return the layout of a copy under the dataset `top`, mounted at `mount`.
+
+    `source` gives dataset and mount point per role. Volumes nested in one keep their shape below `top`;
+    others stand side by side under it, each by its role.
+    """
+    outer = next(
+        (d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None
+    )
+    if outer is None:
+        return CopyLayout(top, {role: f"{top}/{role}" for role in source}, {role: join(mount, role) for role in source})
+    outer_mount = next(point for dataset, point in source.values() if dataset == outer)
+    mountpoints = {}
+    for role, (_, point) in source.items():
+        below = relpath(point, outer_mount)
+        mountpoints[role] = join(mount, role) if below.startswith("..") else os.path.normpath(join(mount, below))
+    return CopyLayout(top, {role: top + dataset[len(outer) :] for role, (dataset, _) in source.items()}, mountpoints)
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy of an instance's files, mounted: what server it was of and where its volumes are now."""
+
+    flavour: Flavour
+    variables: Mapping[str, str]
+    paths: PathMap
+    root: Path
+    settings: ServerSettings
+
+    @property
+    def folder(self) -> Path:
+        """The private folder of the copy's server."""
+        return self.root / PRIVATE_FOLDER
+
+    @property
+    def datadir(self) -> Path:
+        return Path(self.paths.translate(self.variables["datadir"]))
+
+    def process(self) -> server.ServerProcess:
+        """Return the copy's server, running or not."""
+        return server.ServerProcess(self.folder)
+
+    def make_private(self) -> None:
+        """Make the private folder and turn every list of binlogs and relay logs towards the copy.
+
+        Afterwards none names a source path.
+        """
+        self._refuse_links()
+        server.make_private_folder(self.folder, self.settings.user)
+        self.turn_lists()
+
+    def turn_lists(self) -> None:
+        """Make every list of binlogs and relay logs name the copy's files. Afterwards none names a source path."""
+        for base, index in log_files(self.variables):
+            folder = os.path.dirname(self.paths.translate(base))
+            main = Path(self.paths.translate(index))
+            # Replication channels have indices of their own beside it: relay-CHANNEL.index.
+            stems = {os.path.basename(base), main.stem}
+            beside = {
+                file
+                for stem in stems
+                for suffix in LOG_LISTS
+                for file in main.parent.glob(f"{glob.escape(stem)}*{suffix}")
+            }
+            for file in sorted({main, *beside}):
+                if file.is_file():
+                    status = file.stat()
+                    file.write_text(rewrite_index(file.read_text(), folder))
+                    os.chown(file, status.st_uid, status.st_gid)
+
+    def _refuse_links(self) -> None:
+        """Raise PreflightError if a symbolic link in the copy's data directory leads out of it: a server would write what it points to."""
+        top = os.path.realpath(self.root)
+        for link in links_in(str(self.datadir)):
+            if not link.path.startswith(top + "/"):
+                raise PreflightError(
+                    f"{link.what} leads to {link.path}, outside the copy",
+                    hint="a server on the copy would open the source's file; it was not started",
+                )
+
+    def render(self, identity: ServerIdentity, last: Sequence[str] = ()) -> str:
+        """Return the option file for the identity, with `last` behind all other lines.
+
+        PreflightError if a path of the source lies outside the copy.
+        """
+        return option_file(self.flavour, self.variables, self.paths, identity, self.settings.options, last)
+
+    def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
+        """Write the option file for the identity."""
+        server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
+
+    def recorded_position(self, *, has_gtids: bool) -> Position:
+        """Return where the copy must recover to: the tail of the newest binlog in its own files."""
+        found = binlog_paths(self.variables, "log_bin")
+        if self.variables.get("log_bin") != "ON" or found is None:
+            return Position(self.flavour, None, None, "no binlog")
+        base, index = (Path(self.paths.translate(path)) for path in found)
+        return position_in(index, base.parent, self.flavour, has_gtids=has_gtids)
+
+    def identity(
+        self,
+        *,
+        server_id: int,
+        port: int | None,
+        access: Access,
+        init_file: str | None = None,
+        bind_address: str = "127.0.0.1",
+    ) -> ServerIdentity:
+        """Return an identity whose files lie in the private folder."""
+        return ServerIdentity(server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address)
+
+    def start(self, identity: ServerIdentity, user: str, password: SecretStr, last: Sequence[str] = ()) -> Session:
+        """Write the option file, start the server and return a session on its private socket."""
+        self.write_option_file(identity, last)
+        binary = server.find_binary(self.settings.binary, self.flavour)
+        login = Address(user=user, socket=Path(identity.socket))
+        limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice)
+        manager = processes.choose(self.settings.manager)
+        return self.process().start(
+            binary,
+            self.settings.user,
+            login,
+            password,
+            timeout=self.settings.start_timeout,
+            manager=manager,
+            limits=limits,
+        )
+
+
+def check_recovered(
+    session: Session, wanted: Position, unlogged: GtidSet | None = None
+) -> tuple[ServerFacts, Position]:
+    """Return what the started copy is and where it stands.
+
+    ConsistencyError unless its GTIDs are exactly the wanted ones.
+
+    `unlogged` are GTIDs the source has in no binlog: the copy may have them beyond the wanted ones.
+    """
+    facts = probe(session)
+    found = published_position(session, facts)
+    allowed = (
+        wanted.gtids.union(unlogged) if unlogged is not None and isinstance(wanted.gtids, GtidSet) else wanted.gtids
+    )
+    if wanted.gtids is not None and (
+        found.gtids is None
+        or allowed is None
+        or not (contains(found.gtids, wanted.gtids) and contains(allowed, found.gtids))
+    ):
+        raise ConsistencyError(
+            f"the server came up with GTIDs {found.gtids}, the backup's are {wanted.gtids}",
+            hint="the copy is not the recorded state and was not called good; keep its error log and report this",
+        )
+    return facts, found
+
+
+def check_inside(facts: ServerFacts, root: Path) -> None:
+    """Raise ConsistencyError if any path the started copy writes lies outside its own mount."""
+    top = os.path.realpath(root)
+    for path in written_paths(facts):
+        if path.path != top and not path.path.startswith(top + "/"):
+            raise ConsistencyError(
+                f"the copy's server uses {path.what} = {path.path}, outside {top}", hint="it was stopped; report this"
+            )
+
+
+def refuse_absolute(files: tuple[str, ...]) -> None:
+    """Raise PreflightError if tablespaces have absolute paths: a copy's server would open the source's files."""
+    if files:
+        raise PreflightError(
+            f"{len(files)} tablespace(s) have absolute paths in the data dictionary, {files[0]} for one",
+            hint="a server on a copy would open the source's files; move them into the data directory",
+        )

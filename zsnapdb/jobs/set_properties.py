@@ -1,0 +1,47 @@
+"""The ZFS user properties and hold tags of a snapshot set, and what their values mean."""
+
+from __future__ import annotations
+
+from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX
+
+BACKUP_PROPERTY = f"{PROPERTY}:backup"
+
+
+INSTANCE_PROPERTY = f"{PROPERTY}:instance"
+
+
+POSITION_PROPERTY = f"{PROPERTY}:position"
+
+
+STATE_PROPERTY = f"{PROPERTY}:state"
+
+
+LOCK_PROPERTY = f"{PROPERTY}:lock"
+
+
+VERSION_PROPERTY = f"{PROPERTY}:version"
+
+
+REPOSITORY_PROPERTY = f"{PROPERTY}:repository"
+"""The id of the repository that has the backup, set when it does."""
+
+
+TAKEN = "taken"
+"""State of a snapshot set from the command that makes it on: its backup is not in the repository yet."""
+
+
+STORED = "stored"
+"""State of a snapshot set whose backup is in the repository."""
+
+
+LIVE = "live"
+"""State of a snapshot set that was taken for a clone and is no backup."""
+
+
+BASE_TAG = f"{PROPERTY}:base"
+"""Hold tag of a snapshot that a running backup is an increment of."""
+
+
+def snapshot_name(backup_id: str) -> str:
+    """Return the short name of a backup's snapshots."""
+    return f"{SNAPSHOT_PREFIX}{backup_id}"

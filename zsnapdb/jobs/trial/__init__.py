@@ -1,0 +1,1 @@
+"""A copy tried out and removed again: drills and rescues."""

@@ -1,0 +1,303 @@
+"""A rescue: one table, or one schema, as of a backup, out of a throwaway server, into a dump file or a live server under another name."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import ConfigError, ExistsError, PreflightError
+from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
+from zsnapdb.jobs.clock import fresh_backup_id
+from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
+from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
+from zsnapdb.jobs.trial.delivery import Delivered, Target, Tools
+from zsnapdb.jobs.trial.server_checks import Isolated
+from zsnapdb.model import SnapshotSet, backup_time
+from zsnapdb.mysql import programs, server
+from zsnapdb.mysql.probe import flavour_of
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.restore.steps import Recover, RestorePlan
+from zsnapdb.planning.trial.rescue import (
+    DumpFile,
+    LiveServer,
+    ServerKind,
+    Transport,
+    Wanted,
+    new_name,
+    parse_destination,
+    parse_table,
+)
+from zsnapdb.repository.manifest import Manifest, PositionPart
+from zsnapdb.zfs import datasets
+
+_NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the table goes: a new file, or a live server with the password of its account."""
+
+    where: DumpFile | LiveServer
+    password: SecretStr
+
+
+@dataclass(frozen=True)
+class RescueRequest:
+    """What is asked for.
+
+    `chosen_name`, `transport` None: ours to choose. `timeout` in seconds is for each long command.
+    """
+
+    wanted: Wanted
+    to: str
+    destination: Destination
+    chosen_name: str | None
+    transport: Transport | None
+    timeout: float
+
+
+@dataclass(frozen=True)
+class RescuePlan:
+    """What a rescue will do: out of which backup, by which way, to where, under which name."""
+
+    request: RescueRequest
+    restore: RestorePlan
+    local: SnapshotSet | None
+    place: scratch.Scratch
+    copy: Copy
+    tools: Tools
+    name: Wanted
+
+    @property
+    def way(self) -> str:
+        """Where the throwaway server's files come from."""
+        return "clone of the local snapshots" if self.local is not None else "restore from the repository"
+
+
+@dataclass(frozen=True)
+class RescueResult:
+    """A table that was delivered; the throwaway server is gone. Times in seconds."""
+
+    plan: RescuePlan
+    delivered: Delivered
+    server_seconds: float
+    delivery_seconds: float
+
+
+def wanted(table: str | None, schema: str | None) -> Wanted:
+    """Return what is to be rescued. PreflightError unless exactly one of table and schema is named."""
+    if table is not None and schema is None:
+        return parse_table(table)
+    if schema and table is None:
+        return Wanted(schema, None)
+    raise PreflightError("it takes a table or a schema, and not both", hint="--table schema.table, or --schema name")
+
+
+def transport(text: str) -> Transport | None:
+    """Return the transport asked for, None for `auto`. PreflightError if there is none of that name."""
+    if text in ("auto", *Transport):
+        return None if text == "auto" else Transport(text)
+    raise PreflightError(f"there is no transport {text!r}", hint="auto, tablespace or dump")
+
+
+def destination(
+    settings: Settings, *, into: str | None, instance: str | None, password_file: Path | None
+) -> Destination:
+    """Return where it goes: a file or an address, or a configured instance's server.
+
+    PreflightError unless exactly one is named.
+    """
+    if into is not None and instance is None:
+        return Destination(parse_destination(into), _read_password(password_file))
+    if instance is not None and into is None and password_file is None:
+        _, found = settings.one_instance(instance)
+        where = LiveServer(
+            found.user, found.host or "127.0.0.1", found.port, str(found.socket) if found.socket else None, None
+        )
+        return Destination(where, found.password())
+    raise PreflightError(
+        "it takes a file or an address, or an instance, and not both",
+        hint="--into FILE, --into mysql://user@host/schema --password-file F, or --into-instance NAME",
+    )
+
+
+def _read_password(path: Path | None) -> SecretStr:
+    """Return the password in the file, which holds it alone; an empty one if no file is named."""
+    if path is None:
+        return SecretStr("")
+    try:
+        return SecretStr(path.read_text().rstrip("\n"))
+    except OSError as error:
+        raise ConfigError(
+            f"reading the password file {path}: {error.strerror}", hint="the file holds the password alone"
+        ) from error
+
+
+def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> SnapshotSet | None:
+    """Return the backup's snapshot set if it is whole on this host, by GUID, in the pool of the scratch datasets."""
+    here = instance.with_volumes({volume.role: volume.dataset for volume in manifest.volumes})
+    pool = place.container.split("/", 1)[0]
+    if not all(dataset.split("/", 1)[0] == pool and datasets.exists(dataset) for dataset in here.volumes.values()):
+        return None
+    for found in local_sets(here):
+        if {role: snapshot.guid for role, snapshot in found.snapshots.items()} == manifest.guids():
+            return found
+    return None
+
+
+def plan(settings: Settings, instance: Instance, request: RescueRequest) -> RescuePlan:
+    """Return what a rescue would do; changes nothing.
+
+    Refuses what would fail: a name taken, no such backup, a missing program.
+    """
+    repository = instance.open_repository()
+    known = repository.backup_ids(instance.name)
+    volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
+    place = scratch.place(
+        scratch.home(instance, tuple(volume.dataset for volume in volumes)), fresh_backup_id(), "rescue"
+    )
+    planned = scratch_restore.plan(settings, instance, repository, request.to, place)
+    flavour = planned.flavour
+    binary = server.find_binary(instance.settings.server.binary, flavour)
+    found = (
+        programs.find(names[flavour], instance.settings.server, flavour, binary)
+        for names in (programs.DUMP, programs.CLIENT)
+    )
+    tools = Tools(*found)
+    where = request.destination.where
+    schema = where.schema if isinstance(where, LiveServer) else None
+    as_of = planned.point.last.committed if planned.point.last is not None else backup_time(planned.backup_id)
+    name = new_name(request.wanted, request.chosen_name, schema, as_of)
+    if isinstance(where, DumpFile):
+        if request.chosen_name is not None or request.transport is not None:
+            raise PreflightError(
+                "--as and --transport are for live servers", hint="a dump file holds the table under its own name"
+            )
+        _refuse_file(Path(where.path))
+    else:
+        with _session(request, where) as session:
+            target = _target(request, session)
+            if target.kind.flavour is not flavour:
+                raise PreflightError(
+                    f"{target.address} is {target.kind.flavour}, the backup is of {flavour}",
+                    hint="dump it to a file and convert that",
+                )
+            delivery.check_free(target, name)
+    local = (
+        None if planned.replays else _own_set(instance, repository.manifest(instance.name, planned.backup_id), place)
+    )
+    return RescuePlan(request, planned, local, place, restoring.copy_of(instance, planned), tools, name)
+
+
+def _refuse_file(path: Path) -> None:
+    if path.exists() or path.is_symlink():
+        raise ExistsError(f"{path} exists", hint="name another file; nothing is overwritten")
+    if not (path.absolute().parent.is_dir() and os.access(path.absolute().parent, os.W_OK)):
+        raise PreflightError(
+            f"the folder of {path} is not there, or not writable", hint="make it, or name another file"
+        )
+
+
+def _session(request: RescueRequest, where: LiveServer) -> Session:
+    address = Address(
+        user=where.user, socket=Path(where.socket) if where.socket else None, host=where.host, port=where.port
+    )
+    return Session.open(address, request.destination.password, read_timeout=request.timeout)
+
+
+def _target(request: RescueRequest, session: Session) -> Target:
+    rows = session.query(f"SHOW GLOBAL VARIABLES WHERE variable_name IN {_NEEDED}")
+    variables = {str(key).lower(): str(value) for key, value in rows}
+    kind = ServerKind(
+        flavour_of(variables),
+        variables["version"],
+        int(variables["innodb_page_size"]),
+        variables["log_bin"].upper() in ("ON", "1"),
+    )
+    return Target(
+        session.address, request.destination.password, session, kind, Path(variables["datadir"]), request.timeout
+    )
+
+
+def rescue(settings: Settings, instance: Instance, request: RescueRequest, report: Report, tell: Tell) -> RescueResult:
+    """Deliver the table.
+
+    Afterwards it is where it was asked for, whole, or nothing of it is; the throwaway server is gone either way.
+    """
+    planned = plan(settings, instance, request)
+    with scratch.thrown_away(instance, planned.place, settings.restore.mount_root, tell):
+        began = time.monotonic()
+        tell(f"{planned.way}: {planned.restore.backup_id}")
+        isolated = Isolated(planned.copy, planned.restore.server_id, request.timeout)
+        try:
+            if planned.local is not None:
+                _clone(planned, planned.local)
+                _start_cloned(isolated, planned)
+            else:
+                scratch_restore.restore(settings, instance, request.to, planned.place, report)
+                isolated.start()
+            with isolated.session() as session:
+                delivery.check_there(session, request.wanted)
+            ready = time.monotonic()
+            tell(f"delivering {request.wanted}")
+            delivered = _deliver(planned, isolated)
+        finally:
+            isolated.end()
+    return RescueResult(planned, delivered, ready - began, time.monotonic() - ready)
+
+
+def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
+    """Clone every volume's snapshot, outermost first, each marked in the command that makes it."""
+    mark = {scratch.SCRATCH_PROPERTY: planned.place.scratch_id}
+    layout = planned.restore.layout
+    if layout.top not in layout.datasets.values():
+        datasets.create(layout.top, {"mountpoint": "none", "canmount": "off", **mark})
+    for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
+        snapshot = local.snapshots[role]
+        tuned = datasets.properties(snapshot.dataset, KEPT_PROPERTIES)
+        options = {key: found.value for key, found in tuned.items() if found.value != datasets.UNSET}
+        datasets.clone(
+            snapshot.full_name,
+            dataset,
+            {**options, "mountpoint": layout.mountpoints[role], "canmount": "noauto", **mark},
+        )
+        datasets.mount(dataset)
+
+
+def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
+    """Start the server on the clone; it must recover to exactly the backup's position."""
+    planned.copy.make_private()
+    isolated.start()
+    wanted = next(step for step in planned.restore.steps if isinstance(step, Recover))
+    position = PositionPart(
+        binlog_file=wanted.binlog_file, binlog_offset=wanted.binlog_offset, gtids=wanted.gtids, source="manifest"
+    )
+    with isolated.session() as session:
+        check_recovered(session, position.position(planned.restore.flavour))
+
+
+def _deliver(planned: RescuePlan, isolated: Isolated) -> Delivered:
+    request, where = planned.request, planned.request.destination.where
+    if isinstance(where, DumpFile):
+        return delivery.to_file(isolated, planned.tools, request.wanted, Path(where.path).absolute(), request.timeout)
+    with _session(request, where) as session:
+        target = _target(request, session)
+        # The restore may have taken hours.
+        delivery.check_free(target, planned.name)
+        if request.wanted.table is None:
+            return delivery.schema_to_server(isolated, planned.tools, request.wanted, planned.name, target)
+        facts = planned.restore
+        here = ServerKind(
+            facts.flavour, facts.server_version, int(facts.variables["innodb_page_size"]), has_binlog=True
+        )
+        return delivery.table_to_server(
+            isolated, planned.tools, request.wanted, planned.name, target, request.transport, here
+        )

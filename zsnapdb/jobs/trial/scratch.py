@@ -1,0 +1,141 @@
+"""Datasets that are there only while something is tried on them: made below a home of ours, marked, thrown away, swept after a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
+from zsnapdb.model import PROPERTY
+from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.zfs import datasets
+
+SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
+_NO_MOUNT = {"mountpoint": "none", "canmount": "off"}
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """A place for one copy: a dataset of ours that holds nothing but the copy `top`."""
+
+    scratch_id: str
+    container: str
+    what: str
+
+    @property
+    def top(self) -> str:
+        """The dataset the copy goes to; its last part names the mount point."""
+        return f"{self.container}/{self.what}-{self.scratch_id}"
+
+
+def home(instance: Instance, volumes: tuple[str, ...]) -> str:
+    """Return the dataset the instance's scratch copies live under: below the configured one, else in the pool of its volumes, else in the only pool.
+
+    PreflightError if the host has several pools and none of them is the instance's.
+    """
+    configured = instance.settings.drill.dataset
+    if configured is not None:
+        pool = configured.split("/", 1)[0]
+        if not datasets.exists(pool):
+            raise PreflightError(f"drill.dataset {configured}: the pool {pool} does not exist", hint="see `zpool list`")
+        return f"{configured}/{instance.name}"
+    pools = datasets.pools()
+    own = volumes[0].split("/", 1)[0]
+    if own not in pools and len(pools) != 1:
+        raise PreflightError(
+            f"instance {instance.name} has no pool {own} here, and the host has {len(pools)}:"
+            f" {', '.join(pools) or 'none'}",
+            hint=f"name a dataset under [instance.{instance.name}.drill]",
+        )
+    return f"{own if own in pools else pools[0]}/zsnapdb/scratch/{instance.name}"
+
+
+def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
+    """Return the place for a copy; nothing is made.
+
+    `what` it is for has a folder of its own there: a long drill is in no rescue's way.
+    """
+    return Scratch(scratch_id, f"{home_dataset}/{what}/{scratch_id}", what)
+
+
+@contextlib.contextmanager
+def thrown_away(instance: Instance, place: Scratch, mount_root: Path, tell: Tell) -> Iterator[None]:
+    """Make the place, and remove it with all in it, however the block ends.
+
+    What a killed run left behind is removed first.
+
+    One at a time per instance, purpose and host: so whatever else is marked beside it is left over.
+    """
+    home_dataset = place.container.rpartition("/")[0]
+    with exclusive(f"{place.what}-{instance.name}", doing=f"at a {place.what} of {instance.name}"):
+        for left in sweep(home_dataset, mount_root):
+            tell(f"removed {left}, which an interrupted run left behind")
+        if not datasets.exists(home_dataset):
+            datasets.create(home_dataset, _NO_MOUNT)
+        datasets.create(place.container, {**_NO_MOUNT, SCRATCH_PROPERTY: place.scratch_id})
+        try:
+            yield
+        finally:
+            remove(place.container, mount_root)
+
+
+def sweep(home_dataset: str, mount_root: Path) -> list[str]:
+    """Remove every scratch copy below the home; the caller has the lock, so none is in use. Return their names."""
+    if not datasets.exists(home_dataset):
+        return []
+    below = datasets.children(home_dataset, [SCRATCH_PROPERTY])
+    containers = [
+        name
+        for name, found in below.items()
+        if name.rpartition("/")[0] == home_dataset and found[SCRATCH_PROPERTY].is_local
+    ]
+    for container in containers:
+        remove(container, mount_root)
+    return containers
+
+
+def remove(container: str, mount_root: Path) -> None:
+    """End the servers on a scratch copy and destroy its datasets.
+
+    Each must carry our mark, set locally, or nothing is destroyed.
+    """
+    if not datasets.exists(container):
+        return
+    found = datasets.children(container, [SCRATCH_PROPERTY, RESTORED_PROPERTY, "mountpoint"])
+    for name, properties in found.items():
+        if not (properties[SCRATCH_PROPERTY].is_local or properties[RESTORED_PROPERTY].is_local):
+            raise PreflightError(
+                f"{name} does not carry our mark",
+                hint=f"it is not ours to destroy, and so {container} stays; look at `zfs get all {name}`",
+            )
+    folders = [
+        Path(properties["mountpoint"].value)
+        for properties in found.values()
+        if properties["mountpoint"].value.startswith("/")
+    ]
+    for folder in folders:
+        ServerProcess(folder / PRIVATE_FOLDER).kill_all()
+    for name in sorted(found, key=len, reverse=True):
+        datasets.unmount(name)
+        datasets.destroy_snapshots_of(name)
+        datasets.destroy(name)
+    for folder in sorted(folders, key=lambda folder: len(str(folder)), reverse=True):
+        _remove_empty(folder, mount_root)
+
+
+def _remove_empty(folder: Path, mount_root: Path) -> None:
+    """Remove the folder a dataset was mounted at, and those above it that were made for it, if they are empty."""
+    while folder != mount_root and folder.is_relative_to(mount_root) and not os.path.ismount(folder):
+        try:
+            folder.rmdir()
+        except OSError:
+            # Not empty, or gone: nobody's loss.
+            return
+        folder = folder.parent

@@ -1,0 +1,41 @@
+"""A restore into a place that is thrown away, and what it told: the one way drill and rescue come to a copy out of the repository."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zsnapdb.config import Settings
+from zsnapdb.jobs.instance import Instance, Report
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.jobs.server_copy.prepare import Copy
+from zsnapdb.jobs.trial.scratch import Scratch
+from zsnapdb.planning.restore.runbook import size_of
+from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.repository.drills import StepPart
+from zsnapdb.repository.repository import Repository
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A restored copy whose server has recovered and is stopped: where it stands, and the steps that led there."""
+
+    copy: Copy
+    position: str
+    steps: tuple[StepPart, ...]
+
+
+def plan(settings: Settings, instance: Instance, repository: Repository, to: str, place: Scratch) -> RestorePlan:
+    """Return what restoring to the point would do; nothing is touched. Refuses what a restore refuses."""
+    return restoring.plan(settings, instance, repository, RestoreRequest(to, place.top, makes_parent=True))
+
+
+def restore(settings: Settings, instance: Instance, to: str, place: Scratch, report: Report) -> Trial:
+    """Restore to the point into the place. It stands at exactly that point, or an error says what is wrong."""
+    done = restoring.restore(settings, instance, to, place.top, report)
+    steps = []
+    for part in done.done:
+        step = done.plan.step(part.step)
+        if step is not None:
+            steps.append(StepPart(kind=step.kind, what=step.describe(), seconds=part.seconds, size=size_of(step)))
+    return Trial(restoring.copy_of(instance, done.plan), done.position.describe(), tuple(steps))

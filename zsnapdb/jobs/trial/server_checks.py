@@ -1,0 +1,202 @@
+"""What is looked at on a restored copy: its files' page checksums, its tables, the answers to a site's questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.config import ProbeSettings
+from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
+from zsnapdb.mysql import programs
+from zsnapdb.mysql.probe import probe
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_copy.identity import Access
+from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole
+from zsnapdb.repository.drills import Outcome
+
+_UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
+_NO_CHECK = ("PERFORMANCE_SCHEMA", "MEMORY", "BLACKHOLE", "FEDERATED", "CONNECT", "SPIDER", "SEQUENCE", "NDBCLUSTER")
+"""Engines without data of their own on disk, or with data elsewhere that a drill must not reach for."""
+_SMALLEST_TABLE = 16384
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """What was looked at, what came of it, what was found."""
+
+    what: str
+    outcome: Outcome
+    found: str = ""
+
+
+@dataclass(frozen=True)
+class PageCheck:
+    """The check of a file's pages, `size` bytes of them."""
+
+    check: CheckOutcome
+    size: int
+
+
+def tablespaces(copy: Copy) -> list[Sized]:
+    """Return the InnoDB files of a copy that can be checked by themselves, by path.
+
+    Of a system tablespace in several files only the first is: the others have no header to know the page size by.
+    """
+    folders = {Path(copy.paths.translate(point)) for point, _ in copy.paths.pairs} | {copy.datadir}
+    found = {file for folder in folders for pattern in ("*.ibd", *_UNDO) for file in folder.rglob(pattern)}
+    first = copy.variables.get("innodb_data_file_path", "ibdata1:12M").split(";")[0].split(":")[0]
+    system = Path(copy.paths.translate(first)) if first.startswith("/") else copy.datadir / first
+    home = copy.variables.get("innodb_data_home_dir", "")
+    if home.startswith("/") and not first.startswith("/"):
+        system = Path(copy.paths.translate(home)) / first
+    return [
+        Sized(str(file), file.stat().st_size)
+        for file in sorted({*found, system})
+        if file.is_file() and not file.is_symlink()
+    ]
+
+
+def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float) -> Iterator[PageCheck]:
+    """Check the sums of about `budget` bytes of pages (None: all). The copy's server must not run."""
+    page_size = int(copy.variables.get("innodb_page_size", "16384"))
+    files = tablespaces(copy)
+    sizes = {file.name: file.size for file in files}
+    ranges = sample_pages(files, page_size, budget, seed)
+    if not ranges:
+        raise PreflightError(
+            f"no InnoDB file was found below {copy.root}", hint="report this; the backup was not checked"
+        )
+    for part in ranges:
+        size = sizes[part.file] if part.last is None else (part.last - part.first + 1) * page_size
+        wrong = programs.damaged_pages(innochecksum, Path(part.file), part.first, part.last, timeout=timeout)
+        what = str(Path(part.file).relative_to(copy.root)) if Path(part.file).is_relative_to(copy.root) else part.file
+        seen = (
+            "all pages"
+            if part.last is None
+            else f"pages {part.first} to {part.last} of {sizes[part.file] // page_size}"
+        )
+        yield PageCheck(
+            CheckOutcome(what, Outcome.PASSED, seen) if wrong is None else CheckOutcome(what, Outcome.DAMAGED, wrong),
+            size,
+        )
+
+
+class Isolated:
+    """A server on a restored copy that nobody but us can reach and that does nothing by itself.
+
+    `timeout` in seconds is for each answer.
+    """
+
+    def __init__(self, copy: Copy, server_id: int, timeout: float) -> None:
+        self.copy = copy
+        self.timeout = timeout
+        self.identity = copy.identity(server_id=server_id, port=None, access=Access.PRIVATE_SOCKET)
+
+    def start(self) -> ServerFacts:
+        """Start it and return what it is. ServerError if it does not come up."""
+        with self.copy.start(self.identity, "root", SecretStr("")) as session:
+            return probe(session)
+
+    def session(self) -> Session:
+        """Open a session that waits `timeout` seconds for each answer."""
+        return Session.open(
+            Address(user="root", socket=Path(self.identity.socket)), SecretStr(""), read_timeout=self.timeout
+        )
+
+    def is_running(self) -> bool:
+        """Whether its process is there."""
+        return self.copy.process().pid() is not None
+
+    def check(self, facts: ServerFacts) -> CheckOutcome:
+        """Check by its own answers that it is isolated."""
+        check_inside(facts, self.copy.root)
+        wrong = []
+        if facts.variables.get("skip_networking", "").upper() not in ("ON", "1"):
+            wrong.append("it listens on the network")
+        if facts.variables.get("event_scheduler", "OFF").upper() not in ("OFF", "DISABLED"):
+            wrong.append(f"event_scheduler is {facts.variables['event_scheduler']}")
+        if any(channel.receiving or channel.applying for channel in facts.channels):
+            wrong.append("replication is running")
+        return CheckOutcome(
+            "the server",
+            Outcome.FAILED if wrong else Outcome.PASSED,
+            "; ".join(wrong) or "no network, no events, no replication",
+        )
+
+    def end(self) -> None:
+        """End it at once; its files are thrown away."""
+        self.copy.process().kill()
+
+    def died(self, doing: str, error: ServerError) -> CheckOutcome:
+        """Return the check for a server that was lost while it was asked: InnoDB ends the server on a page whose sum is wrong."""
+        if self.is_running():
+            return CheckOutcome(doing, Outcome.FAILED, error.message)
+        log = self.copy.process().log_tail(400)
+        telling = next((line.strip() for line in log.splitlines() if "corrupt" in line.lower()), "")
+        return CheckOutcome(
+            doing, Outcome.DAMAGED if telling else Outcome.FAILED, f"the server ended: {telling or log[-1000:]}"
+        )
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def tables(session: Session) -> list[Sized]:
+    """Return the base tables that can be checked, quoted, with about their bytes.
+
+    One that cannot be opened is listed without its engine (MariaDB does so for a damaged one): it counts as small, so
+    that it is always checked.
+    """
+    rows = session.query(
+        "SELECT table_schema, table_name, engine, COALESCE(data_length, 0) + COALESCE(index_length, 0) FROM"
+        " information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('information_schema',"
+        " 'performance_schema')"
+    )
+    return [
+        Sized(
+            f"{_quoted(str(schema))}.{_quoted(str(name))}", max(int(size), _SMALLEST_TABLE) if engine is not None else 0
+        )
+        for schema, name, engine, size in rows
+        if str(engine).upper() not in _NO_CHECK
+    ]
+
+
+def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
+    """Have the server check about `budget` bytes of tables (None: all). Ends early if the server is lost."""
+    with isolated.session() as session:
+        chosen = sample_whole(tables(session), budget, seed)
+        for table in chosen:
+            try:
+                wrong = judge_table(session.query(f"CHECK TABLE {table.name}"))
+            except ServerError as error:
+                yield isolated.died(table.name, error)
+                return
+            yield (
+                CheckOutcome(table.name, Outcome.PASSED)
+                if wrong is None
+                else CheckOutcome(table.name, Outcome.DAMAGED, wrong)
+            )
+
+
+def check_probes(isolated: Isolated, probes: Sequence[ProbeSettings]) -> Iterator[CheckOutcome]:
+    """Ask the configured questions and judge the answers; a question that cannot be asked is a failed one."""
+    for number, item in enumerate(probes, 1):
+        what = item.name or f"probe {number}: {item.sql}"
+        try:
+            with isolated.session() as session:
+                rows = session.query(item.sql)
+        except ServerError as error:
+            yield CheckOutcome(what, Outcome.FAILED, error.message)
+            continue
+        wrong = judge_probe(item, rows)
+        yield (
+            CheckOutcome(what, Outcome.PASSED, f"{rows[0][0]}")
+            if wrong is None
+            else CheckOutcome(what, Outcome.FAILED, f"it answered {wrong}")
+        )

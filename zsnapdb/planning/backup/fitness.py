@@ -1,0 +1,303 @@
+"""Whether a server, as it is now, can be backed up: every check with what was found and what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.model import Flavour
+from zsnapdb.planning.backup.lock_strategy import LockChoice, has_flawed_row_versions, unsafe_engines
+from zsnapdb.planning.backup.placement import Placement
+from zsnapdb.planning.facts import ServerFacts
+
+
+class Severity(StrEnum):
+    """OK; a warning is told and does not stop a backup; what is unfit does."""
+
+    OK = "ok"
+    WARNING = "warning"
+    UNFIT = "unfit"
+
+
+@dataclass(frozen=True)
+class FitnessFinding:
+    """One check: what was looked at, what was found, what to do."""
+
+    severity: Severity
+    what: str
+    detail: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """Real block sizes (st_blksize, bytes) of the InnoDB data files: how many have each, and one example."""
+
+    page_size: int
+    counts: Mapping[int, int]
+    examples: Mapping[int, str]
+
+
+_ATOMIC_REWRITE = (2, 2)
+"""OpenZFS from which a write that covers several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
+
+
+def ok(what: str, detail: str) -> FitnessFinding:
+    """Return a finding that nothing is wrong with."""
+    return FitnessFinding(Severity.OK, what, detail)
+
+
+def warning(what: str, detail: str, hint: str = "") -> FitnessFinding:
+    """Return a warning."""
+    return FitnessFinding(Severity.WARNING, what, detail, hint)
+
+
+def unfit(what: str, detail: str, hint: str) -> FitnessFinding:
+    """Return a reason against any backup."""
+    return FitnessFinding(Severity.UNFIT, what, detail, hint)
+
+
+def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
+    """Return the error that tells every reason against a backup, or None if there is none."""
+    reasons = [finding for finding in findings if finding.severity is Severity.UNFIT]
+    if not reasons:
+        return None
+    hints = dict.fromkeys(finding.hint for finding in reasons if finding.hint)
+    return PreflightError("; ".join(finding.detail for finding in reasons), hint="; ".join(hints))
+
+
+def warnings(findings: Iterable[FitnessFinding]) -> tuple[str, ...]:
+    """Return the warnings as texts."""
+    return tuple(f"{f.detail}" + (f" ({f.hint})" if f.hint else "") for f in findings if f.severity is Severity.WARNING)
+
+
+def judge_server(
+    facts: ServerFacts, address: str, *, forced: bool, stops_applier: bool = False
+) -> list[FitnessFinding]:
+    """Return what is to be said of the server itself.
+
+    `forced`: the lock strategy is the configuration's; `stops_applier`: lock.stop_applier.
+    """
+    found = [ok("server", facts.describe())]
+    listing = ", ".join(f"{count} {name}" for name, count in sorted(facts.engines.items())) or "none"
+    if not facts.sees_all_tables and not forced:
+        found.append(
+            unfit(
+                "tables",
+                f"{address} may not read all tables, so tables of other engines than InnoDB cannot be ruled out",
+                "grant SELECT ON *.* to the account (configs/grants-*.sql), or force lock.strategy",
+            )
+        )
+    else:
+        found.append(ok("tables", listing + ("" if unsafe_engines(facts) else ", all crash-safe")))
+    return [*found, *judge_durability(facts), *_binlog(facts), *_replication(facts, stops_applier), *_leftovers(facts)]
+
+
+def judge_durability(facts: ServerFacts) -> list[FitnessFinding]:
+    """Return what is to be said of how commits get to the files."""
+    flush, sync = facts.variables.get("innodb_flush_log_at_trx_commit", "1"), facts.variables.get("sync_binlog", "1")
+    if flush == "0":
+        return [
+            unfit(
+                "redo log",
+                "innodb_flush_log_at_trx_commit = 0: the binlog can be ahead of the tables, so a snapshot may lack"
+                " transactions it claims to hold",
+                "set it to 2: no sync per commit either, and a snapshot is then exact",
+            )
+        ]
+    if facts.redo_disabled:
+        return [
+            unfit(
+                "redo log",
+                "the redo log is disabled: files snapshotted now cannot be recovered",
+                "ALTER INSTANCE ENABLE INNODB REDO_LOG",
+            )
+        ]
+    return [
+        ok(
+            "redo log",
+            f"innodb_flush_log_at_trx_commit = {flush}, sync_binlog = {sync}: every commit is written before it is"
+            " acknowledged",
+        )
+    ]
+
+
+def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
+    if not facts.has_binlog:
+        return [
+            warning(
+                "binlog",
+                "the binlog is off: backups have no position and no point in time between them can be restored",
+                "set log_bin",
+            )
+        ]
+    if facts.variables.get("binlog_storage_engine", "").lower() == "innodb":
+        return [
+            unfit(
+                "binlog",
+                "binlog_storage_engine = innodb: its binlog has no files a position could be read from",
+                "use file-based binlogs",
+            )
+        ]
+    if "ON" in (facts.variables.get("binlog_encryption"), facts.variables.get("encrypt_binlog")):
+        return [
+            unfit(
+                "binlog",
+                "the binlog is encrypted, so the position cannot be read from its files",
+                "set binlog_encryption or encrypt_binlog to OFF",
+            )
+        ]
+    text = f"{facts.variables.get('log_bin_basename', 'on')}, format {facts.variables.get('binlog_format', 'ROW')}"
+    if not facts.has_gtids:
+        return [
+            warning(
+                "binlog",
+                f"{text}, without GTIDs: a restore can compare no transactions with the recorded ones",
+                "set gtid_mode = ON",
+            )
+        ]
+    if facts.variables.get("binlog_format", "ROW").upper() == "STATEMENT":
+        return [
+            warning(
+                "binlog", f"{text}: replaying it may give other rows than the server had", "set binlog_format = ROW"
+            )
+        ]
+    return [ok("binlog", text)]
+
+
+def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding]:
+    if not facts.channels:
+        return []
+    listing = ", ".join(
+        f"{c.name or 'default'} from {c.host}:{c.port}, applier {'runs' if c.applying else 'stopped'}"
+        for c in facts.channels
+    )
+    option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
+    if facts.flavour is Flavour.MYSQL and facts.has_binlog and facts.variables.get(option) == "OFF":
+        return [
+            unfit(
+                "replica",
+                "the server is a replica that does not write what it applies to its own binlog, so a snapshot's"
+                " position cannot be proved",
+                f"set {option} = ON, or back up another server",
+            )
+        ]
+    workers = facts.variables.get("replica_parallel_workers", facts.variables.get("slave_parallel_workers", "0"))
+    keeps_order = facts.variables.get(
+        "replica_preserve_commit_order", facts.variables.get("slave_preserve_commit_order", "ON")
+    )
+    if stops_applier and facts.flavour is Flavour.MYSQL and int(workers) > 1 and keeps_order in ("OFF", "0"):
+        # Refman 8.4, "replica_preserve_commit_order".
+        detail = (
+            f"lock.stop_applier: {workers} workers that do not preserve the commit order may stop with gaps between"
+            " them"
+        )
+        return [unfit("replica", detail, "set replica_preserve_commit_order = ON, or leave stop_applier out")]
+    return [ok("replica", listing)]
+
+
+def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
+    """Things in the server that a restored copy brings back and someone will have to decide on."""
+    found = []
+    if facts.prepared_xa:
+        detail = (
+            f"{facts.prepared_xa} external XA transaction(s) in prepared state: they come back after a restore and hold"
+            " their locks"
+        )
+        found.append(warning("xa", detail, "XA RECOVER shows them; commit or roll them back there"))
+    elif facts.prepared_xa is None:
+        found.append(
+            warning(
+                "xa",
+                "the account may not look for prepared XA transactions",
+                "grant XA_RECOVER_ADMIN (configs/grants-mysql.sql)",
+            )
+        )
+    if has_flawed_row_versions(facts):
+        found.append(
+            warning(
+                "row versions",
+                f"{facts.row_versions} table(s) were changed by INSTANT ADD or DROP COLUMN, and crash recovery of such"
+                f" tables is unsound in {facts.version}",
+                "OPTIMIZE TABLE them, and upgrade to 8.0.32 or newer",
+            )
+        )
+    return found
+
+
+def judge_lock(choice: LockChoice) -> FitnessFinding:
+    """Return what is to be said of the lock."""
+    if choice.name == "ftwrl":
+        return warning(
+            "lock",
+            f"{choice.describe()}; writers wait while it is taken and held",
+            "convert the tables to InnoDB, and no write waits",
+        )
+    return ok("lock", choice.describe())
+
+
+def judge_placement(
+    instance: str, placement: Placement, volumes: Mapping[str, str], strays: int
+) -> list[FitnessFinding]:
+    """Return what is to be said of where the files lie; `strays` tablespaces have absolute paths."""
+    listing = ", ".join(f"{role} = {dataset}" for role, dataset in sorted(volumes.items()))
+    if placement.objections:
+        return [
+            unfit(
+                "paths",
+                f"instance {instance} cannot be snapshotted as one: " + "; ".join(placement.objections),
+                "name every dataset the server writes to under volumes, in one pool, or move the files",
+            )
+        ]
+    found = [ok("paths", f"{len(placement.volume_of)} paths, all on {listing}")]
+    if strays:
+        found.append(
+            warning(
+                "paths",
+                f"{strays} tablespace(s) have absolute paths: a clone beside the source will be refused",
+                "move them into the data directory",
+            )
+        )
+    return found
+
+
+def repairs_torn_pages(facts: ServerFacts) -> bool:
+    """Whether recovery repairs a page of which only a part was written. DETECT_ONLY (MySQL 8.0.30+) only finds it."""
+    return facts.variables.get("innodb_doublewrite", "ON").upper() not in ("OFF", "0", "DETECT_ONLY")
+
+
+def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
+    """Return what is to be said of the files' real block sizes against the page size.
+
+    A page that spans records can be torn by a snapshot only if ZFS splits its write (before 2.2) and nothing repairs it
+    (doublewrite off).
+    """
+    total = sum(blocks.counts.values())
+    if not total:
+        return []
+    page = blocks.page_size
+    smaller = sum(count for size, count in blocks.counts.items() if size < page)
+    larger = {size: count for size, count in sorted(blocks.counts.items()) if size > page}
+    same = blocks.counts.get(page, 0)
+    text = f"{same} of {total} data files have blocks of the page size, {page // 1024}K"
+    if smaller and not doublewrite and zfs_release < _ATOMIC_REWRITE:
+        return [
+            unfit(
+                "blocks",
+                f"{smaller} data file(s) have blocks smaller than a page, doublewrite is off, and this OpenZFS splits"
+                " such writes: a snapshot can hold torn pages",
+                "turn innodb_doublewrite on, or rewrite the files on a dataset with recordsize = innodb_page_size",
+            )
+        ]
+    if larger:
+        listing = ", ".join(
+            f"{count} of {size // 1024}K such as {blocks.examples[size]}" for size, count in larger.items()
+        )
+        hint = (
+            "every page written rewrites a whole block; recordsize is fixed when a file is made: set it, then rebuild"
+            " the tables"
+        )
+        return [warning("blocks", f"{text}; larger ones: {listing}", hint)]
+    return [ok("blocks", text + (f", {smaller} smaller ones" if smaller else ""))]

@@ -1,0 +1,131 @@
+"""Which volume each path of a server lies on, and what is wrong with that. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class MountedFilesystem:
+    """A mounted file system: where, of what type, and from what (for ZFS: the dataset)."""
+
+    path: str
+    fstype: str
+    source: str
+    is_bind: bool = False
+
+
+@dataclass(frozen=True)
+class NamedPath:
+    """A path the server writes and what says so."""
+
+    what: str
+    path: str
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where each path lies, and every objection (none: the set is whole)."""
+
+    volume_of: Mapping[str, str]
+    objections: tuple[str, ...]
+
+
+def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesystem | None:
+    """Return the mount a path lies on: the longest mount path above it, the last mounted if several."""
+    best: MountedFilesystem | None = None
+    for mount in mounts:
+        root = mount.path.rstrip("/") + "/"
+        if (path.rstrip("/") + "/").startswith(root) and (best is None or len(mount.path) >= len(best.path)):
+            best = mount
+    return best
+
+
+def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]) -> Placement:
+    """Return the placement of the paths on the volumes (role to dataset).
+
+    Objected to: a path on no volume, a mount below a written directory that is no volume, a volume not mounted,
+    volumes in several pools.
+    """
+    roles = {dataset: role for role, dataset in volumes.items()}
+    objections: list[str] = []
+    placed: dict[str, str] = {}
+    pools = sorted({dataset.split("/", 1)[0] for dataset in volumes.values()})
+    if len(pools) > 1:
+        objections.append(
+            f"the volumes lie in {len(pools)} pools ({', '.join(pools)}); one snapshot command reaches only one"
+        )
+    mounted = {mount.source for mount in mounts if mount.fstype == "zfs" and not mount.is_bind}
+    objections += [
+        f"dataset {dataset} ({role}) is not mounted"
+        for role, dataset in sorted(volumes.items())
+        if dataset not in mounted
+    ]
+    for item in paths:
+        mount = mount_of(item.path, mounts)
+        if mount is None or mount.fstype != "zfs" or mount.source not in roles:
+            where = "no mounted file system" if mount is None else f"{mount.fstype} {mount.source} at {mount.path}"
+            objections.append(f"{item.what} = {item.path} is on {where}, which is none of the instance's volumes")
+            continue
+        if mount.is_bind:
+            objections.append(
+                f"{item.what} = {item.path} is reached through {mount.path}, a bind mount of a folder of {mount.source}"
+            )
+            continue
+        placed[item.path] = roles[mount.source]
+        for below in mounts:
+            inside = below.path.startswith(item.path.rstrip("/") + "/")
+            if inside and below.source not in roles:
+                objections.append(
+                    f"{below.fstype} {below.source} is mounted at {below.path}, inside {item.what} = {item.path}, and"
+                    " is none of the instance's volumes"
+                )
+    return Placement(placed, tuple(dict.fromkeys(objections)))
+
+
+@dataclass(frozen=True)
+class Discovered:
+    """The volumes the server's paths lie on, role to dataset, and what stands against taking them for its volumes."""
+
+    volumes: Mapping[str, str]
+    objections: tuple[str, ...]
+
+
+def discover(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], datadir: str) -> Discovered:
+    """Return the datasets the paths lie on as volumes. The same server always gives the same roles.
+
+    The data directory's dataset is `data`, one above it `parent`, any other is called by the last part of its name, or
+    by the whole name where two would be called alike. A path that is on no ZFS dataset is objected to.
+    """
+    found: dict[str, NamedPath] = {}
+    objections = []
+    for item in paths:
+        mount = mount_of(item.path, mounts)
+        if mount is None or mount.fstype != "zfs":
+            where = "no mounted file system" if mount is None else f"{mount.fstype} {mount.source} at {mount.path}"
+            objections.append(f"{item.what} = {item.path} is on {where}, which is no ZFS dataset")
+        else:
+            found.setdefault(mount.source, item)
+    home = mount_of(datadir, mounts)
+    data = home.source if home is not None and home.source in found else None
+    roles: dict[str, str] = {}
+    for dataset in sorted(found):
+        if dataset == data:
+            roles[dataset] = "data"
+        elif data is not None and data.startswith(dataset + "/") and "parent" not in roles.values():
+            roles[dataset] = "parent"
+    for dataset in sorted(set(found) - set(roles)):
+        names = (
+            _role_name(dataset.rpartition("/")[2]),
+            _role_name(dataset),
+            *(f"volume-{number}" for number in range(1, len(found) + 1)),
+        )
+        roles[dataset] = next(name for name in names if name not in roles.values())
+    return Discovered({role: dataset for dataset, role in roles.items()}, tuple(dict.fromkeys(objections)))
+
+
+def _role_name(name: str) -> str:
+    """Return the name in the letters a role has."""
+    return re.sub(r"[^a-z0-9_-]", "-", name.lower()).strip("-_")[-32:].lstrip("-_") or "volume"

@@ -1,0 +1,221 @@
+"""What to archive next: which incarnation the server's binlogs belong to, where to go on, what is missing. Pure.
+
+An incarnation is one unbroken binlog history of one server. A file is known again by its fingerprint and by the bytes
+archived last, never by its name alone: after RESET, a restore or a failover the same names have other contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
+
+
+class KnownArchived(Protocol):
+    """An archived file as decisions see it."""
+
+    @property
+    def incarnation(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def number(self) -> int: ...
+    @property
+    def is_sealed(self) -> bool: ...
+    @property
+    def is_anonymous(self) -> bool: ...
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def previous(self) -> Gtids | None: ...
+    @property
+    def reached(self) -> Gtids | None: ...
+
+
+@dataclass(frozen=True)
+class ServerBinlog:
+    """A binlog of the server, in the order of its index.
+
+    `size` in bytes; `problem` says why it cannot be read, if it cannot.
+    """
+
+    name: str
+    number: int
+    size: int
+    fingerprint: str = ""
+    previous: Gtids | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ArchiveStep:
+    """One file to archive: `offset` is how much of it is archived, `gap` what is missing right before it, in words."""
+
+    name: str
+    offset: int
+    is_last: bool
+    gap: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to archive, in order. `begin`: why a new incarnation is begun, None to go on with the known one."""
+
+    begin: str | None
+    steps: tuple[ArchiveStep, ...]
+
+
+def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
+    """Whether a file that says `previous` came before it follows on `reached`.
+
+    MariaDB may forget domains in between (FLUSH … DELETE_DOMAIN_ID).
+    """
+    if isinstance(reached, GtidPosition) and isinstance(previous, GtidPosition):
+        return all(reached.heads.get(domain) == head for domain, head in previous.heads.items())
+    return reached == previous
+
+
+def missing_between(before: KnownArchived, number: int, previous: Gtids | None) -> str | None:
+    """Return what is missing between an archived file and one with this number that says what came before it.
+
+    None if nothing is.
+
+    Sealed files of consecutive numbers whose GTIDs do not contradict follow each other. Where a file is missing, or was
+    not archived to its end, GTIDs decide whether any transaction is; without them it must be supposed.
+    """
+    fits = previous is None or before.reached is None or same_gtids(before.reached, previous)
+    in_order = before.is_sealed and number == before.number + 1
+    if in_order and fits:
+        return None
+    if fits and previous and is_some(previous) and not before.is_anonymous:
+        return None
+    lost = ""
+    if isinstance(previous, GtidSet) and isinstance(before.reached, GtidSet):
+        lost = str(previous.minus(before.reached))
+    elif isinstance(previous, GtidPosition) and before.reached is not None:
+        lost = f"from behind {before.reached} to {previous}"
+    what = f"transactions {lost}" if lost and not fits else "what the server wrote"
+    if number > before.number + 1:
+        return f"{what}: the files between {before.name} and number {number} were gone before they were archived"
+    if not before.is_sealed:
+        return f"{what}: {before.name} was gone before it was archived behind byte {before.end}"
+    return f"{what}: {before.name} does not end where the next file begins"
+
+
+def is_some(gtids: Gtids) -> bool:
+    """Whether there is any transaction among them."""
+    return bool(gtids.intervals if isinstance(gtids, GtidSet) else gtids.heads)
+
+
+def decide(
+    kept: Sequence[KnownArchived], local: Sequence[ServerBinlog], *, agrees: bool, elsewhere: Gtids | None
+) -> Plan:
+    """Return what to archive of the server's files.
+
+    `kept`: the files of the incarnation this server was last archived under, in order; empty if it never was. `agrees`:
+    whether the server's file still holds the bytes archived last, where it is there. `elsewhere`: the GTIDs archived
+    from other servers of the instance; a server that takes over from them is archived from the newest file on that
+    leaves nothing out.
+    """
+    if not local:
+        return Plan(None, ())
+    if not kept:
+        return _afresh(local, elsewhere)
+    newest = kept[-1]
+    found = next((file for file in local if file.name == newest.name), None)
+    if found is not None:
+        why = _altered(newest, found, agrees)
+        if why is not None:
+            return Plan(why, _steps(_unknown(kept, local)))
+        offset = 0 if newest.is_sealed else newest.end
+        return Plan(None, _steps(_from(local, found.name, include=not newest.is_sealed), offset, newest))
+    first = local[0]
+    if _base(first.name) != _base(newest.name) or first.number < newest.number:
+        return Plan(
+            f"{newest.name} is gone, and the server's files begin with {first.name}: it was reset, or is another",
+            _steps(_unknown(kept, local)),
+        )
+    if first.previous is not None and newest.reached is not None and not contains(first.previous, newest.reached):
+        return Plan(
+            f"{first.name} does not follow on {newest.name}: {newest.reached} is not in {first.previous}",
+            _steps(tuple(local)),
+        )
+    return Plan(None, _steps(tuple(local), 0, newest))
+
+
+def _altered(newest: KnownArchived, found: ServerBinlog, agrees: bool) -> str | None:
+    """Return why the server's file is not the archived one any more; None if it is."""
+    if found.problem:
+        return None
+    if found.fingerprint != newest.fingerprint:
+        return (
+            f"{found.name} is another file than the archived one of that name: the server was reset, restored, or is"
+            " another"
+        )
+    if found.size < newest.end or (newest.is_sealed and found.size != newest.size):
+        return (
+            f"{found.name} has {found.size} bytes, {max(newest.end, newest.size)} were archived: the server lost or cut"
+            " what it had written"
+        )
+    if not agrees:
+        return f"{found.name} does not hold the bytes that were archived from it: the server was restored or cloned"
+    return None
+
+
+def _afresh(local: Sequence[ServerBinlog], elsewhere: Gtids | None) -> Plan:
+    """Return the beginning of a server's first incarnation."""
+    if elsewhere is None or not is_some(elsewhere):
+        return Plan("the first one of this server", _steps(tuple(local)))
+    covered = [file.name for file in local if file.previous is not None and contains(elsewhere, file.previous)]
+    if covered:
+        return Plan("another server of the instance takes over", _steps(_from(local, covered[-1], include=True)))
+    gap = (
+        f"what came before {local[0].previous} and is not in {elsewhere}: the server that takes over has no older"
+        " binlog"
+    )
+    return Plan("another server of the instance takes over", _steps(tuple(local), gap=gap))
+
+
+def _from(local: Sequence[ServerBinlog], name: str, *, include: bool) -> tuple[ServerBinlog, ...]:
+    at = next(index for index, file in enumerate(local) if file.name == name)
+    return tuple(local[at if include else at + 1 :])
+
+
+def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tuple[ServerBinlog, ...]:
+    """Return the server's files from the first on that is not archived just like that."""
+    known = {(file.name, file.fingerprint, file.size) for file in kept if file.is_sealed}
+    for index, file in enumerate(local):
+        if (file.name, file.fingerprint, file.size) not in known:
+            return tuple(local[index:])
+    return ()
+
+
+def _steps(
+    files: tuple[ServerBinlog, ...], offset: int = 0, before: KnownArchived | None = None, gap: str | None = None
+) -> tuple[ArchiveStep, ...]:
+    """Return a step per file that can be read; what cannot is a gap before the next one."""
+    steps: list[ArchiveStep] = []
+    for index, file in enumerate(files):
+        if file.problem:
+            gap = "; ".join(word for word in (gap, file.problem) if word)
+            continue
+        is_same = before is not None and file.name == before.name
+        if not steps and before is not None and not is_same:
+            gap = "; ".join(word for word in (missing_between(before, file.number, file.previous), gap) if word) or None
+        steps.append(
+            ArchiveStep(file.name, offset if is_same else 0, index == len(files) - 1, None if is_same else gap)
+        )
+        gap = None
+    return tuple(steps)
+
+
+def _base(name: str) -> str:
+    return name.rpartition(".")[0]

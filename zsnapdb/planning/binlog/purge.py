@@ -1,0 +1,89 @@
+"""Which binlogs may go from the server: archived and read back, old enough, fetched by its replicas. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zsnapdb.planning.binlog.archive import KnownArchived, ServerBinlog
+
+
+@dataclass(frozen=True)
+class Dump:
+    """A connection that sends binlogs to a replica: who, and whether it has sent all there is."""
+
+    replica: str
+    has_sent_all: bool
+
+
+@dataclass(frozen=True)
+class Expiry:
+    """What the server itself removes: binlogs older than `seconds` (0: none), or the oldest beyond `size` bytes in all (0: none)."""
+
+    seconds: float
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class PurgePlan:
+    """Binlogs to remove, oldest first; why the next one stays; what else is to be said."""
+
+    names: tuple[str, ...]
+    stays: str
+    warnings: tuple[str, ...] = ()
+
+
+def plan_purge(
+    local: Sequence[ServerBinlog],
+    ages: Sequence[float],
+    kept: Sequence[KnownArchived],
+    dumps: Sequence[Dump],
+    expiry: Expiry,
+    *,
+    keep: float,
+    replicas: int,
+) -> PurgePlan:
+    """Return what may go.
+
+    `ages` in seconds since each of `local` was last written; `kept` the incarnation the server is archived under.
+
+    `replicas` is how many must be connected: one that is away has fetched nobody knows how much.
+    """
+    warnings = expiry_warnings(expiry, keep)
+    behind = [dump.replica for dump in dumps if not dump.has_sent_all]
+    if len(dumps) < replicas:
+        return PurgePlan(
+            (), f"{len(dumps)} of {replicas} replicas are connected; nobody knows what the others still need", warnings
+        )
+    if behind:
+        return PurgePlan((), f"replica {behind[0]} has not fetched everything yet", warnings)
+    archived = {(file.name, file.fingerprint, file.size) for file in kept if file.is_sealed}
+    names: list[str] = []
+    for file, age in zip(local[:-1], ages, strict=False):
+        if (file.name, file.fingerprint, file.size) not in archived:
+            return PurgePlan(tuple(names), f"{file.name} is not archived whole", warnings)
+        if age < keep:
+            return PurgePlan(
+                tuple(names), f"{file.name} was written {age:.0f} s ago; they are kept for {keep:.0f} s", warnings
+            )
+        names.append(file.name)
+    return PurgePlan(tuple(names), "the server writes to the next one" if local else "there is no binlog", warnings)
+
+
+def expiry_warnings(expiry: Expiry, keep: float) -> tuple[str, ...]:
+    """Return what is to be said of binlogs the server removes by itself, archived or not."""
+    found = []
+    if expiry.seconds:
+        also = "; binlog.keep is longer and has no effect" if expiry.seconds <= keep else ""
+        found.append(f"the server itself removes binlogs after {expiry.seconds:.0f} s, archived or not{also}")
+    if expiry.size:
+        found.append(
+            f"the server itself removes the oldest binlogs beyond {expiry.size} bytes (max_binlog_total_size), archived"
+            " or not"
+        )
+    return tuple(found)
+
+
+def batches(names: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
+    """Return the names in batches of at most `count`, in order."""
+    return tuple(tuple(names[at : at + count]) for at in range(0, len(names), count))

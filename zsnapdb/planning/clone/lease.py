@@ -1,0 +1,169 @@
+"""How long a clone may stay, and which the reaper takes. Pure: `now` is given, each answer has its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+
+from zsnapdb.errors import PreflightError
+
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
+FOREVER = datetime.max.replace(tzinfo=UTC)
+"""What an unreadable time is taken for: the clone then counts as protected."""
+
+
+def stamp(moment: datetime) -> str:
+    """Return a time as it stands in a property: UTC to the second."""
+    return moment.astimezone(UTC).strftime(_FORM)
+
+
+def read_stamp(text: str) -> datetime:
+    """Return the time a property names. One that cannot be read counts as for ever: unreadable means protected."""
+    try:
+        return datetime.strptime(text, _FORM).replace(tzinfo=UTC)
+    except ValueError:
+        return FOREVER
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the configuration allows, durations in seconds. `idle` None: idleness ends no clone."""
+
+    ttl: float
+    max_ttl: float
+    max_protection: float
+    grace: float
+    idle: float | None
+    reap_limit: int
+
+
+@dataclass(frozen=True)
+class CloneLease:
+    """When a clone ends by itself, and until when the reaper may not touch it (None: it may)."""
+
+    expires: datetime
+    protected_until: datetime | None = None
+
+    def is_protected(self, now: datetime) -> bool:
+        """Whether the reaper must leave it alone."""
+        return self.protected_until is not None and now < self.protected_until
+
+
+def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
+    if seconds <= 0:
+        raise PreflightError(f"{what} of {seconds:g} s", hint="give a duration above zero, such as 2h")
+    if seconds > limit:
+        raise PreflightError(
+            f"{what} of {seconds:g} s is longer than {key} = {limit:g} s", hint=f"ask for less, or raise {key}"
+        )
+    return timedelta(seconds=seconds)
+
+
+def first_lease(ttl: float | None, policy: Policy, now: datetime) -> CloneLease:
+    """Return the lease of a new clone: for `ttl` seconds, else the configured time.
+
+    PreflightError if that is longer than allowed.
+    """
+    return CloneLease(
+        now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl")
+    )
+
+
+def extended(lease: CloneLease, seconds: float, policy: Policy, now: datetime) -> CloneLease:
+    """Return the lease with its end `seconds` from now; it is never made shorter."""
+    return replace(
+        lease, expires=max(lease.expires, now + _bounded(seconds, policy.max_ttl, "an extension", "clones.max_ttl"))
+    )
+
+
+def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) -> CloneLease:
+    """Return the lease with protection for `seconds` from now; 0 takes it away."""
+    if seconds == 0:
+        return replace(lease, protected_until=None)
+    return replace(
+        lease, protected_until=now + _bounded(seconds, policy.max_protection, "a protection", "clones.max_protection")
+    )
+
+
+@dataclass(frozen=True)
+class CloneUse:
+    """What is known of a clone's use: clients connected now, and since when nobody has been (None: not known)."""
+
+    clients: int | None
+    idle_since: datetime | None
+
+
+class LeaseVerdict(Enum):
+    """What becomes of a clone at a sweep."""
+
+    KEEP = "keep"
+    REAP = "reap"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A clone's fate and the reason."""
+
+    fate: LeaseVerdict
+    reason: str
+
+
+def judge(lease: CloneLease, dependents: int, use: CloneUse, policy: Policy, now: datetime) -> Verdict:
+    """Return what a sweep does with a clone, and why. What has dependents, is protected or cannot be asked is kept."""
+    if dependents:
+        return Verdict(LeaseVerdict.KEEP, f"{dependents} commits or clones depend on it")
+    if lease.is_protected(now):
+        return Verdict(LeaseVerdict.KEEP, f"protected until {_until(lease.protected_until)}")
+    if now >= lease.expires:
+        if use.clients is None:
+            return Verdict(LeaseVerdict.KEEP, "expired, but its server runs and cannot be asked who uses it")
+        ends = lease.expires + timedelta(seconds=policy.grace)
+        if use.clients and now < ends:
+            return Verdict(
+                LeaseVerdict.KEEP,
+                f"expired, but {use.clients} clients are connected; it is ended at {stamp(ends)} at the latest",
+            )
+        return Verdict(LeaseVerdict.REAP, f"expired at {stamp(lease.expires)}")
+    if (
+        policy.idle is not None
+        and use.clients == 0
+        and use.idle_since is not None
+        and now - use.idle_since >= timedelta(seconds=policy.idle)
+    ):
+        return Verdict(LeaseVerdict.REAP, f"nobody has used it since {stamp(use.idle_since)}")
+    return Verdict(LeaseVerdict.KEEP, f"its lease ends at {_until(lease.expires)}")
+
+
+def _until(moment: datetime | None) -> str:
+    return "an unreadable time" if moment == FOREVER or moment is None else stamp(moment)
+
+
+@dataclass(frozen=True)
+class Quota:
+    """How much there may be: clones per owner, clones in all, bytes the pool must keep free (0: no limit)."""
+
+    per_owner: int
+    total: int
+    free_floor: int
+
+
+def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
+    """Raise PreflightError, naming the limit, if one more clone for the owner would be too much.
+
+    `owners` has one entry per clone there is.
+    """
+    if quota.total and len(owners) >= quota.total:
+        raise PreflightError(
+            f"there are {len(owners)} clones, clones.total is {quota.total}",
+            hint="destroy one (`zsnapdb clone list`), or raise clones.total",
+        )
+    own = owners.count(owner)
+    if quota.per_owner and own >= quota.per_owner:
+        raise PreflightError(
+            f"{owner} has {own} clones, clones.per_owner is {quota.per_owner}",
+            hint="destroy one, or raise clones.per_owner",
+        )
+    if available < quota.free_floor:
+        message = f"the pool has {available} bytes free, clones.free_floor is {quota.free_floor}"
+        raise PreflightError(message, hint="free space in the pool, or lower clones.free_floor")

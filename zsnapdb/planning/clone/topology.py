@@ -1,0 +1,68 @@
+"""Sets of clones: who replicates from whom, and in which words each server is told. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.model import Flavour
+
+LARGEST = 50
+
+
+class CloneTopology(StrEnum):
+    """How the clones of a set belong together: not at all, or the first one as the source of all others."""
+
+    INDEPENDENT = "independent"
+    REPLICATION = "replication"
+
+
+def names(name: str, count: int, topology: CloneTopology) -> tuple[str, ...]:
+    """Return the names of the set's clones, the source first. PreflightError if there cannot be so many, or so few."""
+    least = 2 if topology is CloneTopology.REPLICATION else 1
+    if not least <= count <= LARGEST:
+        raise PreflightError(f"a set of {count} clones, {topology}", hint=f"{least} to {LARGEST}")
+    return tuple(f"{name}-{number}" for number in range(1, count + 1))
+
+
+@dataclass(frozen=True)
+class ReplicaStatements:
+    """The statements that wire a replica, in the words its server has."""
+
+    change: str
+    start: str
+
+
+def words(flavour: Flavour, *, knows_replica: bool) -> ReplicaStatements:
+    """Return the statements for a replica of 127.0.0.1 that finds its place by GTIDs.
+
+    They take port, user and password.
+
+    `knows_replica`: whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY: the
+    connection does not leave the host, so the password may be encrypted with a key the source itself gives (refman 8.4,
+    "CHANGE REPLICATION SOURCE TO").
+    """
+    if flavour is Flavour.MARIADB:
+        return ReplicaStatements(
+            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%s, MASTER_USER=%s, MASTER_PASSWORD=%s,"
+            " MASTER_USE_GTID=slave_pos",
+            "START SLAVE",
+        )
+    if knows_replica:
+        change = (
+            "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT=%s, SOURCE_USER=%s, SOURCE_PASSWORD=%s"
+        )
+        return ReplicaStatements(f"{change}, SOURCE_AUTO_POSITION=1, GET_SOURCE_PUBLIC_KEY=1", "START REPLICA")
+    change = "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=%s, MASTER_USER=%s, MASTER_PASSWORD=%s"
+    return ReplicaStatements(f"{change}, MASTER_AUTO_POSITION=1, GET_MASTER_PUBLIC_KEY=1", "START SLAVE")
+
+
+def refuse_without_gtids(flavour: Flavour, *, has_binlog: bool, has_gtids: bool) -> None:
+    """Raise PreflightError unless servers of this kind can replicate by GTIDs."""
+    if not (has_binlog and has_gtids):
+        missing = "a binlog" if not has_binlog else "GTIDs"
+        raise PreflightError(
+            f"the {flavour} clones lack {missing}, without which they cannot replicate",
+            hint="use --topology independent",
+        )

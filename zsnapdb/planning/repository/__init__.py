@@ -1,0 +1,1 @@
+"""Decisions about what stays in a repository, and what is verified."""

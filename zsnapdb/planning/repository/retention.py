@@ -1,0 +1,262 @@
+"""Which backups stay and which go, each with its reasons. Pure: given the backups, the rules and the time.
+
+What a removal must never do, whatever the rules say: take what another backup that stays is an increment of, take the
+last backup that can be restored, take what nobody can judge (a manifest that cannot be read, and what it may be an
+increment of).
+
+A backup's time is the one in its id, UTC. In each period (hour, day, ISO week, month, year; all UTC) the newest backup
+is the one that counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import lru_cache
+from itertools import islice
+
+from zsnapdb.config import KeepSettings
+from zsnapdb.errors import DamagedError
+from zsnapdb.model import backup_time
+from zsnapdb.planning.chain import Lineage, Link
+
+CLOCK_SLACK = timedelta(days=1)
+"""How far the clock of a host may have stepped back between a backup and its base."""
+
+
+class Unrestorable(StrEnum):
+    """What becomes of backups that cannot be restored (a hole in the chain, damage found by verify) but whose manifests can be read."""
+
+    KEEP = "keep"
+    REMOVE = "remove"
+
+
+@dataclass(frozen=True)
+class RetentionFacts:
+    """What is known beside the manifests, each by backup id with the words that say so."""
+
+    unreadable: Mapping[str, str] = field(default_factory=dict)
+    faulty: Mapping[str, str] = field(default_factory=dict)
+    pinned: Mapping[str, str] = field(default_factory=dict)
+    in_use: Mapping[str, str] = field(default_factory=dict)
+    locked: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Whether a backup stays, and why (at least one reason)."""
+
+    backup_id: str
+    keep: bool
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Retention:
+    """A decision for every backup, oldest first.
+
+    `removal_order` has every increment before what it is an increment of.
+    """
+
+    decisions: tuple[Decision, ...]
+    removal_order: tuple[str, ...]
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        return tuple(d.backup_id for d in self.decisions if d.keep)
+
+
+_PERIODS: Mapping[str, Callable[[datetime], str]] = {
+    "hourly": lambda at: f"{at:%Y-%m-%d %Hh}",
+    "daily": lambda at: f"{at:%Y-%m-%d}",
+    "weekly": lambda at: "{}-W{:02d}".format(*at.isocalendar()),
+    "monthly": lambda at: f"{at:%Y-%m}",
+    "yearly": lambda at: f"{at:%Y}",
+}
+
+
+@lru_cache(1 << 16)
+def time_of(backup_id: str) -> datetime:
+    """Return the time an id carries; the end of all time for one that carries none."""
+    try:
+        return backup_time(backup_id)
+    except ValueError:
+        return datetime.max.replace(tzinfo=UTC)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the largest unit that fits it evenly."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g}{unit}"
+    return f"{seconds:g}s"
+
+
+def decide(
+    stored: Sequence[Link],
+    rules: KeepSettings,
+    now: datetime,
+    known: RetentionFacts | None = None,
+    unrestorable: Unrestorable = Unrestorable.KEEP,
+) -> Retention:
+    """Return what the rules mean for the stored backups of one instance at `now`."""
+    known = known or RetentionFacts()
+    links = sorted(stored, key=lambda link: link.backup_id)
+    family = _Family(links, known)
+    good = [
+        link.backup_id
+        for link in reversed(links)
+        if link.backup_id not in family.unsound and time_of(link.backup_id) <= now
+    ]
+    keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
+    _apply_rules(good, rules, now, keep)
+    # With nothing good left, or while a hole may be a manifest that can be mended, what is broken is all there is.
+    _protect(keep, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
+    _keep_bases(keep, family)
+    why_not = _Reasons(good, rules)
+    decisions = [
+        Decision(
+            name,
+            bool(reasons),
+            tuple(reasons)
+            or ((f"cannot be restored: {family.unsound[name]}",) if name in family.unsound else why_not.of(name)),
+        )
+        for name, reasons in keep.items()
+    ]
+    decisions += [
+        Decision(name, True, (f"protected: its manifest cannot be read: {why}",))
+        for name, why in known.unreadable.items()
+    ]
+    decisions.sort(key=lambda d: d.backup_id)
+    gone = [d.backup_id for d in decisions if not d.keep]
+    return Retention(tuple(decisions), tuple(sorted(gone, key=lambda name: (-family.depth[name], _descending(name)))))
+
+
+def _descending(name: str) -> tuple[int, ...]:
+    return tuple(-ord(letter) for letter in name)
+
+
+class _Family:
+    """Which backup each is an increment of, how deep it lies in its chain, and what is wrong with those that cannot be restored."""
+
+    def __init__(self, links: Sequence[Link], known: RetentionFacts) -> None:
+        lineage = Lineage(links)
+        self.base: dict[str, str | None] = {}
+        self.unsound: dict[str, str] = {}
+        self.depth: dict[str, int] = {}
+        for link in links:
+            try:
+                base = lineage.base(link)
+                self.base[link.backup_id] = base.backup_id if base is not None else None
+            except DamagedError as error:
+                self.base[link.backup_id] = None
+                self.unsound[link.backup_id] = error.message
+        for name, what in known.faulty.items():
+            if name in self.base:
+                self.unsound[name] = what
+        for link in links:
+            self._settle(link.backup_id)
+
+    def _settle(self, name: str) -> None:
+        """Give depth and soundness to a backup and to all it is an increment of."""
+        path: list[str] = []
+        on_path: set[str] = set()
+        at: str | None = name
+        while at is not None and at not in self.depth:
+            if at in on_path:
+                self.unsound.setdefault(at, "its chain leads in a circle")
+                self.base[at] = None
+                break
+            path.append(at)
+            on_path.add(at)
+            at = self.base[at]
+        for current in reversed(path):
+            base = self.base[current]
+            self.depth[current] = self.depth.get(base, 0) + 1 if base is not None else 0
+            if base is not None and base in self.unsound:
+                why = self.unsound[base]
+                self.unsound.setdefault(current, why if why.startswith("it needs ") else f"it needs {base}: {why}")
+
+
+def _apply_rules(good: Sequence[str], rules: KeepSettings, now: datetime, keep: dict[str, list[str]]) -> None:
+    """Note for each restorable backup (newest first) every rule that keeps it."""
+    for number, name in enumerate(good[: rules.last], 1):
+        keep[name].append(f"last ({number} of {rules.last})")
+    for rule in _PERIODS:
+        count: int = getattr(rules, rule)
+        for number, (period, name) in enumerate(islice(_newest_by_period(good, rule).items(), count), 1):
+            keep[name].append(f"{rule} {period} ({number} of {count})")
+    if rules.within:
+        for name in good:
+            if now - time_of(name) <= timedelta(seconds=rules.within):
+                keep[name].append(f"within {duration(rules.within)}")
+    for number, name in enumerate(good[: rules.minimum], 1):
+        if not keep[name]:
+            keep[name].append(f"minimum ({number} of {rules.minimum})")
+
+
+def _newest_by_period(good: Sequence[str], rule: str) -> dict[str, str]:
+    """Return the newest backup of each period that has one, newest period first."""
+    found: dict[str, str] = {}
+    for name in good:
+        found.setdefault(_PERIODS[rule](time_of(name)), name)
+    return found
+
+
+def _protect(
+    keep: dict[str, list[str]], family: _Family, now: datetime, known: RetentionFacts, unrestorable: Unrestorable
+) -> None:
+    """Note what stays whatever the rules say."""
+    for words, found in (("pinned", known.pinned), ("in use", known.in_use), ("locked by the store", known.locked)):
+        for name, why in found.items():
+            if name in keep:
+                keep[name].append(f"{words}: {why}")
+    doubtful = max(known.unreadable, key=time_of, default=None)
+    for name, reasons in keep.items():
+        if time_of(name) > now:
+            reasons.append("its time is in the future: a clock was wrong")
+        if name in family.unsound and unrestorable is Unrestorable.KEEP:
+            reasons.append(f"protected, and counted by no rule, as it cannot be restored: {family.unsound[name]}")
+        if doubtful is not None and not reasons and time_of(name) - CLOCK_SLACK < time_of(doubtful):
+            reasons.append(f"protected: {doubtful}, whose manifest cannot be read, may need it")
+
+
+def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
+    """Keep what those that stay are increments of, along the whole chain."""
+    for name in sorted(
+        (name for name, reasons in keep.items() if reasons), key=lambda n: family.depth[n], reverse=True
+    ):
+        at, base = name, family.base[name]
+        while base is not None:
+            already = bool(keep[base])
+            needed = f"needed by {at}"
+            if needed not in keep[base]:
+                keep[base].append(needed)
+            if already:
+                break
+            at, base = base, family.base[base]
+
+
+class _Reasons:
+    """Says of a backup that goes what each rule made of it."""
+
+    def __init__(self, good: Sequence[str], rules: KeepSettings) -> None:
+        self._rules = rules
+        self._rank = {name: number for number, name in enumerate(good)}
+        self._newest = {rule: _newest_by_period(good, rule) for rule in _PERIODS if getattr(rules, rule)}
+
+    def of(self, name: str) -> tuple[str, ...]:
+        """Return a reason per rule."""
+        rules, at = self._rules, time_of(name)
+        reasons = [f"last: {self._rank[name]} are newer"] if rules.last else []
+        for rule, newest in self._newest.items():
+            period = _PERIODS[rule](at)
+            if newest[period] != name:
+                reasons.append(f"{rule}: {newest[period]} is the newest of {period}")
+            else:
+                reasons.append(f"{rule}: {period} is before the {getattr(rules, rule)} kept")
+        if rules.within:
+            reasons.append(f"within: older than {duration(rules.within)}")
+        return tuple(reasons)

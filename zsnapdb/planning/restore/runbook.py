@@ -1,0 +1,304 @@
+"""What a person does for each step of a restore: commands, what they do underneath, how to see that it worked, what to do if not. Pure.
+
+Every step of the plan that `restore` executes has its entry here; one without would not type-check.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from posixpath import join
+from typing import assert_never
+
+from zsnapdb.planning.restore.steps import (
+    CheckServer,
+    LeaveStopped,
+    MakeReplica,
+    MakeTop,
+    MountVolumes,
+    Preflight,
+    Promote,
+    Receive,
+    Recover,
+    Replay,
+    RestorePlan,
+    RunBeside,
+    Step,
+)
+from zsnapdb.planning.trial.drill import Timing, expected_seconds
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Look:
+    """A command that shows whether a step worked, and what it prints then (None: it ends with status 0)."""
+
+    command: str
+    expected: str | None = None
+
+
+@dataclass(frozen=True)
+class RunbookPage:
+    """One numbered step for a person. `seconds` is what past drills took (None: unknown)."""
+
+    title: str
+    command: str
+    underneath: tuple[str, ...]
+    looks: tuple[Look, ...]
+    if_not: tuple[str, ...]
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Commands:
+    """How `zsnapdb restore` is called for this plan.
+
+    `where` are the words that lead to the dataset `top`, `options` those of the hand-over.
+    """
+
+    instance: str
+    to: str
+    top: str
+    where: tuple[str, ...]
+    options: tuple[str, ...]
+    config: str | None
+
+    def _line(self, *words: str) -> str:
+        config = ("--config", self.config) if self.config is not None else ()
+        return shlex.join(["zsnapdb", "restore", self.instance, *words, *config])
+
+    def begin(self, through: str) -> str:
+        """Return the command that makes the plan and does its first step."""
+        return self._line("--to", self.to, *self.where, *self.options, "--stop-after", through)
+
+    def go_on(self, through: str) -> str:
+        """Return the command that goes on up to and with a step."""
+        return self._line("--resume", "--target", self.top, "--stop-after", through)
+
+    def give_up(self) -> str:
+        """Return the command that removes what was begun."""
+        return self._line("--abandon", "--target", self.top)
+
+
+def pinned(planned: RestorePlan) -> str:
+    """Return what `--to` says so that it means the same when somebody types it later: the backup, where nothing is replayed behind it."""
+    return planned.asked if planned.replays else planned.backup_id
+
+
+def entries(planned: RestorePlan, commands: Commands, history: Sequence[Timing]) -> tuple[RunbookPage, ...]:
+    """Return the entry of each step, in order."""
+    found = []
+    for number, step in enumerate(planned.steps):
+        command = commands.go_on(step.name) if number else commands.begin(step.name)
+        found.append(_entry(planned, step, command, commands, expected_seconds(step.kind, size_of(step), history)))
+    return tuple(found)
+
+
+def size_of(step: Step) -> int:
+    """Return the bytes the step moves; 0 where its time does not hang on bytes."""
+    if isinstance(step, Receive):
+        return step.plain_bytes
+    return step.size if isinstance(step, Replay) else 0
+
+
+def root(planned: RestorePlan) -> str:
+    """Return the folder all restored files lie below."""
+    return min(planned.layout.mountpoints.values(), key=len)
+
+
+def private(planned: RestorePlan, name: str) -> str:
+    """Return the path of a file in the restored server's private folder."""
+    return join(root(planned), ".zsnapdb", name)
+
+
+def _get(dataset: str, name: str) -> str:
+    return shlex.join(["zfs", "get", "-H", "-p", "-o", "value", name, dataset])
+
+
+def _program(planned: RestorePlan) -> str:
+    return "mariadbd" if planned.flavour.value == "mariadb" else "mysqld"
+
+
+def _start_line(planned: RestorePlan) -> str:
+    return shlex.join([_program(planned), f"--defaults-file={private(planned, 'server.cnf')}"])
+
+
+def _entry(planned: RestorePlan, step: Step, command: str, commands: Commands, seconds: float | None) -> RunbookPage:
+    underneath, looks, if_not = _words(planned, step, commands)
+    title = step.describe()
+    return RunbookPage(title[:1].upper() + title[1:], command, underneath, looks, if_not, seconds)
+
+
+_Words = tuple[tuple[str, ...], tuple[Look, ...], tuple[str, ...]]
+
+
+def _words(planned: RestorePlan, step: Step, commands: Commands) -> _Words:
+    match step:
+        case Preflight():
+            return _preflight(planned, step)
+        case MakeTop():
+            return _make_top(planned, step)
+        case Receive():
+            return _receive(planned, step, commands)
+        case MountVolumes():
+            return _mount(step)
+        case Recover() | CheckServer():
+            return _recover(planned, step, commands)
+        case Replay():
+            return _replay(planned, step)
+        case LeaveStopped():
+            return _stopped(planned)
+        case RunBeside() | MakeReplica():
+            return _running(planned, step)
+        case Promote():
+            return _promote(step)
+        case _:
+            assert_never(step)
+
+
+def _preflight(planned: RestorePlan, step: Preflight) -> _Words:
+    underneath = (
+        (
+            f"zfs list -o space {step.parent}: about {step.plain_bytes // _MIB} MiB are received,"
+            f" {step.stored_bytes // _MIB} MiB of them fetched"
+        ),
+        f"zpool get all {step.pool}: the features the streams need (bits {step.features:#x})",
+        f"{_program(planned)} --version: of the series of {step.server_version}, not older",
+        *(
+            f"a listing of {planned.instance}/chunks/{backup_id}/: every chunk, with its size"
+            for backup_id in step.backups
+        ),
+    )
+    if_not = (
+        "Each line that does not begin with ok says what to do. Nothing was touched; run the command again.",
+        "No space here: another pool, with --target POOL/NAME; print the runbook again with it.",
+        "A chunk is missing: print the runbook for an older backup, `zsnapdb list` names them.",
+    )
+    return underneath, (), if_not
+
+
+def _make_top(planned: RestorePlan, step: MakeTop) -> _Words:
+    made = f"zfs create -o mountpoint=none -o canmount=off -o zsnapdb:restored={planned.backup_id} {step.dataset}"
+    return (
+        (made,),
+        (Look(_get(step.dataset, "zsnapdb:restored"), planned.backup_id),),
+        ("A dataset of that name that is not ours is in the way: name another --target.",),
+    )
+
+
+def _receive(planned: RestorePlan, step: Receive, commands: Commands) -> _Words:
+    properties = (
+        f"-o canmount=noauto -o mountpoint={step.mountpoint} -o zsnapdb:restored={planned.backup_id} "
+        if step.from_guid is None
+        else ""
+    )
+    underneath = (
+        (
+            f"the objects {planned.instance}/chunks/{step.backup_id}/{step.role}/00000001 and on,"
+            f" {step.stored_bytes // _MIB} MiB, each proved and unpacked"
+        ),
+        f"zfs receive -u {properties}{step.dataset}",
+    )
+    if_not = (
+        "The network or the store failed: run the command again; what is received already is not fetched again.",
+        "It says that no restore is under way: nothing was received yet, and all was removed. Begin again at step 1.",
+        (
+            f"Damage in the repository (exit 7): give it up with `{commands.give_up()}`, print the runbook for an older"
+            " backup."
+        ),
+    )
+    return underneath, (Look(_get(f"{step.dataset}@{step.snapshot}", "guid"), str(step.guid)),), if_not
+
+
+def _mount(step: MountVolumes) -> _Words:
+    underneath = []
+    for part in step.parts:
+        underneath.append(
+            shlex.join(
+                ["zfs", "set", *(f"{name}={value}" for name, value in sorted(part.properties.items())), part.dataset]
+            )
+        )
+        underneath.append(shlex.join(["zfs", "mount", part.dataset]))
+    looks = tuple(Look(_get(part.dataset, "mounted"), "yes") for part in step.parts)
+    return tuple(underneath), looks, ("Something is in the way at a mount point: move it away, run the command again.",)
+
+
+def _recover(planned: RestorePlan, step: Recover | CheckServer, commands: Commands) -> _Words:
+    start = _start_line(planned) + ", on a private socket, without network, replication and events"
+    underneath = (
+        start,
+        f"its GTIDs must be {step.gtids}" if step.gtids is not None else "it numbers no transactions",
+        "a clean shutdown",
+    )
+    log = private(planned, "error.log")
+    if_not = (
+        (
+            f"It did not come up: the end of {log} says why. Too slow to recover: raise server.start_timeout, run the"
+            " command again."
+        ),
+        f"It stands elsewhere (exit 11): do not use it. `{commands.give_up()}`, then the runbook for an older backup.",
+    )
+    return underneath, (Look(shlex.join(["test", "-s", log])),), if_not
+
+
+def _replay(planned: RestorePlan, step: Replay) -> _Words:
+    first, last = step.logs[0], step.logs[-1]
+    underneath = (
+        f"the archived binlogs {first.file} to {last.file} of {planned.instance}, {step.size // _MIB} MiB",
+        "applied by the server itself, unreachable, event scheduler and replication off; then it is shut down",
+        *(f"zfs snapshot {dataset}@zsnapdb-restore-{step.name}" for dataset in planned.layout.datasets.values()),
+    )
+    names = [f"{dataset}@zsnapdb-restore-{step.name}" for dataset in sorted(planned.layout.datasets.values(), key=len)]
+    looks = tuple(Look(shlex.join(["zfs", "list", "-H", "-t", "snapshot", "-o", "name", name]), name) for name in names)
+    return (
+        underneath,
+        looks,
+        ("Run the command again: it goes back to the snapshot before this step, and replays it anew.",),
+    )
+
+
+def _stopped(planned: RestorePlan) -> _Words:
+    option_file = private(planned, "server.cnf")
+    underneath = (f"writes {option_file}", f"to start it: {_start_line(planned)}")
+    return (
+        underneath,
+        (Look(shlex.join(["test", "-s", option_file])),),
+        (f"The end of {private(planned, 'error.log')} says why.",),
+    )
+
+
+def _running(planned: RestorePlan, step: RunBeside | MakeReplica) -> _Words:
+    underneath = [
+        f"a new auto.cnf, server_id {step.server_id}, port {step.port} on this host alone",
+        _start_line(planned),
+    ]
+    if isinstance(step, MakeReplica):
+        underneath.append(
+            f"CHANGE REPLICATION SOURCE TO {step.source_user}@{step.source_host}:{step.source_port}, START REPLICA,"
+            " wait until it has caught up"
+        )
+    if_not = [
+        f"The end of {private(planned, 'error.log')} says why. The port is taken: `ss -ltnp sport = :{step.port}`."
+    ]
+    if isinstance(step, MakeReplica):
+        if_not.append(
+            "It does not connect: the account, and its host, on the source. It lacks binlogs there: restore a newer"
+            " point."
+        )
+    return tuple(underneath), (Look(shlex.join(["test", "-S", private(planned, "server.sock")])),), tuple(if_not)
+
+
+def _promote(step: Promote) -> _Words:
+    underneath = tuple(shlex.join(["zfs", "rename", old, new]) for old, new in step.renames)
+    looks = tuple(Look(_get(part.place, "mountpoint"), part.mountpoint) for part in step.parts)
+    undo = "; ".join(shlex.join(["zfs", "rename", new, old]) for old, new in reversed(step.renames))
+    if_not = (
+        (
+            "A dataset is busy: the old server still runs, or a shell stands in its folder. Stop it, run the command"
+            " again."
+        ),
+        f"To go back by hand: {undo}",
+    )
+    return underneath, looks, if_not

@@ -1,0 +1,135 @@
+"""What a point in time may be asked as, by `--to` and `--at`. Pure.
+
+`latest` (as far as backups and archive reach), `latest-backup`, a backup id, a time with its zone, a GTID (that
+transaction is the last one in), `before-` a GTID (it is the first one out).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.gtid import GtidSet
+from zsnapdb.model import Flavour, is_backup_id, parse_gtids
+
+_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\s*(.*)")
+_DAY = re.compile(r"(19|20)\d{2}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_OFFSET = re.compile(r"[+-]\d{2}:?\d{2}")
+
+
+@dataclass(frozen=True)
+class Latest:
+    """As far as the newest backup and the archive behind it reach."""
+
+
+@dataclass(frozen=True)
+class AtBackup:
+    """A backup alone; `backup_id` None: the newest."""
+
+    backup_id: str | None
+
+
+@dataclass(frozen=True)
+class AtTime:
+    """What was committed at or before a moment (UTC)."""
+
+    moment: datetime
+
+
+@dataclass(frozen=True)
+class AtGtids:
+    """The first boundary at which all these transactions are in."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class BeforeGtid:
+    """The boundary right before this transaction."""
+
+    text: str
+
+
+Target = Latest | AtBackup | AtTime | AtGtids | BeforeGtid
+
+
+def parse_target(text: str) -> Target:
+    """Return what `--to` asks for. PreflightError if it is none of the forms, or a time that does not say its zone."""
+    text = text.strip()
+    if text == "latest":
+        return Latest()
+    if text == "latest-backup":
+        return AtBackup(None)
+    if is_backup_id(text):
+        return AtBackup(text)
+    if _TIME.fullmatch(text):
+        return AtTime(parse_time(text))
+    if _DAY.fullmatch(text):
+        raise PreflightError(
+            f"{text!r} is a day, which is no point in time",
+            hint=(
+                f"write {text}T00:00:00Z, or with another zone; if it is a GTID of MariaDB, write it with a 0 before"
+                f" it: 0{text}"
+            ),
+        )
+    before = text.startswith("before-")
+    gtids = text.removeprefix("before-").strip()
+    family = _family(gtids)
+    if family is None or (before and _count(family, gtids) != 1):
+        raise PreflightError(
+            f"{text!r} is no point in time",
+            hint=(
+                "latest, latest-backup, a backup id, a time such as 2026-11-20T10:00:00Z, a GTID, or before-GTID (of"
+                " one transaction)"
+            ),
+        )
+    return BeforeGtid(gtids) if before else AtGtids(gtids)
+
+
+def _family(text: str) -> Flavour | None:
+    for flavour in Flavour:
+        try:
+            if text and str(parse_gtids(flavour, text)):
+                return flavour
+        except ValueError:
+            continue
+    return None
+
+
+def _count(flavour: Flavour, text: str) -> int:
+    parsed = parse_gtids(flavour, text)
+    return parsed.count() if isinstance(parsed, GtidSet) else len(parsed.heads)
+
+
+def parse_time(text: str) -> datetime:
+    """Return a moment, UTC.
+
+    Its zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin; nothing is guessed.
+    """
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise PreflightError(f"{text!r} is no time", hint="write it as 2026-11-20T10:00:00Z")
+    day, clock, zone = match.groups()
+    try:
+        local = datetime.fromisoformat(f"{day}T{clock}")
+        if not zone:
+            raise PreflightError(
+                f"the time {text!r} does not say its zone", hint=f"write {day}T{clock}Z for UTC, or an offset or zone"
+            )
+        if zone.upper() in ("Z", "UTC"):
+            return local.replace(tzinfo=UTC)
+        if _OFFSET.fullmatch(zone):
+            return datetime.fromisoformat(f"{day}T{clock}{zone}").astimezone(UTC)
+        place = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise PreflightError(f"{text!r} is no time: {error}", hint="write it as 2026-11-20T10:00:00Z") from error
+    first, second = (local.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if first != second:
+        raise PreflightError(
+            f"{text!r}: clocks were changed then, and it is either {first:%H:%M:%S} or {second:%H:%M:%S} UTC",
+            hint="write it in UTC",
+        )
+    return first

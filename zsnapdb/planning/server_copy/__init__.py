@@ -1,0 +1,1 @@
+"""Decisions about a server that is started on a copy."""

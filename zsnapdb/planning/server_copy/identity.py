@@ -1,0 +1,305 @@
+"""What a server started on a copy of someone's files must be told: its own paths, its own identity, nothing that acts.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from posixpath import basename, join, normpath
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.model import Flavour
+
+RECORDED = (
+    "datadir",
+    "innodb_data_home_dir",
+    "innodb_data_file_path",
+    "innodb_log_group_home_dir",
+    "innodb_undo_directory",
+    "innodb_doublewrite_dir",
+    "innodb_directories",
+    "aria_log_dir_path",
+    "log_bin",
+    "log_bin_basename",
+    "log_bin_index",
+    "relay_log_basename",
+    "relay_log_index",
+    "innodb_page_size",
+    "innodb_undo_tablespaces",
+    "innodb_log_file_size",
+    "innodb_log_files_in_group",
+    "innodb_redo_log_capacity",
+    "innodb_checksum_algorithm",
+    "innodb_doublewrite",
+    "lower_case_table_names",
+    "character_set_server",
+    "collation_server",
+    "sql_mode",
+    "default_time_zone",
+    "explicit_defaults_for_timestamp",
+    "gtid_mode",
+    "enforce_gtid_consistency",
+    "gtid_strict_mode",
+    "gtid_domain_id",
+    "binlog_format",
+    "version",
+    "version_comment",
+    "general_log_file",
+    "slow_query_log_file",
+    "log_error",
+)
+"""Variables kept in a manifest: what another server needs to start on the files and mean the same by them."""
+
+_PATHS = (
+    "innodb_data_home_dir",
+    "innodb_log_group_home_dir",
+    "innodb_undo_directory",
+    "innodb_doublewrite_dir",
+    "aria_log_dir_path",
+)
+_SAME = {
+    Flavour.MYSQL: (
+        "innodb_page_size",
+        "innodb_redo_log_capacity",
+        "innodb_doublewrite",
+        "lower_case_table_names",
+        "character_set_server",
+        "collation_server",
+        "sql_mode",
+        "gtid_mode",
+        "enforce_gtid_consistency",
+    ),
+    Flavour.MARIADB: (
+        "innodb_page_size",
+        "innodb_undo_tablespaces",
+        "innodb_log_file_size",
+        "innodb_doublewrite",
+        "lower_case_table_names",
+        "character_set_server",
+        "collation_server",
+        "sql_mode",
+        "gtid_strict_mode",
+        "gtid_domain_id",
+        "binlog_format",
+    ),
+}
+_QUIET = (
+    "event_scheduler=OFF",
+    "loose_skip_replica_start=ON",
+    "loose_skip_slave_start=ON",
+    "loose_persisted_globals_load=OFF",
+    "loose_mysqlx=OFF",
+    "loose_extra_port=0",
+    "loose_group_replication_start_on_boot=OFF",
+    "loose_wsrep_on=OFF",
+    "loose_rpl_semi_sync_source_enabled=OFF",
+    "loose_rpl_semi_sync_replica_enabled=OFF",
+    "loose_rpl_semi_sync_master_enabled=OFF",
+    "loose_rpl_semi_sync_slave_enabled=OFF",
+    "read_only=OFF",
+    "loose_binlog_expire_logs_seconds=0",
+    "loose_expire_logs_days=0",
+    "loose_super_read_only=OFF",
+)
+"""Nothing in the copy acts by itself, nor purges the binlogs it came with.
+
+`loose_`: names differ between servers; unknown ones are passed over.
+"""
+
+
+_REFUSED = frozenset(
+    (
+        "admin_address",
+        "create_admin_listener_thread",
+        "init_file",
+        "general_log_file",
+        "slow_query_log_file",
+        "innodb_tmpdir",
+        "innodb_temp_tablespaces_dir",
+        "innodb_directories",
+        "skip_grant_tables",
+        "initialize",
+        "bootstrap",
+    )
+)
+"""Options that open another port, run statements, write elsewhere or let anyone in, and that cannot be overridden by a later line."""
+
+
+class Access(Enum):
+    """Who gets in: accounts as they are in the data, or anyone who can open the private socket (for a first look)."""
+
+    ACCOUNTS = "accounts"
+    PRIVATE_SOCKET = "private socket"
+
+
+@dataclass(frozen=True)
+class PathMap:
+    """Source mount points and what stands in their place."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+    def translate(self, path: str) -> str:
+        """Return the path in the copy. PreflightError if it lies on none of the volumes: the copy must not touch it."""
+        clean = normpath(path)
+        for source, target in sorted(self.pairs, key=lambda pair: -len(pair[0])):
+            root = normpath(source)
+            if clean == root:
+                return normpath(target)
+            if clean.startswith(root.rstrip("/") + "/"):
+                return join(normpath(target), clean[len(root.rstrip("/")) + 1 :])
+        raise PreflightError(
+            f"the server used {path}, which lies on none of the backup's volumes",
+            hint="the copy would open the source's file; this backup cannot be started beside it",
+        )
+
+
+@dataclass(frozen=True)
+class ServerIdentity:
+    """Who the started server is. `port` None: no network at all. `folder` is its private folder."""
+
+    server_id: int
+    port: int | None
+    folder: str
+    user: str
+    access: Access
+    init_file: str | None = None
+    bind_address: str = "127.0.0.1"
+
+    @property
+    def socket(self) -> str:
+        return join(self.folder, "server.sock")
+
+    @property
+    def pid_file(self) -> str:
+        return join(self.folder, "server.pid")
+
+    @property
+    def error_log(self) -> str:
+        return join(self.folder, "error.log")
+
+    @property
+    def option_file(self) -> str:
+        return join(self.folder, "server.cnf")
+
+    @property
+    def temporary(self) -> str:
+        return join(self.folder, "tmp")
+
+
+def _absolute(value: str, datadir: str) -> str:
+    return value if value.startswith("/") else join(datadir, value)
+
+
+def binlog_paths(variables: Mapping[str, str], kind: str) -> tuple[str, str] | None:
+    """Return base name and index of the binary (`log_bin`) or relay (`relay_log`) log as the source had them, absolute."""
+    datadir = variables["datadir"]
+    base = variables.get(f"{kind}_basename", "")
+    if not base:
+        return None
+    base = _absolute(base, datadir)
+    index = variables.get(f"{kind}_index", "") or f"{base}.index"
+    return base, _absolute(index, datadir)
+
+
+def option_file(
+    flavour: Flavour,
+    variables: Mapping[str, str],
+    paths: PathMap,
+    identity: ServerIdentity,
+    extra: Sequence[str],
+    last: Sequence[str] = (),
+) -> str:
+    """Return the option file of a server on a copy of the files.
+
+    `extra` are the site's own lines. A later line wins, so they cannot bring back a path, an identity or anything that
+    acts. `last` are lines of ours for what is to be done with it now; they win over all others. PreflightError if the
+    source used a path outside its volumes.
+    """
+    datadir = variables["datadir"]
+    lines = [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
+    _refuse_options(extra)
+    lines += extra
+    lines.append(f"datadir={paths.translate(datadir)}")
+    for name in _PATHS:
+        value = variables.get(name, "")
+        if value and (flavour is Flavour.MARIADB or name != "aria_log_dir_path"):
+            lines.append(f"{name}={paths.translate(_absolute(value, datadir))}")
+    if variables.get("innodb_data_file_path"):
+        lines.append(
+            f"innodb_data_file_path={';'.join(_data_file(part, paths) for part in variables['innodb_data_file_path'].split(';'))}"
+        )
+    binlog = binlog_paths(variables, "log_bin")
+    if variables.get("log_bin") == "ON" and binlog is not None:
+        lines += [f"log_bin={paths.translate(binlog[0])}", f"log_bin_index={paths.translate(binlog[1])}"]
+    else:
+        lines.append("skip_log_bin")
+    relay = binlog_paths(variables, "relay_log")
+    if relay is not None:
+        lines += [f"relay_log={paths.translate(relay[0])}", f"relay_log_index={paths.translate(relay[1])}"]
+    lines += _QUIET
+    lines += [
+        f"user={identity.user}",
+        f"server_id={identity.server_id}",
+        f"socket={identity.socket}",
+        f"pid_file={identity.pid_file}",
+        f"log_error={identity.error_log}",
+        f"tmpdir={identity.temporary}",
+        f"secure_file_priv={identity.temporary}",
+    ]
+    if identity.port is None:
+        lines.append("skip_networking=ON")
+    else:
+        lines += ["skip_networking=OFF", f"bind_address={identity.bind_address}", f"port={identity.port}"]
+    if identity.access is Access.PRIVATE_SOCKET:
+        lines.append("skip_grant_tables")
+    if identity.init_file is not None:
+        lines.append(f"init_file={identity.init_file}")
+    lines += last
+    if any("\n" in line or "\r" in line for line in lines):
+        raise PreflightError(
+            "a recorded variable or a configured option has a line break in it",
+            hint="the manifest or server.options was altered; it is not used",
+        )
+    section = "mariadbd" if flavour is Flavour.MARIADB else "mysqld"
+    return (
+        "# Written by zsnapdb. A server on a copy: its own paths and identity, nothing that acts by"
+        f" itself.\n[{section}]\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _refuse_options(extra: Sequence[str]) -> None:
+    """Raise PreflightError if a configured option is one that no later line takes back."""
+    for line in extra:
+        name = line.partition("=")[0].strip().lower().replace("-", "_").removeprefix("loose_")
+        if name in _REFUSED or line.lstrip().startswith(("[", "!")):
+            raise PreflightError(
+                f"server.options has {line!r}",
+                hint="a copy's server must not listen, write or start anything there; take it out",
+            )
+
+
+def _data_file(part: str, paths: PathMap) -> str:
+    """Return one file of innodb_data_file_path (name:size:…), an absolute name translated."""
+    name, colon, rest = part.partition(":")
+    return (paths.translate(name) if name.startswith("/") else name) + colon + rest
+
+
+def rewrite_index(text: str, folder: str) -> str:
+    """Return a binlog or relay log index whose lines name the same files in `folder`.
+
+    The last line ends in a newline too.
+    """
+    return "".join(f"{join(folder, basename(line))}\n" for line in text.splitlines() if line)
+
+
+def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return base name and index, as the source had them, of each log whose indices a copy has to rewrite."""
+    return tuple(found for kind in ("log_bin", "relay_log") if (found := binlog_paths(variables, kind)) is not None)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a server bound to the address answers this host only."""
+    return address == "localhost" or address == "::1" or address.startswith("127.")

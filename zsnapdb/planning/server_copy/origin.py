@@ -1,0 +1,106 @@
+"""What a server on a copy must know of the server whose files they are. Pure.
+
+It is kept on every snapshot of a set, as one user property, and on every clone: so a copy can be made and started while
+the source is down and the repository out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.gtid import GtidSet
+from zsnapdb.model import PROPERTY, Flavour
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_copy.identity import RECORDED
+
+ORIGIN_PROPERTY = f"{PROPERTY}:origin"
+
+PROPERTY_BYTES = 8000
+"""A user property's value may have 8191 bytes (zfsprops(7))."""
+
+_KEPT_FILES = 3
+
+
+class Place(BaseModel):
+    """A volume of the source: its dataset and where it was mounted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    dataset: str
+    mountpoint: str
+
+
+class Origin(BaseModel):
+    """A server as it was when its files were snapshotted.
+
+    `variables` are those of RECORDED, paths absolute; `volumes` by role; `absolute_tablespaces` names the first few, if
+    there are any; `unlogged` are GTIDs it had in no binlog (None: not known).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    flavour: Flavour
+    version: str
+    server_uuid: str | None
+    server_id: int
+    variables: dict[str, str]
+    volumes: dict[str, Place]
+    absolute_tablespaces: tuple[str, ...] = ()
+    unlogged: str | None = None
+
+    @classmethod
+    def of(
+        cls, facts: ServerFacts, volumes: Mapping[str, str], mountpoints: Mapping[str, str], absolute: Sequence[str]
+    ) -> Origin:
+        """Return the origin of a probed server with these datasets and mount points, by role."""
+        return cls(
+            flavour=facts.flavour,
+            version=facts.version,
+            server_uuid=facts.server_uuid,
+            server_id=facts.server_id,
+            variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
+            volumes={role: Place(dataset=dataset, mountpoint=mountpoints[role]) for role, dataset in volumes.items()},
+            absolute_tablespaces=tuple(absolute[:_KEPT_FILES]),
+            unlogged=str(facts.gtid_purged),
+        )
+
+    @property
+    def has_gtids(self) -> bool:
+        """Whether its transactions are numbered: always on MariaDB, by gtid_mode on MySQL."""
+        return self.flavour is Flavour.MARIADB or self.variables.get("gtid_mode", "OFF").startswith("ON")
+
+    @property
+    def unlogged_gtids(self) -> GtidSet | None:
+        """The GTIDs it had in no binlog; None if they are not known."""
+        return GtidSet.parse(self.unlogged) if self.unlogged is not None else None
+
+    def encode(self) -> str:
+        """Return it as one line for a user property.
+
+        What would make it too long is left out, the least needed first: `unlogged`.
+        """
+        whole = self.model_dump_json(exclude_defaults=True)
+        return (
+            whole
+            if len(whole.encode()) <= PROPERTY_BYTES
+            else self.model_copy(update={"unlogged": None}).model_dump_json(exclude_defaults=True)
+        )
+
+    def describe(self) -> str:
+        """Return the server in a few words."""
+        return f"{self.flavour} {self.version}, server_id {self.server_id}" + (
+            f", server_uuid {self.server_uuid}" if self.server_uuid else ""
+        )
+
+
+def decode(text: str, where: str) -> Origin:
+    """Return the origin kept in the property's text; DamagedError names `where` if it is not one."""
+    try:
+        return Origin.model_validate_json(text)
+    except ValidationError as error:
+        raise DamagedError(
+            f"{ORIGIN_PROPERTY} of {where} cannot be read", hint="it was altered, or a newer zsnapdb wrote it"
+        ) from error

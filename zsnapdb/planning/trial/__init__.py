@@ -1,0 +1,1 @@
+"""Decisions of drills and rescues."""

@@ -1,0 +1,157 @@
+"""What a drill looks at and how it judges what it finds; what past drills say of how long a step takes. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from statistics import median
+
+from zsnapdb.config import ProbeSettings
+from zsnapdb.errors import NotThere
+
+_FINE = ("ok", "table is already up to date")
+_CANNOT = "doesn't support check"
+
+
+@dataclass(frozen=True)
+class Sized:
+    """Something that can be checked, and its size in bytes."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True)
+class PageRange:
+    """Pages of a file from `first` to `last`, both included, from 0. `last` None: to its end."""
+
+    file: str
+    first: int
+    last: int | None
+
+
+def _order(seed: int, name: str) -> bytes:
+    return hashlib.blake2b(f"{seed}/{name}".encode(), digest_size=16).digest()
+
+
+def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
+    """Return the items in an order that the seed alone decides, however they were listed."""
+    return sorted(items, key=lambda item: (_order(seed, item.name), item.name))
+
+
+def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
+    """Return items of at most `budget` bytes together (None: all), never none where there is one: then the smallest.
+
+    The same items, budget and seed give the same answer; with enough seeds each one's turn comes.
+    """
+    if budget is None:
+        return tuple(sorted(items, key=lambda item: item.name))
+    chosen, left = [], budget
+    for item in _shuffled(items, seed):
+        if item.size <= left:
+            chosen.append(item)
+            left -= item.size
+    if not chosen and items:
+        chosen = [min(items, key=lambda item: (item.size, item.name))]
+    return tuple(sorted(chosen, key=lambda item: item.name))
+
+
+def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, seed: int) -> tuple[PageRange, ...]:
+    """Return page ranges of about `budget` bytes together (None: all files whole).
+
+    A file too large for what is left gives a part of itself.
+    """
+    if budget is None:
+        return tuple(PageRange(file.name, 0, None) for file in sorted(files, key=lambda file: file.name))
+    chosen, left = [], max(1, budget // page_size)
+    for file in _shuffled(files, seed):
+        pages = file.size // page_size
+        if not left or not pages:
+            continue
+        if pages <= left:
+            chosen.append(PageRange(file.name, 0, None))
+            left -= pages
+        else:
+            first = int.from_bytes(_order(seed, f"page of {file.name}")) % (pages - left + 1)
+            chosen.append(PageRange(file.name, first, first + left - 1))
+            left = 0
+    return tuple(sorted(chosen, key=lambda item: item.file))
+
+
+def seed_of(drill_id: str) -> int:
+    """Return the seed of a drill for which none was named: another one each time, and the one its id repeats."""
+    return int.from_bytes(hashlib.blake2b(drill_id.encode(), digest_size=4).digest())
+
+
+def choose_backup(known: Sequence[str], seed: int) -> str:
+    """Return one of the backups; the seed decides which. NotThere if there is none."""
+    if not known:
+        raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
+    return known[int.from_bytes(_order(seed, "backup")) % len(known)]
+
+
+def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
+    """Return what CHECK TABLE objects to, None if nothing.
+
+    Its rows are table, operation, kind of message, text; the last one is the verdict.
+
+    An error is one whatever the verdict; so is a warning of corruption. Other warnings (a client has the table open)
+    are none. An engine that cannot check says so in a note.
+    """
+    texts = [(str(row[2]).lower(), str(row[3])) for row in rows]
+    if not texts:
+        return "CHECK TABLE answered nothing"
+    bad = [text for kind, text in texts if kind == "error" or (kind == "warning" and "corrupt" in text.lower())]
+    verdict = texts[-1][1].lower()
+    if not bad and (verdict in _FINE or _CANNOT in verdict):
+        return None
+    return "; ".join(dict.fromkeys([*bad, *(text for kind, text in texts if kind == "warning"), texts[-1][1]]))
+
+
+def judge_probe(probe: ProbeSettings, rows: Sequence[Sequence[object]]) -> str | None:
+    """Return what is wrong with the answer to a probe, None if it is the expected one."""
+    if len(rows) != 1:
+        return f"{len(rows)} rows, not one"
+    found = rows[0][0]
+    text = found.decode(errors="replace") if isinstance(found, bytes) else "NULL" if found is None else str(found)
+    if probe.expect is not None:
+        if isinstance(probe.expect, str):
+            return None if text == probe.expect else f"{text!r}, not {probe.expect!r}"
+        number = _number(text)
+        return None if number == Decimal(str(probe.expect)) else f"{text}, not {probe.expect}"
+    number = _number(text)
+    if number is None:
+        return f"{text!r} is not a number"
+    if probe.at_least is not None and number < Decimal(str(probe.at_least)):
+        return f"{text}, less than {probe.at_least}"
+    if probe.at_most is not None and number > Decimal(str(probe.at_most)):
+        return f"{text}, more than {probe.at_most}"
+    return None
+
+
+def _number(text: str) -> Decimal | None:
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a step of a past drill took, and how many bytes it moved (0: it is not about bytes)."""
+
+    kind: str
+    seconds: float
+    size: int
+
+
+def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
+    """Return how long a step of that kind is expected to take: the median of the past ones, by byte where it moves bytes. None if none is known."""
+    past = [timing for timing in history if timing.kind == kind]
+    if size:
+        rates = [timing.seconds / timing.size for timing in past if timing.size]
+        return median(rates) * size if rates else None
+    return median(timing.seconds for timing in past) if past else None

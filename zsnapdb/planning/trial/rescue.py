@@ -1,0 +1,215 @@
+"""Where a rescued table goes, under which name and by which way. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.model import Flavour
+
+_LONGEST_NAME = 64
+"""Characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""
+_PLAIN = re.compile(r"^[A-Za-z0-9_]+$")
+_QUOTED = re.compile(r"^(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))$")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A table, or a whole schema (`table` None)."""
+
+    schema: str
+    table: str | None
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table}" if self.table is not None else self.schema
+
+
+def parse_table(text: str) -> Wanted:
+    """Return the table `schema.table` names; a part with a dot or a backtick in it stands in backticks.
+
+    PreflightError if it names none.
+    """
+    match = _QUOTED.match(text)
+    if match is None:
+        raise PreflightError(
+            f"{text!r} names no table", hint="write schema.table; a name with a dot in it stands in backticks"
+        )
+    quoted_schema, schema, quoted_table, table = match.groups()
+    return Wanted(schema or quoted_schema.replace("``", "`"), table or quoted_table.replace("``", "`"))
+
+
+@dataclass(frozen=True)
+class DumpFile:
+    """A dump goes to this file, which is not there yet."""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class LiveServer:
+    """Rows go to a running server. `schema` None: the one the table came from."""
+
+    user: str
+    host: str
+    port: int
+    socket: str | None
+    schema: str | None
+
+
+def parse_destination(text: str) -> DumpFile | LiveServer:
+    """Return where `--into` points. A password in it is refused: the command line is everybody's to read."""
+    if not re.match(r"^(mysql|mariadb)://", text):
+        if "://" in text:
+            raise PreflightError(
+                f"cannot deliver into {text.split('://')[0]}://", hint="a file, or mysql://user@host:port/schema"
+            )
+        return DumpFile(text)
+    parts = urlsplit(text)
+    if parts.password is not None:
+        raise PreflightError(
+            "the address has a password in it, which everybody on this host can read",
+            hint="leave it out and name --password-file",
+        )
+    if not parts.username:
+        raise PreflightError(
+            "the address names no user", hint="mysql://user@host:port/schema, with ?socket=/path for a socket"
+        )
+    try:
+        port = parts.port or 3306
+    except ValueError as error:
+        raise PreflightError(
+            f"the address has no usable port: {error}", hint="mysql://user@host:port/schema"
+        ) from error
+    socket = parse_qs(parts.query).get("socket", [None])[0]
+    return LiveServer(
+        unquote(parts.username), parts.hostname or "127.0.0.1", port, socket, unquote(parts.path.strip("/")) or None
+    )
+
+
+def new_name(wanted: Wanted, chosen: str | None, schema: str | None, as_of: datetime) -> Wanted:
+    """Return the name on the live server: the chosen one, else the old one with the time the data is of.
+
+    `chosen` is `table`, `schema.table`, or for a schema its new name. `schema` is the one the destination names.
+    """
+    stamp = f"_{as_of:%Y%m%d_%H%M%S}"
+    if wanted.table is None:
+        return Wanted(chosen or wanted.schema[: _LONGEST_NAME - len(stamp)] + stamp, None)
+    if chosen is None:
+        return Wanted(schema or wanted.schema, wanted.table[: _LONGEST_NAME - len(stamp)] + stamp)
+    return parse_table(chosen) if "." in chosen or "`" in chosen else Wanted(schema or wanted.schema, chosen)
+
+
+class Transport(StrEnum):
+    """How rows get into a live server: its own copy of the tablespace, or dumped and loaded."""
+
+    TABLESPACE = "tablespace"
+    DUMP = "dump"
+
+
+@dataclass(frozen=True)
+class ServerKind:
+    """What decides whether two servers understand each other's tablespaces."""
+
+    flavour: Flavour
+    version: str
+    page_size: int
+    has_binlog: bool
+
+    @property
+    def series(self) -> str:
+        return ".".join(self.version.split(".")[:2])
+
+
+@dataclass(frozen=True)
+class TableKind:
+    """What decides whether a table can move as a tablespace."""
+
+    name: Wanted
+    engine: str
+    options: str
+    has_fulltext: bool
+    is_file_per_table: bool
+
+
+@dataclass(frozen=True)
+class TransportChoice:
+    """The transport and why."""
+
+    transport: Transport
+    reason: str
+
+
+def choose_transport(
+    asked: Transport | None, table: TableKind, source: ServerKind, target: ServerKind, *, is_local: bool
+) -> TransportChoice:
+    """Return how the table gets into the live server. `is_local`: its files are on this host and ours to write.
+
+    Left to itself a server with a binlog is loaded: ALTER TABLE … IMPORT TABLESPACE needs the file on every replica and
+    in every replay of the binlog (refman 8.4, "Importing InnoDB Tables"), rows are there by themselves. PreflightError
+    if what was asked for is not possible.
+    """
+    against = _objection(table, source, target, is_local=is_local)
+    if asked is Transport.DUMP:
+        return TransportChoice(Transport.DUMP, "asked for")
+    if asked is Transport.TABLESPACE:
+        if against is not None:
+            raise PreflightError(
+                f"{table.name} cannot move as a tablespace: {against}",
+                hint="leave --transport out: it is dumped and loaded then",
+            )
+        return TransportChoice(Transport.TABLESPACE, "asked for")
+    if against is None and target.has_binlog:
+        against = "the server has a binlog: its replicas and a recovery from it would not find the file"
+    return (
+        TransportChoice(Transport.TABLESPACE, "the servers are of one series, and its files are here")
+        if against is None
+        else TransportChoice(Transport.DUMP, against)
+    )
+
+
+def _objection(table: TableKind, source: ServerKind, target: ServerKind, *, is_local: bool) -> str | None:
+    objections = (
+        (table.name.table is None, "a schema goes by dump"),
+        (table.engine.lower() != "innodb", f"its engine is {table.engine}"),
+        ("partitioned" in table.options.lower(), "it is partitioned"),
+        ("encrypt" in table.options.lower(), "it is encrypted"),
+        (table.has_fulltext, "it has a FULLTEXT index, which FLUSH TABLES … FOR EXPORT does not write out"),
+        (not table.is_file_per_table, "it has no file of its own"),
+        (not is_local, "the server's files are not on this host, or not ours to write"),
+        (
+            source.flavour is not target.flavour or source.series != target.series,
+            f"it is of {source.flavour} {source.version}, not {target.version}",
+        ),
+        (
+            source.page_size != target.page_size,
+            f"its pages have {source.page_size} bytes, the server's {target.page_size}",
+        ),
+    )
+    return next((text for is_so, text in objections if is_so), None)
+
+
+def is_plain(name: Wanted) -> bool:
+    """Whether files are called as the names are: other characters are encoded (refman 8.4, "Mapping of Identifiers to File Names")."""
+    return bool(_PLAIN.match(name.schema) and _PLAIN.match(name.table or "_"))
+
+
+def quoted(*names: str) -> str:
+    """Return the names in backticks, joined by dots."""
+    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
+
+
+def option_value(text: str) -> str:
+    """Return the value as an option file holds it, in quotes (refman 8.4, "Using Option Files": backslash escapes).
+
+    PreflightError if it cannot.
+    """
+    if "\n" in text or "\r" in text or "\0" in text:
+        raise PreflightError(
+            "a value for an option file has a line break in it",
+            hint="option files cannot hold it; check the password file",
+        )
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,1 @@
+"""Clones, and answers of clones, as text and JSON."""

@@ -1,0 +1,28 @@
+"""What masking a clone did, as text and as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zsnapdb.jobs.clone.masking import MaskingReport
+
+
+def masking(report: MaskingReport) -> list[str]:
+    """The lines about it in the report of a clone."""
+    lines = [f"  masked    in {report.seconds:.1f} s, {len(report.rebuilt)} tables written anew"]
+    for step in report.steps:
+        done = "script" if step.statements is None else f"{step.statements} statements, {step.rows} rows changed"
+        lines.append(f"            {step.name}: {done}, {step.seconds:.1f} s")
+    return lines + [f"  remains   {where}" for where in report.remains]
+
+
+def masking_fields(report: MaskingReport) -> dict[str, Any]:
+    """The same for a document."""
+    return {
+        "seconds": report.seconds,
+        "steps": [
+            {"name": s.name, "statements": s.statements, "rows": s.rows, "seconds": s.seconds} for s in report.steps
+        ],
+        "rebuilt": [f"{table.schema}.{table.name}" for table in report.rebuilt],
+        "remains": list(report.remains),
+    }

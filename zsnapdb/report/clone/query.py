@@ -1,0 +1,157 @@
+"""Answers and differences, written as they arrive: as a table, CSV or one JSON document.
+
+Each writer takes where to write to.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from itertools import chain, islice
+from typing import Any
+
+from zsnapdb.jobs.clone.query import Answer, Difference
+from zsnapdb.jobs.clone.state_at import Moment
+from zsnapdb.planning.clone.diff import Change, ChangeKind, Shape
+from zsnapdb.report.document import VERSION
+
+Write = Callable[[str], object]
+
+_LOOKED_AT = 200
+"""Rows that decide how wide a table's columns are; a later, wider cell shifts its line."""
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: numbers as they are, exact decimals and times as text, bytes that are no text as 0x…"""
+    if isinstance(value, bytes | bytearray):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return "0x" + bytes(value).hex()
+    if isinstance(value, Decimal | timedelta):
+        return str(value)
+    if isinstance(value, date | datetime):
+        return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
+    return value
+
+
+def text(value: Any) -> str:
+    """Return a value as a cell of text: NULL for none, one line in any case."""
+    return (
+        "NULL" if value is None else str(plain(value)).replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
+    )
+
+
+def table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
+    """Write rows as aligned columns under their names."""
+    first = [tuple(text(value) for value in row) for row in islice(rows, _LOOKED_AT)]
+    widths = [max(len(line[n]) for line in (columns, *first)) for n in range(len(columns))]
+    for line in chain([columns], first, (tuple(text(value) for value in row) for row in rows)):
+        write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
+
+
+def csv_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
+    """Write rows as CSV (RFC 4180) under their names; NULL is an empty field without quotes, text is always quoted."""
+    for row in chain([columns], rows):
+        write(",".join(_csv_field(value) for value in row) + "\n")
+
+
+def _csv_field(value: Any) -> str:
+    found = plain(value)
+    if found is None or isinstance(found, int | float):
+        return "" if found is None else str(found)
+    return '"' + str(found).replace('"', '""') + '"'
+
+
+def json_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
+    """Write the first part of the answer's document, up to its rows; `json_answer_end` writes the rest."""
+    write(f'{{"version": {VERSION}, "kind": "answer", "columns": {json.dumps(columns)}, "rows": [')
+    for number, row in enumerate(rows):
+        write((", " if number else "") + json.dumps([plain(value) for value in row]))
+    write("]")
+
+
+def json_answer_end(answer: Answer, write: Write) -> None:
+    """Write the end of the answer's document: of which moment it is."""
+    write(f', "count": {answer.rows}, "moment": {json.dumps(_moment(answer.moment))}}}\n')
+
+
+def _moment(moment: Moment) -> dict[str, Any]:
+    made = moment.made.isoformat() if moment.made is not None else None
+    how = {"how": moment.how.value, "exact": moment.is_exact, "reason": moment.reason or None}
+    return {
+        "asked": moment.asked,
+        "backup_id": moment.backup_id,
+        "made": made,
+        "position": moment.position or None,
+        **how,
+    }
+
+
+_SIGNS = {ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-", ChangeKind.CHANGED: "~"}
+
+
+def changes(shape: Shape, found: Iterator[Change], write: Write) -> None:
+    """Write a line per change: + added, - removed, ~ changed (only the columns that changed, before and after)."""
+    names = [column.name for column in shape.common]
+    keys = [column.name for column in shape.key]
+    for change in found:
+        key = " ".join(f"{name}={text(value)}" for name, value in zip(keys, change.key, strict=True))
+        if change.before is not None and change.after is not None:
+            pairs = zip(names, change.before, change.after, strict=True)
+            rest = [f"{name}: {text(old)} -> {text(new)}" for name, old, new in pairs if old != new]
+        else:
+            values = change.after if change.after is not None else change.before
+            rest = [
+                f"{name}={text(value)}" for name, value in zip(names, values or (), strict=True) if name not in keys
+            ]
+        write(f"{_SIGNS[change.kind]} {key}  {'  '.join(rest)}".rstrip() + "\n")
+
+
+def difference(result: Difference) -> str:
+    """The last lines of a comparison."""
+    lines = [f"{result.table}: {result.added} rows added, {result.removed} removed, {result.changed} changed"]
+    lines += [f"  from  {result.begin.describe()}", f"  to    {result.end.describe()}"]
+    for words, names in (
+        ("  only in the first", result.shape.only_before),
+        ("  only in the second", result.shape.only_after),
+    ):
+        lines += [f"{words}, not compared: {', '.join(names)}"] if names else []
+    return "\n".join(lines)
+
+
+def json_changes(shape: Shape, found: Iterator[Change], write: Write) -> None:
+    """Write the first part of the comparison's document, up to its changes; `json_difference_end` writes the rest."""
+    write(
+        f'{{"version": {VERSION}, "kind": "difference", "columns":'
+        f' {json.dumps([column.name for column in shape.common])}, "changes": ['
+    )
+    for number, change in enumerate(found):
+        before, after = (
+            None if values is None else [plain(value) for value in values] for values in (change.before, change.after)
+        )
+        document = {
+            "change": change.kind.value,
+            "key": [plain(value) for value in change.key],
+            "before": before,
+            "after": after,
+        }
+        write((", " if number else "") + json.dumps(document))
+    write("]")
+
+
+def json_difference_end(result: Difference, write: Write) -> None:
+    """Write the end of the comparison's document."""
+    rest = {
+        "table": result.table,
+        "added": result.added,
+        "removed": result.removed,
+        "changed": result.changed,
+        "from": _moment(result.begin),
+        "to": _moment(result.end),
+        "only_before": list(result.shape.only_before),
+        "only_after": list(result.shape.only_after),
+    }
+    write(", " + json.dumps(rest)[1:] + "\n")

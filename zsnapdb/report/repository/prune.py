@@ -1,0 +1,172 @@
+"""A prune and its plan, as text and JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
+from zsnapdb.report.document import document
+from zsnapdb.report.units import size, table
+
+
+def plan(found: PrunePlan) -> str:
+    """What a prune would do: a line per backup with the reasons, leftovers, what is local, and what it frees."""
+    sizes = found.sizes
+    rows = [
+        (
+            "keep" if d.keep else "remove",
+            d.backup_id,
+            size(sizes[d.backup_id]) if d.backup_id in sizes else "?",
+            "; ".join(d.reasons),
+        )
+        for d in found.retention.decisions
+    ]
+    lines = [table(("", "BACKUP", "STORED", "WHY"), rows)] if rows else ["no backups"]
+    left = [
+        (
+            "sweep" if s.remove else "wait",
+            s.leftover.backup_id,
+            size(s.leftover.size),
+            s.reason + _foreign(s.leftover.foreign),
+        )
+        for s in found.leftovers
+    ]
+    left += [
+        ("sweep" if s.remove else "wait", s.leftover.name, size(s.leftover.size), s.reason)
+        for s in found.binlog_leftovers
+    ]
+    if left:
+        lines += ["", table(("", "LEFTOVER", "STORED", "WHY"), left)]
+    if found.local:
+        here = [("destroy" if d.remove else "keep", d.name, size(d.size), d.reason) for d in found.local]
+        lines += ["", table(("", "ON THIS HOST", "OWN BYTES", "WHY"), here)]
+    if found.binlogs:
+        old = [
+            (
+                "remove" if b.decision.remove else "keep",
+                b.file.name,
+                b.file.incarnation,
+                size(b.size),
+                b.decision.reason,
+            )
+            for b in found.binlogs
+        ]
+        lines += ["", table(("", "ARCHIVED BINLOG", "INCARNATION", "STORED", "WHY"), old)]
+    lines += [
+        "",
+        (
+            f"removes {len(found.retention.removal_order)} of {len(rows)} backups; {size(found.freed)} of objects,"
+            f" {size(found.freed_locally)} of this pool"
+        ),
+    ]
+    note = _afterlife(found)
+    return "\n".join([*lines, note] if note and found.freed else lines)
+
+
+def _foreign(count: int) -> str:
+    return f"; {count} objects whose keys are not of our layout stay" if count else ""
+
+
+def _afterlife(found: PrunePlan) -> str:
+    """What the store does with removed objects, where it matters."""
+    if found.afterlife.keeps_versions is None:
+        return "whether the store keeps removed objects as older versions is not known: it was not allowed to ask"
+    if not found.afterlife.keeps_versions:
+        return ""
+    if found.afterlife.days is None:
+        return (
+            "the bucket keeps versions, and no lifecycle rule is known that removes older ones: space is freed when"
+            " somebody removes them"
+        )
+    return (
+        f"the bucket keeps versions: space is freed {found.afterlife.days} days after a removal, by its lifecycle rule"
+    )
+
+
+def _plan(found: PrunePlan) -> dict[str, Any]:
+    sizes = found.sizes
+    return {
+        "instance": found.instance,
+        "backups": [
+            {
+                "backup_id": d.backup_id,
+                "keep": d.keep,
+                "reasons": list(d.reasons),
+                "stored_bytes": sizes.get(d.backup_id),
+            }
+            for d in found.retention.decisions
+        ],
+        "leftovers": [
+            {
+                "backup_id": s.leftover.backup_id,
+                "remove": s.remove,
+                "reason": s.reason,
+                "objects": s.leftover.objects,
+                "bytes": s.leftover.size,
+            }
+            for s in found.leftovers
+        ],
+        "local": [
+            {"name": d.name, "backup_id": d.backup_id, "remove": d.remove, "reason": d.reason, "bytes": d.size}
+            for d in found.local
+        ],
+        "binlogs": [
+            {
+                "name": b.file.name,
+                "incarnation": b.file.incarnation,
+                "remove": b.decision.remove,
+                "reason": b.decision.reason,
+                "bytes": b.size,
+            }
+            for b in found.binlogs
+        ],
+        "binlog_leftovers": [
+            {
+                "name": s.leftover.name,
+                "incarnation": s.leftover.incarnation,
+                "remove": s.remove,
+                "reason": s.reason,
+                "objects": len(s.leftover.keys),
+                "bytes": s.leftover.size,
+            }
+            for s in found.binlog_leftovers
+        ],
+        "bytes": found.freed,
+        "local_bytes": found.freed_locally,
+        "base": found.base or None,
+        "versions": {"kept": found.afterlife.keeps_versions, "days": found.afterlife.days},
+    }
+
+
+def plan_json(found: PrunePlan) -> str:
+    """What a prune would do."""
+    return document("prune-plan", **_plan(found))
+
+
+def result(found: PruneResult) -> str:
+    """A finished prune."""
+    kept = len(found.plan.retention.kept)
+    lines = [f"pruned {found.plan.instance}: {len(found.removed)} backups removed, {kept} stay"]
+    lines += [f"  removed   {name}" for name in found.removed]
+    lines += [f"  swept     {name}" for name in found.swept]
+    lines += [f"  destroyed {name}" for name in found.destroyed]
+    lines += [f"  binlog    {name}" for name in found.binlogs]
+    lines.append(f"  freed     {size(found.size)} in {found.objects} objects")
+    lines += [f"  note      {text}" for text in found.notes]
+    note = _afterlife(found.plan)
+    return "\n".join([*lines, f"  note      {note}"] if note and found.objects else lines)
+
+
+def result_json(found: PruneResult) -> str:
+    """A finished prune."""
+    return document(
+        "prune",
+        plan=_plan(found.plan),
+        removed=list(found.removed),
+        swept=list(found.swept),
+        destroyed=list(found.destroyed),
+        binlogs=list(found.binlogs),
+        objects=found.objects,
+        bytes=found.size,
+        notes=list(found.notes),
+    )

@@ -1,0 +1,1 @@
+"""Restores and runbooks as text, HTML and JSON."""

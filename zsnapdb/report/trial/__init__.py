@@ -1,0 +1,1 @@
+"""Drills and rescues as text and JSON."""

@@ -1,0 +1,279 @@
+"""The journal of a backup that is being stored: on this host, durable line by line, nothing secret in it.
+
+What it says is true of the repository: a chunk's line is written after the chunk is stored, and taken back before the
+chunk is replaced. So a later run may believe every line, and need not believe that there are no others. Each line has a
+checksum; a last line that is torn is as if it was never written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import threading
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from pydantic import ValidationError
+
+from zsnapdb.errors import DamagedError, PreflightError
+from zsnapdb.repository.manifest import ChunkRow, KeyPart, Manifest, Part, VolumePart, chunk_row
+from zsnapdb.stream.chunks import Chunk, Codec
+from zsnapdb.stream.upload import KnownChunk
+
+
+class VolumeBegun(Part):
+    """What is known of a volume before its stream is sent. `from_guid` is None for a full stream."""
+
+    role: str
+    dataset: str
+    snapshot: str
+    guid: int
+    from_guid: int | None
+    send_flags: tuple[str, ...]
+    mountpoint: str
+    properties: dict[str, str]
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.dataset}@{self.snapshot}"
+
+
+class StreamFormat(Part):
+    """How the streams are cut and compressed: frozen for all runs of one backup."""
+
+    chunk_size: int
+    codec: Codec
+    level: int
+    adaptive: bool = False
+
+
+class Begun(Part):
+    """A backup whose snapshots are made and proved: its manifest without keys and volumes, what is to be sent, and what it is an increment of."""
+
+    format: Literal[1] = 1
+    draft: Manifest
+    base: str | None
+    recipients: tuple[str, ...]
+    cut: StreamFormat
+    volumes: tuple[VolumeBegun, ...]
+
+    @property
+    def backup_id(self) -> str:
+        return self.draft.backup_id
+
+    def snapshots(self) -> list[str]:
+        """Return the full names of its snapshots."""
+        return [volume.full_name for volume in self.volumes]
+
+
+class BackupJournal:
+    """The journal of one backup. Methods may be called from several threads."""
+
+    def __init__(self, file: Path, begun: Begun) -> None:
+        self.file = file
+        self.begun = begun
+        self.keys: dict[str, KeyPart] = {}
+        self.finished: dict[str, VolumePart] = {}
+        self._known: dict[tuple[str, int], KnownChunk] = {}
+        self._writing = threading.Lock()
+        self._out: BinaryIO | None = None
+        self.is_durable = False
+        """Whether all it was told is on disk. Once it could not be written, it is gone and stays so."""
+
+    @classmethod
+    def create(cls, folder: Path, begun: Begun, on_failure: Callable[[OSError], None]) -> BackupJournal:
+        """Begin a journal.
+
+        If it cannot be written `on_failure` hears why, nothing is left of it, and it is kept in memory alone.
+        """
+        journal = cls(folder / begun.backup_id, begun)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            journal._out = journal.file.open("xb", buffering=0)
+            journal._append("begun", begun.model_dump(mode="json"))
+            _sync_folder(folder)
+            journal.is_durable = True
+        except OSError as error:
+            journal._give_up()
+            on_failure(error)
+        except BaseException:
+            journal.close()
+            raise
+        return journal
+
+    @classmethod
+    def read(cls, file: Path) -> BackupJournal:
+        """Return what the journal says, without opening it for more.
+
+        DamagedError if it is not one, or changed in its midst.
+        """
+        lines = file.read_bytes().split(b"\n")[:-1]
+        entries = [_parse(line) for line in lines]
+        if entries and entries[-1] is None:
+            entries.pop()
+        hint = "it is thrown away with the snapshots of its backup; the next backup starts anew"
+        if not entries:
+            raise DamagedError(f"the journal {file} is empty", hint=hint)
+        try:
+            journal = cls(file, Begun.model_validate(_fields(entries[0], "begun")))
+            for entry in entries[1:]:
+                journal._take(entry)
+        except (ValidationError, ValueError, KeyError, TypeError) as error:
+            raise DamagedError(f"the journal {file} cannot be read", hint=hint) from error
+        if journal.begun.backup_id != file.name:
+            raise DamagedError(f"the journal {file} is that of {journal.begun.backup_id}", hint=hint)
+        return journal
+
+    def go_on(self) -> None:
+        """Open a journal that was read, to write more; a torn end is cut off first.
+
+        PreflightError if that cannot be done.
+        """
+        try:
+            whole, rest = 0, self.file.read_bytes()
+            for line in rest.splitlines(keepends=True):
+                if not line.endswith(b"\n") or _parse(line[:-1]) is None:
+                    break
+                whole += len(line)
+            self._out = self.file.open("r+b", buffering=0)
+            self._out.truncate(whole)
+            self._out.seek(whole)
+            os.fsync(self._out.fileno())
+            self.is_durable = True
+        except OSError as error:
+            raise PreflightError(
+                f"opening the journal {self.file}: {error.strerror}",
+                hint="free space there, or begin anew with `zsnapdb backup --fresh`",
+            ) from error
+
+    def _take(self, entry: object) -> None:
+        """Follow one line that was read."""
+        if not isinstance(entry, dict) or len(entry) != 1:
+            raise ValueError("not a line of a journal")
+        ((kind, value),) = entry.items()
+        if kind == "key":
+            part = KeyPart.model_validate(value)
+            self.keys[part.id] = part
+        elif kind == "chunk":
+            role, index, last, row = value
+            self._known[str(role), int(index)] = KnownChunk(Chunk(*row), bool(last))
+        elif kind == "void":
+            role, index = value
+            self._known.pop((str(role), int(index)), None)
+        elif kind == "volume":
+            volume = VolumePart.model_validate(value)
+            self.finished[volume.role] = volume
+        # A kind that a newer version writes tells of more than is known here; nothing known becomes untrue by it.
+
+    def known(self, role: str) -> dict[int, KnownChunk]:
+        """Return what is stored of the volume, by index."""
+        with self._writing:
+            return {index: chunk for (name, index), chunk in self._known.items() if name == role}
+
+    def forget(self, role: str, index: int) -> None:
+        """Take a chunk's line back, if there is one: durable before it returns.
+
+        PreflightError if it cannot be: the chunk must not be replaced then.
+        """
+        with self._writing:
+            if self._known.pop((role, index), None) is None or self._out is None:
+                return
+            try:
+                self._append("void", [role, index])
+            except OSError as error:
+                self._give_up()
+                if self.file.exists():
+                    raise PreflightError(
+                        f"writing the journal {self.file}: {error.strerror}", hint="free space there"
+                    ) from error
+
+    def add_key(self, part: KeyPart) -> None:
+        """Note a data key in its wrapped form, before anything is stored under it."""
+        with self._writing:
+            self.keys[part.id] = part
+            self._note("key", part.model_dump(mode="json"))
+
+    def stored(self, role: str, index: int, chunk: KnownChunk) -> None:
+        """Note a chunk that is stored."""
+        row: ChunkRow = chunk_row(chunk.chunk)
+        with self._writing:
+            self._known[role, index] = chunk
+            self._note("chunk", [role, index, chunk.last, row])
+
+    def volume_done(self, volume: VolumePart) -> None:
+        """Note a volume whose stream is stored to its END, from a send that ended well."""
+        with self._writing:
+            self.finished[volume.role] = volume
+            self._note("volume", volume.model_dump(mode="json"))
+
+    def close(self) -> None:
+        """End this run's writing; the file stays for the next one."""
+        with self._writing:
+            if self._out is not None:
+                self._out.close()
+            self._out = None
+
+    def remove(self) -> None:
+        """Remove it: the backup is stored, or given up."""
+        with self._writing:
+            self._give_up()
+
+    def _note(self, kind: str, value: object) -> None:
+        """Write a line, or, where that cannot be done, be without a journal from here on: a backup is not lost over its journal."""
+        if self._out is not None:
+            try:
+                self._append(kind, value)
+            except OSError:
+                self._give_up()
+
+    def _append(self, kind: str, value: object) -> None:
+        assert self._out is not None
+        payload = json.dumps({kind: value}, separators=(",", ":")).encode()
+        line = b"%08x %s\n" % (zlib.crc32(payload), payload)
+        while line:
+            line = line[self._out.write(line) :]
+        os.fsync(self._out.fileno())
+
+    def _give_up(self) -> None:
+        self.is_durable = False
+        if self._out is not None:
+            with contextlib.suppress(OSError):
+                self._out.close()
+            self._out = None
+        with contextlib.suppress(OSError):
+            self.file.unlink(missing_ok=True)
+            _sync_folder(self.file.parent)
+
+
+def _parse(line: bytes) -> object:
+    """Return what the line says, or None if its checksum is not right."""
+    checksum, _, payload = line.partition(b" ")
+    try:
+        if int(checksum, 16) != zlib.crc32(payload):
+            return None
+        found: object = json.loads(payload)
+    except ValueError:
+        return None
+    return found
+
+
+def _fields(entry: object, kind: str) -> object:
+    if not isinstance(entry, dict):
+        raise TypeError("not a line of a journal")
+    return entry[kind]
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def journals(folder: Path) -> list[Path]:
+    """Return the journals in the folder, oldest backup first."""
+    return sorted(file for file in folder.iterdir() if file.is_file()) if folder.exists() else []
