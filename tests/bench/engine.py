@@ -14,7 +14,6 @@ import struct
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -57,7 +56,7 @@ def upload_stdin(rows: Path, key: str) -> None:
             lambda _: None,
             cipher=cipher,
         )
-    rows.write_text(json.dumps([asdict(chunk) for chunk in done.chunks]))
+    rows.write_text(json.dumps([chunk._asdict() for chunk in done.chunks]))
 
 
 def restore_stdout(rows: Path, key: str) -> None:

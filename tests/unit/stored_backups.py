@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.unit.repository.test_repository import manifest as example
 from zsnapdb.config import parse
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.repository.manifest import Manifest, VolumePart, chunk_row
+from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
@@ -60,7 +60,7 @@ def volume(
             "from_guid": from_guid,
             "plain_size": len(plain),
             "sha256": stream_hash(tuple(rows)),
-            "chunks": tuple(map(chunk_row, rows)),
+            "chunks": tuple(rows),
         }
     )
 

@@ -294,7 +294,7 @@ class World:
             ciphers = repository.ciphers(found)
             download(
                 chunks,
-                volume.chunk_list(),
+                volume.chunks,
                 volume.codec,
                 out,
                 concurrency=2,

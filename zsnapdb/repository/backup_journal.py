@@ -19,7 +19,7 @@ from typing import BinaryIO, Literal
 from pydantic import ValidationError
 
 from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.repository.manifest import ChunkRow, KeyPart, Manifest, Part, VolumePart, chunk_row
+from zsnapdb.repository.manifest import KeyPart, Manifest, Part, VolumePart
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
 
@@ -198,10 +198,9 @@ class BackupJournal:
 
     def stored(self, role: str, index: int, chunk: KnownChunk) -> None:
         """Note a chunk that is stored."""
-        row: ChunkRow = chunk_row(chunk.chunk)
         with self._writing:
             self._known[role, index] = chunk
-            self._note("chunk", [role, index, chunk.last, row])
+            self._note("chunk", [role, index, chunk.last, chunk.chunk])
 
     def volume_done(self, volume: VolumePart) -> None:
         """Note a volume whose stream is stored to its END, from a send that ended well."""

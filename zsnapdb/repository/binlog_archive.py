@@ -18,17 +18,16 @@ from zsnapdb.repository.binlogs import (
     ArchivedFile,
     Incarnation,
     Segment,
-    chunk_of,
     covering,
     is_archivable,
     number_of,
     parse_piece,
     piece_name,
 )
-from zsnapdb.repository.manifest import ChunkRow, KeyPart
+from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import StoredObject
-from zsnapdb.stream.chunks import Body, Codec, stream_hash, unseal
+from zsnapdb.stream.chunks import Body, Chunk, Codec, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 
 T = TypeVar("T")
@@ -109,15 +108,15 @@ class BinlogArchive:
     def plain(self, file: ArchivedFile) -> Iterator[Body]:
         """Yield the plain bytes of the file's chunks or segments in order, each proved."""
         if file.is_sealed:
-            if stream_hash(tuple(chunk_of(row) for row in file.chunks)) != file.sha256:
+            if stream_hash(file.chunks) != file.sha256:
                 name = f"binlog {file.name} of {self.instance}, incarnation {file.incarnation}"
                 raise DamagedError(f"the description of {name} does not fit its own chunks", hint="it was altered")
             ciphers = self._ciphers(file.keys, file.name)
-            for index, row in enumerate(file.chunks, 1):
+            for index, chunk in enumerate(file.chunks, 1):
                 key = self.chunk_key(file.incarnation, file.name, file.attempt, index)
                 yield self._open(
                     key,
-                    row,
+                    chunk,
                     file.codec,
                     ciphers,
                     self.associated(file.incarnation, f"binlog/{file.name}", index, last=index == len(file.chunks)),
@@ -288,22 +287,22 @@ class BinlogArchive:
         self.repository.store.delete_many(sorted(now))
         return len(now)
 
-    def confirm(self, incarnation: str, name: str, attempt: str, rows: Sequence[ChunkRow]) -> None:
+    def confirm(self, incarnation: str, name: str, attempt: str, chunks: Sequence[Chunk]) -> None:
         """Prove that every chunk of a file that is about to be described is still there.
 
         DamagedError names the first that is not.
         """
         top = self.chunk_key(incarnation, name, attempt, 1).rpartition("/")[0] + "/"
         sizes = {item.key: item.size for item in self.repository.store.list(top)}
-        for index, row in enumerate(rows, 1):
+        for index, chunk in enumerate(chunks, 1):
             key = self.chunk_key(incarnation, name, attempt, index)
-            if sizes.get(key) == row[2]:
+            if sizes.get(key) == chunk.stored_size:
                 continue
             try:
                 size = len(self.repository.store.get(key))
             except NotThere:
                 size = -1
-            if size != row[2]:
+            if size != chunk.stored_size:
                 raise DamagedError(
                     f"{key} is not there any more, or not whole",
                     hint="did a prune sweep it meanwhile? the next look archives the file again",
@@ -350,14 +349,13 @@ class BinlogArchive:
         opened = self.repository.keyring.open_keys(keys, f"binlog {name} of {self.instance}") if keys else {}
         return {key_id: ChunkCipher(key, key_id) for key_id, key in opened.items()}
 
-    def _open(self, key: str, row: ChunkRow, codec: Codec, ciphers: dict[str, ChunkCipher], associated: bytes) -> Body:
+    def _open(self, key: str, chunk: Chunk, codec: Codec, ciphers: dict[str, ChunkCipher], associated: bytes) -> Body:
         try:
             body = self.repository.store.get(key)
         except NotThere as error:
             raise DamagedError(
                 f"{key} is missing", hint="the object was removed after it was written; the archive has a hole there"
             ) from error
-        chunk = chunk_of(row)
         if chunk.key_id is not None and chunk.key_id not in ciphers:
             raise DamagedError(
                 f"{key} names a key that its description does not have", hint="the description was altered"

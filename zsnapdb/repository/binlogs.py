@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.model import Flavour, parse_gtids
-from zsnapdb.repository.manifest import ChunkRow, KeyPart
+from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.stream.chunks import Chunk, Codec
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.\d+")
@@ -138,7 +138,7 @@ class Segment(_Part):
     head: HeadPart | None = None
     gap: str | None = None
     codec: Codec
-    chunk: ChunkRow
+    chunk: Chunk
     key: KeyPart | None = None
     is_merged: bool = False
 
@@ -165,7 +165,7 @@ class ArchivedFile(_Part):
     gap: str | None = None
     codec: Codec = Codec.NONE
     attempt: str = ""
-    chunks: tuple[ChunkRow, ...] = ()
+    chunks: tuple[Chunk, ...] = ()
     keys: tuple[KeyPart, ...] = ()
     segments: tuple[Segment, ...] = ()
 
@@ -232,7 +232,8 @@ class ArchivedFile(_Part):
     @property
     def stored_size(self) -> int:
         """Bytes its objects take in the store, descriptions left out."""
-        return sum(row[2] for row in self.chunks) + sum(segment.chunk[2] for segment in self.segments)
+        chunks = (*self.chunks, *(segment.chunk for segment in self.segments))
+        return sum(chunk.stored_size for chunk in chunks)
 
 
 def server_name(server_uuid: str | None, server_id: int) -> str:
@@ -248,11 +249,6 @@ def number_of(name: str) -> int:
 def is_archivable(name: str) -> bool:
     """Whether a binlog's name can be part of a key."""
     return _NAME.fullmatch(name) is not None
-
-
-def chunk_of(row: ChunkRow) -> Chunk:
-    """Return a chunk as the stream room knows it."""
-    return Chunk(*row)
 
 
 def piece_name(start: int, end: int) -> str:

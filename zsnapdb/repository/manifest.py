@@ -106,10 +106,6 @@ class KeyPart(Part):
     wrapped: str
 
 
-ChunkRow = tuple[int, str, int, str, str | None]
-"""A chunk as it is stored: plain size, plain hash, stored size, stored hash, key id."""
-
-
 class VolumePart(Part):
     """One volume's stream. `from_guid` is None for a full one; sizes in bytes; chunks in order."""
 
@@ -125,11 +121,7 @@ class VolumePart(Part):
     codec: Codec
     plain_size: int
     sha256: str
-    chunks: tuple[ChunkRow, ...]
-
-    def chunk_list(self) -> tuple[Chunk, ...]:
-        """Return the chunks as the stream room knows them."""
-        return tuple(Chunk(*row) for row in self.chunks)
+    chunks: tuple[Chunk, ...]
 
     @property
     def chunk_count(self) -> int:
@@ -137,7 +129,7 @@ class VolumePart(Part):
 
     @property
     def stored_size(self) -> int:
-        return sum(row[2] for row in self.chunks)
+        return sum(chunk.stored_size for chunk in self.chunks)
 
 
 class Manifest(Part):
@@ -182,11 +174,6 @@ class Manifest(Part):
     def encode(self) -> bytes:
         """Return the stored form: one line of JSON, UTF-8, without its line feed."""
         return self.model_dump_json().encode()
-
-
-def chunk_row(chunk: Chunk) -> ChunkRow:
-    """Return the stored form of a chunk's description."""
-    return chunk.plain_size, chunk.plain_hash, chunk.stored_size, chunk.stored_sha256, chunk.key_id
 
 
 def decode(body: bytes, name: str) -> Manifest:

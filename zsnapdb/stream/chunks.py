@@ -6,9 +6,8 @@ import contextlib
 import hashlib
 import mmap
 import threading
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import zstandard
 from blake3 import blake3
@@ -29,15 +28,17 @@ class Codec(StrEnum):
     ZSTD = "zstd"
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """What the manifest keeps of a chunk. Sizes in bytes, hashes in hexadecimal; `key_id` is None if not encrypted."""
+class Chunk(NamedTuple):
+    """The description of a chunk. Sizes are in bytes, hashes in hexadecimal; `key_id` is None if it is not encrypted.
+
+    A manifest, a journal and a binlog's description store it as an array of these five values, in this order.
+    """
 
     plain_size: int
     plain_hash: str
     stored_size: int
     stored_sha256: str
-    key_id: str | None = None
+    key_id: str | None
 
 
 def plain_hash(data: Body = b"") -> blake3:

@@ -15,10 +15,10 @@ from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsEr
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.model import Flavour
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart, chunk_of, covering
+from zsnapdb.repository.binlogs import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart, covering
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.keys import AgeIdentity, SigningKey, wrap
-from zsnapdb.repository.manifest import KeyPart, chunk_row
+from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.local import LocalStore
@@ -86,7 +86,7 @@ def add(
         ),
         head=HEAD if start == 0 else None,
         codec=Codec.ZSTD,
-        chunk=chunk_row(chunk),
+        chunk=chunk,
         key=PART if cipher else None,
     )
     archive.add_segment(ID, segment, stored)
@@ -102,7 +102,7 @@ def sealed(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> Archiv
             memoryview(part), Codec.ZSTD, 3, cipher, archive.associated(ID, f"binlog/{NAME}", index, last=index == 2)
         )
         archive.put_chunk(ID, NAME, attempt, index, stored)
-        rows.append(chunk_row(chunk))
+        rows.append(chunk)
     return ArchivedFile(
         instance="main",
         incarnation=ID,
@@ -112,7 +112,7 @@ def sealed(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> Archiv
         head=HEAD,
         span=SpanPart(start=0, end=len(body), transactions=2, gtids=f"{UUID}:6-7"),
         size=len(body),
-        sha256=stream_hash(tuple(chunk_of(row) for row in rows)),
+        sha256=stream_hash(tuple(rows)),
         codec=Codec.ZSTD,
         attempt=attempt,
         chunks=tuple(rows),
@@ -214,7 +214,7 @@ def test_chunks_that_were_swapped_do_not_open(archive: BinlogArchive, tmp_path: 
     one.write_bytes(second)
     two.write_bytes(first)
     rows = (file.chunks[1], file.chunks[0])
-    forged = file.model_copy(update={"chunks": rows, "sha256": stream_hash(tuple(chunk_of(row) for row in rows))})
+    forged = file.model_copy(update={"chunks": rows, "sha256": stream_hash(tuple(rows))})
     with pytest.raises(DamagedError, match="decrypt"):
         archive.fetch(forged, tmp_path / "out")
 

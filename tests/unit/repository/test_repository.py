@@ -17,7 +17,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.patient import PatientStore
-from zsnapdb.stream.chunks import Codec
+from zsnapdb.stream.chunks import Chunk, Codec
 
 
 def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -> Manifest:
@@ -34,7 +34,7 @@ def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -
         codec=Codec.ZSTD,
         plain_size=10,
         sha256="00",
-        chunks=((10, "aa", 7, "bb", None),),
+        chunks=(Chunk(10, "aa", 7, "bb", None),),
     )
     return Manifest(
         backup_id=backup_id,

@@ -14,7 +14,6 @@ from tests.unit.repository.test_repository import manifest
 from tests.unit.streams import stream_of
 from zsnapdb.errors import ConsistencyError, DamagedError, ZsnapdbError
 from zsnapdb.repository.confirm import confirm
-from zsnapdb.repository.manifest import chunk_row
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
@@ -47,7 +46,7 @@ def back_up(store: Store, number: int) -> None:
     confirm(chunks, done.chunks)
     whole = manifest(IDS[number])
     volume = whole.volumes[0].model_copy(
-        update={"plain_size": done.plain_size, "sha256": done.sha256, "chunks": tuple(map(chunk_row, done.chunks))}
+        update={"plain_size": done.plain_size, "sha256": done.sha256, "chunks": done.chunks}
     )
     repository.commit(whole.model_copy(update={"volumes": (volume,), "repository_id": repository.id}))
 
@@ -66,7 +65,7 @@ def good(store: Store) -> list[int]:
         number, out = IDS.index(backup_id), io.BytesIO()
         found.append(number)
         chunks = repository.chunks("main", IDS[number], "data")
-        download(chunks, volume.chunk_list(), volume.codec, out, concurrency=2, name=str, on_bytes=lambda _: None)
+        download(chunks, volume.chunks, volume.codec, out, concurrency=2, name=str, on_bytes=lambda _: None)
         assert out.getvalue() == data_of(number)
     return found
 
@@ -145,6 +144,6 @@ def test_what_is_read_damaged_never_reaches_the_reader(tmp_path: Path, fault: Fa
     chunks = dataclasses.replace(broken, store=faulty)
     out = io.BytesIO()
     with pytest.raises(DamagedError):
-        download(chunks, volume.chunk_list(), volume.codec, out, concurrency=1, name=str, on_bytes=lambda _: None)
+        download(chunks, volume.chunks, volume.codec, out, concurrency=1, name=str, on_bytes=lambda _: None)
     assert data_of(0).startswith(out.getvalue())
     assert faulty.given_up

@@ -164,7 +164,7 @@ def test_nothing_of_a_damaged_chunk_reaches_the_reader() -> None:
 
 def test_a_frame_that_claims_more_than_the_manifest_is_refused() -> None:
     body, chunk = seal(memoryview(bytes(10_000)), Codec.ZSTD, 1, None, b"")
-    wrong = Chunk(100, chunk.plain_hash, chunk.stored_size, chunk.stored_sha256)
+    wrong = Chunk(100, chunk.plain_hash, chunk.stored_size, chunk.stored_sha256, None)
     with pytest.raises(DamagedError):
         unseal(bytes(body), wrong, Codec.ZSTD, None, b"", "chunk 1")
 

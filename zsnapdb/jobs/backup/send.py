@@ -22,7 +22,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.backup_journal import BackupJournal, VolumeBegun
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
-from zsnapdb.repository.manifest import Manifest, VolumePart, chunk_row
+from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository, VolumeChunks
 from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease
@@ -100,11 +100,11 @@ class Sender:
         key = self._new_key()
         with _bases_held(begun.volumes):
             volumes = tuple(self._finished(volume) or self._send(volume, key) for volume in begun.volumes)
-        used = {row[4] for volume in volumes for row in volume.chunks}
+        used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.journal.keys.items() if key_id in used)
         manifest = begun.draft.model_copy(update={"keys": keys, "volumes": volumes})
         for volume in manifest.volumes:
-            confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunk_list())
+            confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         self.lease.confirm()
         self.repository.commit(manifest)
         settle(self.instance.name, self.repository, self.journal)
@@ -126,7 +126,7 @@ class Sender:
         """Return the volume if an earlier run stored it to its END and all of it is still there."""
         found = self.journal.finished.get(volume.role)
         if found is None or not all(
-            self._is_present(volume.role, index, row[2]) for index, row in enumerate(found.chunks, 1)
+            self._is_present(volume.role, index, chunk.stored_size) for index, chunk in enumerate(found.chunks, 1)
         ):
             return None
         return found
@@ -177,7 +177,7 @@ class Sender:
             codec=begun.cut.codec,
             plain_size=stored.plain_size,
             sha256=stored.sha256,
-            chunks=tuple(map(chunk_row, stored.chunks)),
+            chunks=stored.chunks,
         )
         self.journal.volume_done(part)
         return part

@@ -24,10 +24,9 @@ from zsnapdb.jobs.instance import Instance, Tell
 from zsnapdb.model import BinlogCoordinates
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.repository.binlog_archive import Archive, BinlogArchive, grown
-from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, chunk_of, server_name
+from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, server_name
 from zsnapdb.repository.keyring import DataKey
-from zsnapdb.repository.manifest import ChunkRow, chunk_row
-from zsnapdb.stream.chunks import plain_hash, seal, stream_hash
+from zsnapdb.stream.chunks import Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
 
@@ -154,11 +153,11 @@ class Archiver:
     def _holds_last(self, file: ArchivedFile) -> bool:
         """Whether the server's file holds the bytes that were archived last."""
         if file.is_sealed:
-            start, row = sum(row[0] for row in file.chunks[:-1]), file.chunks[-1]
+            start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
         else:
-            start, row = file.segments[-1].start, file.segments[-1].chunk
+            start, chunk = file.segments[-1].start, file.segments[-1].chunk
         with self._files.path(file.name).open("rb") as opened:
-            return plain_hash(read_plain(opened, start, start + row[0])).hexdigest() == row[1]
+            return plain_hash(read_plain(opened, start, start + chunk.plain_size)).hexdigest() == chunk.plain_hash
 
     def _begin(self, reason: str) -> None:
         if self._incarnation is not None and not self._kept:
@@ -231,7 +230,7 @@ class Archiver:
         associated = self._archive.associated(self._id(), f"segment/{segment.name}", segment.start, last=False)
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         body, chunk = seal(memoryview(plain), segment.codec, self._settings.level, cipher, associated)
-        segment = segment.model_copy(update={"chunk": chunk_row(chunk), "key": key.part if key else None})
+        segment = segment.model_copy(update={"chunk": chunk, "key": key.part if key else None})
         self._archive.add_segment(self._id(), segment, body)
         if not segment.is_merged:
             before = self._kept[-1].segments if self._kept and self._kept[-1].name == segment.name else ()
@@ -263,7 +262,7 @@ class Archiver:
             update={"end": small[-1].end, "span": span, "attempt": secrets.token_hex(2), "is_merged": True}
         )
         merged = self._store(file, wanted)
-        if hashlib.sha256(self._archive.get_segment(self._id(), merged)).hexdigest() != merged.chunk[3]:
+        if hashlib.sha256(self._archive.get_segment(self._id(), merged)).hexdigest() != merged.chunk.stored_sha256:
             raise DamagedError(
                 f"a piece of {name} was read back different from what was written", hint="the store cannot be trusted"
             )
@@ -283,7 +282,7 @@ class Archiver:
         with self._files.path(step.name).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             for segment in known.segments if known else ():
-                if plain_hash(read_plain(file, segment.start, segment.end)).hexdigest() != segment.chunk[1]:
+                if plain_hash(read_plain(file, segment.start, segment.end)).hexdigest() != segment.chunk.plain_hash:
                     self._disagrees = True
                     raise ConsistencyError(
                         f"{step.name} does not hold any more what was archived from it",
@@ -293,7 +292,7 @@ class Archiver:
             os.fsync(file.fileno())
             attempt = secrets.token_hex(2)
             key = self._key(step.name)
-            rows = self._put_chunks(file, step.name, attempt, span.end, key)
+            chunks = self._put_chunks(file, step.name, attempt, span.end, key)
         sealed = ArchivedFile(
             instance=self._archive.instance,
             incarnation=self._id(),
@@ -303,15 +302,15 @@ class Archiver:
             head=head_part(self._source, opening),
             span=span,
             size=size,
-            sha256=stream_hash(tuple(chunk_of(row) for row in rows)),
+            sha256=stream_hash(chunks),
             gap=known.gap if known else step.gap,
             codec=self._settings.codec,
             attempt=attempt,
-            chunks=rows,
+            chunks=chunks,
             keys=(key.part,) if key else (),
         )
         # It may have taken long, and nobody knew of the chunks before.
-        self._archive.confirm(self._id(), step.name, attempt, rows)
+        self._archive.confirm(self._id(), step.name, attempt, chunks)
         self._archive.commit(sealed)
         if known is not None:
             self._kept[-1] = sealed
@@ -322,9 +321,7 @@ class Archiver:
         done.transactions += span.transactions - (known.span.transactions if known else 0)
         done.plain_size += span.end - (known.end if known else 0)
 
-    def _put_chunks(
-        self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None
-    ) -> tuple[ChunkRow, ...]:
+    def _put_chunks(self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None) -> tuple[Chunk, ...]:
         """Store the file's bytes up to `end` in chunks, each read back; return their descriptions.
 
         Memory as of a volume's stream.
@@ -332,7 +329,7 @@ class Archiver:
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         starts = range(0, end, self._settings.chunk_size)
 
-        def put(index: int, plain: bytearray) -> ChunkRow:
+        def put(index: int, plain: bytearray) -> Chunk:
             associated = self._archive.associated(self._id(), f"binlog/{name}", index, last=index == len(starts))
             body, chunk = seal(memoryview(plain), self._settings.codec, self._settings.level, cipher, associated)
             self._archive.put_chunk(self._id(), name, attempt, index, body)
@@ -344,10 +341,10 @@ class Archiver:
                     f"chunk {index} of {name} was read back different from what was written",
                     hint="the store cannot be trusted",
                 )
-            return chunk_row(chunk)
+            return chunk
 
-        rows: list[ChunkRow] = []
-        pending: deque[Future[ChunkRow]] = deque()
+        chunks: list[Chunk] = []
+        pending: deque[Future[Chunk]] = deque()
         pool = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="binlog")
         try:
             for index, start in enumerate(starts, 1):
@@ -355,11 +352,11 @@ class Archiver:
                     pool.submit(put, index, read_plain(file, start, min(start + self._settings.chunk_size, end)))
                 )
                 if len(pending) > self._settings.concurrency:
-                    rows.append(pending.popleft().result())
-            rows += [future.result() for future in pending]
+                    chunks.append(pending.popleft().result())
+            chunks += [future.result() for future in pending]
         finally:
             pool.shutdown(cancel_futures=True)
-        return tuple(rows)
+        return tuple(chunks)
 
     def _remove_leftovers(self, file: ArchivedFile) -> None:
         try:

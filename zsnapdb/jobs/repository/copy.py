@@ -219,7 +219,7 @@ class _Run:
 
     def _chunks(self, manifest: Manifest) -> Iterator[tuple[str, Chunk]]:
         for volume in manifest.volumes:
-            for index, chunk in enumerate(volume.chunk_list(), 1):
+            for index, chunk in enumerate(volume.chunks, 1):
                 yield layout.chunk(self._name, manifest.backup_id, volume.role, index), chunk
 
     def _copy_chunk(self, key: str, chunk: Chunk, there: int | None) -> None:

@@ -17,7 +17,7 @@ from zsnapdb.jobs.repository import prune_binlogs
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
-from zsnapdb.repository.manifest import ChunkRow
+from zsnapdb.stream.chunks import Chunk
 
 
 @dataclass
@@ -86,27 +86,27 @@ def copy(
     return done
 
 
-def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[str, ChunkRow]]:
-    """Yield key, without the repository's prefix, and row of each object that holds bytes of the file."""
+def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[str, Chunk]]:
+    """Yield key, without the repository's prefix, and description of each object that holds bytes of the file."""
     skipped = len(archive.repository.prefix)
-    for index, row in enumerate(file.chunks, 1):
-        yield archive.chunk_key(file.incarnation, file.name, file.attempt, index)[skipped:], row
+    for index, chunk in enumerate(file.chunks, 1):
+        yield archive.chunk_key(file.incarnation, file.name, file.attempt, index)[skipped:], chunk
     for segment in file.segments:
         yield archive.segment_key(file.incarnation, segment)[skipped:], segment.chunk
 
 
-def _body(here: BinlogArchive, there: BinlogArchive, key: str, row: ChunkRow) -> int:
+def _body(here: BinlogArchive, there: BinlogArchive, key: str, chunk: Chunk) -> int:
     """Bring one body over unless it is there, the same; return the bytes written."""
     source, target = here.repository, there.repository
     with contextlib.suppress(NotThere):
-        if hashlib.sha256(target.store.get(target.prefix + key)).hexdigest() == row[3]:
+        if hashlib.sha256(target.store.get(target.prefix + key)).hexdigest() == chunk.stored_sha256:
             return 0
     body = source.store.get(source.prefix + key)
-    if hashlib.sha256(body).hexdigest() != row[3]:
+    if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
         raise DamagedError(
             f"{key}: its stored bytes do not have the SHA-256 its description says", hint="see `zsnapdb verify --deep`"
         )
-    target.store.put(target.prefix + key, body, sha256=row[3])
+    target.store.put(target.prefix + key, body, sha256=chunk.stored_sha256)
     return len(body)
 
 

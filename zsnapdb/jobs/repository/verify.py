@@ -244,7 +244,7 @@ def _listed(
     for volume in manifest.volumes:
         chunks = repository.chunks_of(manifest, volume.role)
         unread = set()
-        for index, chunk in enumerate(volume.chunk_list(), 1):
+        for index, chunk in enumerate(volume.chunks, 1):
             key = chunks.key(index)
             if key not in sizes:
                 damage.append(f"chunk {_name(repository, key)} is missing")
@@ -291,7 +291,7 @@ class _Reader:
         walker: Walker | None = Walker() if not unread else None
         ciphers = self._repository.ciphers(manifest)
         for index, plain in self._plain(manifest, volume, ciphers, unread):
-            self.done += volume.chunk_list()[index - 1].stored_size
+            self.done += volume.chunks[index - 1].stored_size
             self._report(Progress("verify", self.done, self._total))
             if isinstance(plain, DamagedError):
                 damage.append(plain.message)
@@ -320,7 +320,7 @@ class _Reader:
                 f"{what}: its stream leads from GUID {begin.from_guid} to {begin.to_guid}, the manifest says"
                 f" {volume.from_guid or 0} to {volume.guid}"
             )
-        chunks = volume.chunk_list()
+        chunks = volume.chunks
         if sum(chunk.plain_size for chunk in chunks) != volume.plain_size or stream_hash(chunks) != volume.sha256:
             found.append(f"{what}: its chunks together do not have the size or the hash that the manifest says")
         return found
@@ -329,7 +329,7 @@ class _Reader:
         self, manifest: Manifest, volume: VolumePart, ciphers: Mapping[str, ChunkCipher], unread: set[int]
     ) -> Iterator[tuple[int, Body | DamagedError]]:
         """Yield the plain chunks in order, fetched ahead; what is wrong in place of one that is."""
-        chunks, store = volume.chunk_list(), self._repository.chunks_of(manifest, volume.role)
+        chunks, store = volume.chunks, self._repository.chunks_of(manifest, volume.role)
 
         def fetch(index: int) -> Body | DamagedError:
             chunk, what = chunks[index - 1], f"chunk {_name(self._repository, store.key(index))}"

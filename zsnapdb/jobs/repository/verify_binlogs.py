@@ -72,10 +72,10 @@ def _sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[str, i
 def _listed(archive: BinlogArchive, file: ArchivedFile, sizes: dict[str, int]) -> tuple[str, ...]:
     """Return which bodies are missing, or have another size than was written."""
     wanted = [
-        (archive.chunk_key(file.incarnation, file.name, file.attempt, index), row[2])
-        for index, row in enumerate(file.chunks, 1)
+        (archive.chunk_key(file.incarnation, file.name, file.attempt, index), chunk.stored_size)
+        for index, chunk in enumerate(file.chunks, 1)
     ]
-    wanted += [(archive.segment_key(file.incarnation, segment), segment.chunk[2]) for segment in file.segments]
+    wanted += [(archive.segment_key(file.incarnation, segment), segment.chunk.stored_size) for segment in file.segments]
     damage = []
     for key, size in wanted:
         short = key[len(archive.repository.prefix) :]

@@ -141,7 +141,7 @@ def _judge_chunks(work: Work, manifest: Manifest) -> list[FitnessFinding]:
         for volume in manifest.volumes:
             prefix = work.repository.prefix + keys.chunks(manifest.instance, manifest.backup_id, volume.role)
             there = {item.key[len(prefix) :]: item.size for item in work.repository.store.list(prefix)}
-            for index, chunk in enumerate(volume.chunk_list(), 1):
+            for index, chunk in enumerate(volume.chunks, 1):
                 name = f"chunk {keys.chunk(manifest.instance, manifest.backup_id, volume.role, index)}"
                 if f"{index:08d}" not in there:
                     raise DamagedError(
@@ -192,7 +192,7 @@ def receive(work: Work, step: Receive) -> None:
         with _told_what_is_left(work, manifest.backup_id), contextlib.suppress(BrokenPipeError):
             download(
                 work.repository.chunks_of(manifest, step.role),
-                volume.chunk_list(),
+                volume.chunks,
                 volume.codec,
                 stream.pipe,
                 concurrency=work.instance.repository.stream.concurrency,

@@ -460,7 +460,7 @@ def test_a_chunk_of_another_backup_does_not_pass_even_with_a_manifest_that_names
 def test_a_stream_that_was_shortened_by_its_last_chunks_does_not_pass(world: World) -> None:
     target = world.backup(full=True).manifest
     rows = target.volumes[0].chunks[:-1]
-    shorter = target.volumes[0].model_copy(update={"chunks": rows, "plain_size": sum(row[0] for row in rows)})
+    shorter = target.volumes[0].model_copy(update={"chunks": rows, "plain_size": sum(row.plain_size for row in rows)})
     world.local.put(
         layout.manifest("main", target.backup_id),
         target.model_copy(update={"volumes": (shorter, *target.volumes[1:])}).encode() + b"\n",

@@ -245,7 +245,7 @@ def test_a_damaged_binlog_is_told_and_the_backups_are_copied(site: Site) -> None
     here = growing(site)
     (file,) = here.load().files
     key = here.segment_key(ID, file.segments[0])
-    here.repository.store.put(key, b"x" * file.segments[0].chunk[2])
+    here.repository.store.put(key, b"x" * file.segments[0].chunk.stored_size)
     result = copy(site)
     assert (len(result.copied), result.is_whole, result.binlogs.copied) == (1, False, [])
     assert "do not have the SHA-256" in result.binlogs.failed[NAME]

@@ -57,7 +57,7 @@ def check_whole(site: Site) -> None:
     for backup in catalogue.manifests:
         restore_chain(catalogue.manifests, backup)
         for volume in backup.volumes:
-            for index, chunk in enumerate(volume.chunk_list(), 1):
+            for index, chunk in enumerate(volume.chunks, 1):
                 assert sizes[layout.chunk("main", backup.backup_id, volume.role, index)] == chunk.stored_size
 
 
