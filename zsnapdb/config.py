@@ -30,7 +30,8 @@ class _Section(BaseModel):
 class LockSettings(_Section):
     """How the server is held still for the snapshot."""
 
-    strategy: Literal["auto", "none", "instance", "percona", "stage", "ftwrl"] = "auto"
+    strategy: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")] = "auto"
+    """`auto`, or a strategy of `mysql/locks`."""
     deadline: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
     budget: Annotated[Seconds, Field(ge=0, le=86400)] = 60.0
     longest_statement: Annotated[Seconds, Field(gt=0, le=86400)] = 1.0

@@ -23,9 +23,9 @@ from pydantic import SecretStr
 from zsnapdb.errors import ServerError
 from zsnapdb.mysql import paths
 from zsnapdb.mysql.capability import KNOWN, dialect
+from zsnapdb.mysql.locks.instance import InstanceLock
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import contract
-from zsnapdb.planning.facts import Capability
 from zsnapdb.planning.server_copy import identity
 
 FOLDER = Path(__file__).parent / "recorded"
@@ -70,7 +70,7 @@ def variables_read() -> frozenset[str]:
         ),
     }
     code = "".join(path.read_text() for path in Path(paths.__file__).parents[1].rglob("*.py"))
-    return frozenset(listed | set(re.findall(r'variables(?:\.get\(|\[)"([a-z_]+)"', code)))
+    return frozenset(listed | set(re.findall(r'variables(?:\.get\(|\[)\s*"([a-z_]+)"', code)))
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def grants_of(root: Session) -> str:
             if old
             else "RELOAD, PROCESS, BINLOG MONITOR, REPLICA MONITOR, SELECT"
         )
-    if not root.understands(Capability.LOCK_INSTANCE.value):
+    if not root.understands(InstanceLock.properties.statement):
         return "RELOAD, PROCESS, REPLICATION CLIENT, SELECT"
     return "BACKUP_ADMIN, RELOAD, PROCESS, REPLICATION CLIENT, XA_RECOVER_ADMIN, SELECT"
 

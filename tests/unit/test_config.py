@@ -8,6 +8,7 @@ import pytest
 
 from zsnapdb.config import load, parse
 from zsnapdb.errors import ConfigError
+from zsnapdb.jobs.instance import Instance
 
 GOOD = """
 [instance.main]
@@ -99,3 +100,9 @@ def test_an_unreadable_password_file_is_a_configuration_error(tmp_path: Path) ->
 def test_the_example_configuration_is_valid() -> None:
     example = Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml"
     assert parse(example.read_text(), str(example)).instance
+
+
+def test_an_instance_whose_lock_strategy_does_not_exist_is_refused_with_the_names_of_those_there_are() -> None:
+    settings = parse(GOOD + '\n[instance.main.lock]\nstrategy = "bogus"\n', "test")
+    with pytest.raises(ConfigError, match="'bogus' is no lock strategy"):
+        Instance.of(settings, "main")

@@ -11,7 +11,9 @@ from zsnapdb.config import InstanceSettings, KeepSettings, RepositorySettings, S
 from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.model import Progress
+from zsnapdb.mysql import locks
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.backup.lock_strategy import check_name
 from zsnapdb.planning.chain import ChainPolicy
 from zsnapdb.repository.catalogue import Cache, Summaries, summaries
 from zsnapdb.repository.keyring import Keyring
@@ -51,8 +53,9 @@ class Instance:
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, tell: Tell = _silent) -> Instance:
-        """Return the named (or only) instance. ConfigError if it is not configured."""
+        """Return the named (or only) instance. ConfigError if it is not configured, or names no lock strategy that there is."""
         found, instance = settings.one_instance(name)
+        check_name(instance.lock.strategy, locks.STRATEGIES)
         return cls(found, instance, settings.repository[instance.repository], tell)
 
     @classmethod

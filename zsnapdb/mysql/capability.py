@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb.errors import ServerError
+from zsnapdb.mysql import locks
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.facts import Capability, Dialect
+from zsnapdb.planning.facts import Dialect
 
 _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS")
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
@@ -19,9 +20,9 @@ MariaDB's SHOW ALL SLAVES STATUS comes first: its other forms speak of one conne
 """
 
 
-def capabilities(session: Session) -> frozenset[Capability]:
-    """Return what the server understands. Nothing is executed."""
-    return frozenset(capability for capability in Capability if session.understands(capability.value))
+def lock_statements(session: Session) -> frozenset[str]:
+    """Return which statements of the lock strategies the server understands. Nothing is executed."""
+    return frozenset(statement for statement in locks.STATEMENTS if session.understands(statement))
 
 
 def dialect(session: Session) -> Dialect:

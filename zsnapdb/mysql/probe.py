@@ -9,9 +9,9 @@ from typing import Any
 from zsnapdb.errors import ServerError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
-from zsnapdb.mysql.capability import capabilities, dialect
+from zsnapdb.mysql.capability import dialect, lock_statements
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.backup.lock_strategy import row_versions_are_flawed
+from zsnapdb.planning.backup.crash_safety import row_versions_are_flawed
 from zsnapdb.planning.facts import Channel, Dialect, ServerFacts, release_of
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
@@ -36,7 +36,7 @@ def probe(session: Session) -> ServerFacts:
         variables=variables,
         engines=_engines(session),
         tablespace_files=_tablespace_files(session, flavour),
-        capabilities=capabilities(session),
+        lock_statements=lock_statements(session),
         dialect=forms,
         sees_all_tables=_sees_all_tables(session),
         redo_disabled=_redo_disabled(session),

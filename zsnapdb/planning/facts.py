@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
-
-
-class Capability(StrEnum):
-    """A statement a server may understand; asked of its parser, never derived from its version."""
-
-    LOCK_INSTANCE = "LOCK INSTANCE FOR BACKUP"
-    BACKUP_STAGE = "BACKUP STAGE START"
-    LOCK_TABLES_FOR_BACKUP = "LOCK TABLES FOR BACKUP"
 
 
 def release_of(version: str) -> tuple[int, ...]:
@@ -54,6 +45,7 @@ class ServerFacts:
     """What the server said of itself.
 
     `variables` are its global variables by lower-case name; `engines` those of user tables, with counts;
+    `lock_statements` what its parser understands of the statements that lock strategies need;
     `prepared_xa` external transactions in prepared state (None: the account may not ask); `row_versions` tables changed
     by INSTANT ADD or DROP COLUMN.
     """
@@ -65,7 +57,7 @@ class ServerFacts:
     variables: Mapping[str, str]
     engines: Mapping[str, int]
     tablespace_files: tuple[str, ...]
-    capabilities: frozenset[Capability] = frozenset()
+    lock_statements: frozenset[str] = frozenset()
     dialect: Dialect = Dialect()
     sees_all_tables: bool = True
     redo_disabled: bool = False

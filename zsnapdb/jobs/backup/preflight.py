@@ -9,6 +9,7 @@ from zsnapdb.errors import HookError, NotThere, PreflightError
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Position
+from zsnapdb.mysql import locks
 from zsnapdb.mysql.paths import (
     absolute_tablespaces,
     data_file_blocks,
@@ -33,7 +34,7 @@ from zsnapdb.planning.backup.fitness import (
     warning,
     warnings,
 )
-from zsnapdb.planning.backup.lock_strategy import LockChoice, choose
+from zsnapdb.planning.backup.lock_strategy import AUTO, LockChoice, choose
 from zsnapdb.planning.backup.placement import MountedFilesystem, NamedPath, Placement, discover, mount_of, place
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.zfs import datasets, version
@@ -96,9 +97,9 @@ def examine(instance: Instance, session: Session) -> Examined:
     if objection(findings) is not None:
         return Examined(tuple(findings), None)
     facts = with_real_paths(probe(session))
-    forced = instance.settings.lock.strategy
+    setting = instance.settings.lock.strategy
     findings += judge_server(
-        facts, str(instance.address), forced=forced != "auto", stops_applier=instance.settings.lock.stop_applier
+        facts, str(instance.address), forced=setting != AUTO, stops_applier=instance.settings.lock.stop_applier
     )
     if applier.is_forgotten(instance):
         findings.append(
@@ -109,11 +110,11 @@ def examine(instance: Instance, session: Session) -> Examined:
             )
         )
     try:
-        choice = choose(facts, forced)
+        choice = choose(facts, setting, locks.STRATEGIES)
         findings.append(judge_lock(choice))
     except PreflightError as error:
         findings.append(unfit("lock", error.message, error.hint))
-        choice = LockChoice("none", error.message)
+        choice = LockChoice(locks.properties("none"), error.message)
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     paths = tuple(NamedPath(path.what, path.path) for path in written_paths(facts))
     volumes = dict(instance.settings.volumes or {})

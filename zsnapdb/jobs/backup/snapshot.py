@@ -36,7 +36,7 @@ from zsnapdb.mysql.paths import absolute_tablespaces
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import judge_durability, objection
-from zsnapdb.planning.backup.lock_strategy import LockChoice, leans_on_engines, still_enough
+from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.server_copy.identity import binlog_paths
@@ -204,12 +204,12 @@ def _courteous(choice: LockChoice, hooked: Hooked) -> Iterator[Callable[[], Abst
         yield contextlib.nullcontext
         return
     with stepped_back() as courtesy:
-        yield contextlib.nullcontext if choice.name == "none" else courtesy.interrupted
+        yield contextlib.nullcontext if not choice.lock.holds_ddl else courtesy.interrupted
 
 
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
     """Raise PreflightError if the server has been changed since it was found fit, so that a snapshot now would lie."""
-    facts = what_may_have_changed(session, observed.facts, engines=leans_on_engines(choice))
+    facts = what_may_have_changed(session, observed.facts, engines=choice.lock.needs_crash_safe)
     error = objection(judge_durability(facts))
     if error is not None:
         raise error
@@ -228,7 +228,7 @@ def _refuse_half_done_ddl(
     The recovered server would then be one transaction past the recorded position. Every lock keeps DDL out; without one
     it is a matter of chance.
     """
-    if choice.name != "none" or observed.facts.flavour is not Flavour.MARIADB:
+    if choice.lock.holds_ddl or observed.facts.flavour is not Flavour.MARIADB:
         return
     half_done = statements_half_done(
         _in_snapshot(observed.facts.variables["datadir"], observed, instance, snapshot_name(backup_id))

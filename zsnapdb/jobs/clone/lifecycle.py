@@ -16,15 +16,20 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo, find, policy, ready
 from zsnapdb.jobs.clone.contract import Tenant
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
+from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, held
 from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, stamp
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, snapshots
 
-_COMMIT_LOCK_SECONDS = 10
+_COMMIT_LOCK_SECONDS = 10.0
+"""For how long a commit may wait for its lock, and for how long a statement that is in its way may have been running."""
+_COMMIT_DEADLINE_SECONDS = 30.0
+"""From the first statement of the lock to its release, the snapshot included."""
 _MESSAGE_BYTES = 1000
 
 
@@ -212,19 +217,25 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
             properties.MESSAGE_PROPERTY: text,
             properties.CREATED_PROPERTY: stamp(now()),
         }
-        with held_still(info):
-            made = volumes.snapshot(info.volumes, snapshot_name(commit_id), facts)
+        short = snapshot_name(commit_id)
+        names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
+        # A lock that was lost proves nothing of the snapshot.
+        with undone_on_error(lambda: snapshots.destroy_made(names, commit_id)), held_still(info):
+            made = volumes.snapshot(info.volumes, short, facts)
         return Committed(info, SnapshotSet(commit_id, made), text)
 
 
 @contextlib.contextmanager
 def held_still(info: CloneInfo) -> Iterator[None]:
-    """Keep the clone's server, if it runs, from writing during the block."""
+    """Keep the clone's server, if it runs, from writing during the block.
+
+    The lock is as a backup's: bounded by a deadline and a watchdog. LockNotGranted if a statement is in its way,
+    LockError if it was lost before the block ended.
+    """
     if info.pid is None:
         yield
         return
-    with session(info) as opened:
-        opened.query(f"SET SESSION lock_wait_timeout = {_COMMIT_LOCK_SECONDS}")
-        opened.query("FLUSH TABLES WITH READ LOCK")
+    lock = GlobalReadLock(longest=_COMMIT_LOCK_SECONDS, kill="never")
+    terms = Terms(_COMMIT_DEADLINE_SECONDS, _COMMIT_LOCK_SECONDS)
+    with session(info) as owner, session(info) as second, held(lock, owner, Watchdog(second), terms):
         yield
-        opened.query("UNLOCK TABLES")

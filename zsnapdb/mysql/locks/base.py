@@ -11,16 +11,25 @@ from dataclasses import dataclass
 from zsnapdb.errors import LockError, LockNotGranted, ServerError
 from zsnapdb.mysql.locks.watchdog import Watchdog
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.backup.lock_strategy import LockProperties
 
 _INTERRUPTED = "(1317)"
 
 
 class Strategy:
-    """A way to hold a server still. `name` is stored in the manifest; after the last of `acquire` the lock is had."""
+    """A way to hold a server still. `properties` says what it is; after the last of `acquire` the lock is granted.
 
-    name: str
+    `longest` and `kill` matter to those alone that wait for statements: for how many seconds a statement may have been
+    running when the lock is tried, and which statements may be ended (never, select, all).
+    """
+
+    properties: LockProperties
     acquire: tuple[str, ...]
     release: tuple[str, ...]
+
+    def __init__(self, longest: float, kill: str) -> None:
+        self.longest = longest
+        self.kill = kill
 
     def prepare(self, session: Session) -> None:
         """Do what may be slow, before anything is held; LockNotGranted if the lock should not be tried now."""

@@ -7,6 +7,7 @@ import time
 from zsnapdb.errors import LockNotGranted, ServerError
 from zsnapdb.mysql.locks.base import Strategy
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.backup.lock_strategy import LockProperties
 from zsnapdb.planning.backup.lock_wait import Statement, long_statements, to_kill
 
 _SECONDS_TO_DIE = 2.0
@@ -23,14 +24,10 @@ class GlobalReadLock(Strategy):
     else it is named.
     """
 
-    name = "ftwrl"
+    properties = LockProperties(name="ftwrl", merit="", waits="every write", writers_wait=True)
     # A plain flush first makes the locked one short.
     acquire = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
     release = ("UNLOCK TABLES",)
-
-    def __init__(self, longest: float, kill: str) -> None:
-        self.longest = longest
-        self.kill = kill
 
     def prepare(self, session: Session) -> None:
         waiting = self._in_the_way(session)

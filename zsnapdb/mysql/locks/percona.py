@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from zsnapdb.mysql.locks.base import Strategy
+from zsnapdb.planning.backup.lock_strategy import LockProperties
+from zsnapdb.planning.facts import ServerFacts
+
+
+def _refused(facts: ServerFacts) -> str | None:
+    """MyISAM keys that stay in memory for all tables: the lock then fails (Percona Server manual, "Backup locks")."""
+    if facts.variables.get("delay_key_write", "").upper() != "ALL":
+        return None
+    return "LOCK TABLES FOR BACKUP is refused under delay_key_write = ALL: set it to ON or OFF"
 
 
 class TableBackupLock(Strategy):
@@ -11,6 +20,12 @@ class TableBackupLock(Strategy):
     Needs BACKUP_ADMIN (8.0.13+) or RELOAD. Freezes no InnoDB write and no position.
     """
 
-    name = "percona"
-    acquire = ("LOCK TABLES FOR BACKUP",)
+    properties = LockProperties(
+        name="percona",
+        merit="LOCK TABLES FOR BACKUP holds DDL and other engines, and waits for no reader",
+        waits="DDL, writes to other engines",
+        statement="LOCK TABLES FOR BACKUP",
+        refused=_refused,
+    )
+    acquire = (properties.statement,)
     release = ("UNLOCK TABLES",)

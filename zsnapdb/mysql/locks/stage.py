@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from zsnapdb.mysql.locks.base import Strategy
+from zsnapdb.planning.backup.lock_strategy import LockProperties
 
 
 class BackupStage(Strategy):
     """MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands". Needs RELOAD. The binlog position is frozen."""
 
-    name = "stage"
-    acquire = ("BACKUP STAGE START", "BACKUP STAGE BLOCK_COMMIT")
+    properties = LockProperties(
+        name="stage",
+        merit="BACKUP STAGE BLOCK_COMMIT freezes every engine and the position, and waits for no reader",
+        waits="commits, DDL, writes to other engines",
+        statement="BACKUP STAGE START",
+    )
+    acquire = (properties.statement, "BACKUP STAGE BLOCK_COMMIT")
     release = ("BACKUP STAGE END",)

@@ -8,7 +8,8 @@ from enum import StrEnum
 
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import Flavour
-from zsnapdb.planning.backup.lock_strategy import LockChoice, has_flawed_row_versions, unsafe_engines
+from zsnapdb.planning.backup.crash_safety import has_flawed_row_versions, unsafe_engines
+from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.placement import Placement
 from zsnapdb.planning.facts import ServerFacts
 
@@ -229,7 +230,7 @@ def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
 
 def judge_lock(choice: LockChoice) -> FitnessFinding:
     """Return what is to be said of the lock."""
-    if choice.name == "ftwrl":
+    if choice.lock.writers_wait:
         return warning(
             "lock",
             f"{choice.describe()}; writers wait while it is taken and held",

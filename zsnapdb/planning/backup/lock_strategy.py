@@ -1,41 +1,76 @@
-"""Which lock a server needs: the least that gives a consistent snapshot, and why. Pure."""
+"""Which lock a server needs: the least that gives a consistent snapshot, and why. Pure.
+
+What a strategy is, its own file in `mysql/locks` says; this module knows no strategy by name.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import PreflightError
-from zsnapdb.model import Flavour
-from zsnapdb.planning.facts import Capability, ServerFacts
+from zsnapdb.errors import ConfigError, PreflightError
+from zsnapdb.planning.backup.crash_safety import listing, lock_free_objections, unsafe_engines
+from zsnapdb.planning.facts import ServerFacts
 
-NAMES = ("none", "instance", "percona", "stage", "ftwrl")
+AUTO = "auto"
+"""The setting by which the strategy is chosen here."""
 
-_TRANSACTIONAL = {"InnoDB", "ROCKSDB"}
-_STATELESS = {"MEMORY", "BLACKHOLE", "PERFORMANCE_SCHEMA", "FEDERATED", "CONNECT", "SEQUENCE"}
 
-_NO_LOCK_NEEDED = "crash-safe tables and atomic DDL need no lock"
+def _none(_: ServerFacts) -> str | None:
+    return None
 
-_ATOMIC_DDL = {Flavour.MYSQL: (8, 0, 0), Flavour.MARIADB: (10, 6, 1)}
-"""First release whose DDL survives a crash whole (refman 8.0, "Atomic DDL".
 
-MariaDB manual, "Atomic DDL"): there is nothing to ask the server.
-"""
+@dataclass(frozen=True)
+class LockProperties:
+    """What is to be known of a lock strategy to choose it, to describe it and to use it.
 
-_ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases whose redo log cannot be trusted for tables with row versions (Percona XtraBackup refuses them and takes 8.0.32 as sound).
+    `name` is what `lock.strategy` and the manifest call it. `statement` is what the server's parser must understand
+    (empty: every server has it). `merit` is why it is taken, `waits` what waits while it is held. `refused` returns why
+    the server would refuse the lock, or None.
+    """
 
-Percona Server never released the flaw: 8.0.29-21 came with its repair (XtraBackup 8.0 manual, "Found tables with row
-versions").
-"""
+    name: str
+    merit: str
+    waits: str
+    statement: str = ""
+    writers_wait: bool = False
+    """Every write waits while it is taken and held."""
+    needs_crash_safe: bool = False
+    """It is enough only as long as every user table survives a crash."""
+    holds_ddl: bool = True
+    """No DDL statement is under way while it is held. A strategy that does not hold DDL holds nothing at all."""
+    falls_back: bool = False
+    """If it is not granted at once, a strategy that holds nothing is used instead, where that one is enough."""
+    refused: Callable[[ServerFacts], str | None] = _none
+
+    def is_known_to(self, facts: ServerFacts) -> bool:
+        """Whether the server has its statement."""
+        return not self.statement or self.statement in facts.lock_statements
+
+    def shortcomings(self, facts: ServerFacts) -> tuple[str, ...]:
+        """Return why a snapshot under it would not be a consistent backup; empty if it would be one."""
+        if not self.holds_ddl:
+            return lock_free_objections(facts)
+        others = unsafe_engines(facts) if self.needs_crash_safe else {}
+        return (f"it does not hold tables of other engines still: {listing(others)}",) if others else ()
+
+    def is_enough(self, facts: ServerFacts) -> bool:
+        """Whether the server has it, would grant it, and a snapshot under it is a consistent backup."""
+        return self.is_known_to(facts) and self.refused(facts) is None and not self.shortcomings(facts)
 
 
 @dataclass(frozen=True)
 class LockChoice:
     """A strategy and why it is the one; `fallback` is what is done instead if its lock is not granted at once."""
 
-    name: str
+    lock: LockProperties
     reason: str
     fallback: LockChoice | None = None
+
+    @property
+    def name(self) -> str:
+        """The strategy's name."""
+        return self.lock.name
 
     def describe(self) -> str:
         """Return both in one line, with the fallback if there is one."""
@@ -44,121 +79,61 @@ class LockChoice:
         )
 
 
-def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
-    """Return the engines of user tables, with counts, whose files a crash at any moment may leave torn."""
-    return {name: count for name, count in facts.engines.items() if name not in _TRANSACTIONAL | _STATELESS}
+def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
+    """Raise ConfigError unless the setting names a strategy, or `auto`."""
+    names = [lock.name for lock in strategies]
+    if name not in (AUTO, *names):
+        raise ConfigError(
+            f"lock.strategy = {name!r} is no lock strategy", hint=f"choose from {', '.join((AUTO, *names))}"
+        )
 
 
-def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
-    """Whether this release has the flaw, so that it is worth asking for tables with row versions."""
-    first, sound = _ROW_VERSION_FLAW
-    return flavour is Flavour.MYSQL and first <= release < sound
+def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties]) -> LockChoice:
+    """Return the first of the strategies, least lock first, that gives a consistent snapshot, or the one that is set.
 
-
-def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Whether crash recovery of some tables cannot be trusted: row versions under a release with the flaw."""
-    return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
-
-
-def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
-    """Return why an atomic snapshot without any lock would not be a consistent backup; empty if it is one."""
-    found = []
-    others = unsafe_engines(facts)
-    if others:
-        found.append(f"user tables of engines without crash recovery: {_listing(others)}")
-    if facts.release < _ATOMIC_DDL[facts.flavour]:
-        wanted = ".".join(str(number) for number in _ATOMIC_DDL[facts.flavour])
-        found.append(f"DDL is atomic from {facts.flavour} {wanted} on, this is {facts.version}")
-    if has_flawed_row_versions(facts):
-        found.append(f"{facts.row_versions} table(s) with row versions, whose recovery is unsound in {facts.version}")
-    return tuple(found)
-
-
-def available(facts: ServerFacts) -> tuple[str, ...]:
-    """Return the strategies this server has the statements for."""
-    found = ["none"]
-    if Capability.LOCK_INSTANCE in facts.capabilities:
-        found.append("instance")
-    if Capability.LOCK_TABLES_FOR_BACKUP in facts.capabilities:
-        found.append("percona")
-    if Capability.BACKUP_STAGE in facts.capabilities:
-        found.append("stage")
-    return (*found, "ftwrl")
-
-
-def choose(facts: ServerFacts, forced: str) -> LockChoice:
-    """Return the least lock that gives a consistent snapshot.
-
-    PreflightError if a forced one does not exist or is not enough here.
+    ConfigError if the one that is set does not exist, PreflightError if it is not enough here.
     """
-    if forced != "auto":
-        return _forced(facts, forced)
-    if Capability.BACKUP_STAGE in facts.capabilities:
-        return LockChoice(
-            "stage", "BACKUP STAGE BLOCK_COMMIT freezes every engine and the position, and waits for no reader"
-        )
-    objections = lock_free_objections(facts)
-    if not objections and Capability.LOCK_INSTANCE in facts.capabilities:
-        return LockChoice(
-            "instance",
-            "blocks no write and keeps half-done DDL out; all user tables are crash-safe",
-            LockChoice("none", _NO_LOCK_NEEDED),
-        )
-    if not objections:
-        return LockChoice("none", _NO_LOCK_NEEDED)
-    if Capability.LOCK_TABLES_FOR_BACKUP in facts.capabilities and not _delays_all_keys(facts):
-        return LockChoice(
-            "percona",
-            "LOCK TABLES FOR BACKUP holds DDL and other engines, and waits for no reader; " + "; ".join(objections),
-        )
-    if Capability.LOCK_INSTANCE in facts.capabilities and not unsafe_engines(facts):
-        return LockChoice("instance", "keeps DDL out; " + "; ".join(objections))
-    return LockChoice("ftwrl", "; ".join(objections))
-
-
-def leans_on_engines(choice: LockChoice) -> bool:
-    """Whether the strategy is enough only as long as every user table is crash-safe."""
-    return choice.name in ("none", "instance")
+    check_name(setting, strategies)
+    if setting != AUTO:
+        return _forced(facts, next(lock for lock in strategies if lock.name == setting), strategies)
+    place, chosen = next((place, lock) for place, lock in enumerate(strategies) if lock.is_enough(facts))
+    is_past_lock_free = any(not lock.holds_ddl for lock in strategies[:place])
+    reasons = (chosen.merit, *(lock_free_objections(facts) if is_past_lock_free else ()))
+    return LockChoice(
+        chosen,
+        "; ".join(reason for reason in reasons if reason),
+        _fallback(facts, strategies) if chosen.falls_back else None,
+    )
 
 
 def still_enough(choice: LockChoice, facts: ServerFacts) -> str | None:
     """Return why the chosen lock is not enough for the server as it is now, or None if it is."""
     others = unsafe_engines(facts)
-    if others and leans_on_engines(choice):
-        return f"there are now user tables of engines without crash recovery: {_listing(others)}"
+    if others and choice.lock.needs_crash_safe:
+        return f"there are now user tables of engines without crash recovery: {listing(others)}"
     return None
 
 
-def _forced(facts: ServerFacts, forced: str) -> LockChoice:
-    there = available(facts)
-    if forced not in there:
-        raise PreflightError(
-            f"lock.strategy = {forced!r}: {facts.flavour} {facts.version} does not have it",
-            hint=f"use auto, {', '.join(there)}",
-        )
-    objections = lock_free_objections(facts)
-    if forced == "none" and objections:
-        raise PreflightError(
-            "lock.strategy = 'none' would not give a consistent backup: " + "; ".join(objections), hint="use auto"
-        )
-    if forced == "instance" and unsafe_engines(facts):
-        raise PreflightError(
-            "lock.strategy = 'instance' does not hold tables of other engines still:"
-            f" {_listing(unsafe_engines(facts))}",
-            hint="use auto, or convert them to InnoDB",
-        )
-    if forced == "percona" and _delays_all_keys(facts):
-        raise PreflightError(
-            "lock.strategy = 'percona': LOCK TABLES FOR BACKUP is refused under delay_key_write = ALL",
-            hint="set delay_key_write = ON or OFF",
-        )
-    return LockChoice(forced, "forced by lock.strategy")
+def _fallback(facts: ServerFacts, strategies: Sequence[LockProperties]) -> LockChoice | None:
+    return next(
+        (LockChoice(lock, lock.merit) for lock in strategies if not lock.holds_ddl and lock.is_enough(facts)), None
+    )
 
 
-def _delays_all_keys(facts: ServerFacts) -> bool:
-    """Whether MyISAM keys stay in memory for all tables: LOCK TABLES FOR BACKUP then fails (Percona Server manual, "Backup locks")."""
-    return facts.variables.get("delay_key_write", "").upper() == "ALL"
-
-
-def _listing(engines: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(engines.items()))
+def _forced(facts: ServerFacts, lock: LockProperties, strategies: Sequence[LockProperties]) -> LockChoice:
+    if not lock.is_known_to(facts):
+        there = ", ".join(other.name for other in strategies if other.is_known_to(facts))
+        raise PreflightError(
+            f"lock.strategy = {lock.name!r}: {facts.flavour} {facts.version} does not have it",
+            hint=f"use auto, {there}",
+        )
+    shortcomings = lock.shortcomings(facts)
+    if shortcomings:
+        raise PreflightError(
+            f"lock.strategy = {lock.name!r} would not give a consistent backup: {'; '.join(shortcomings)}",
+            hint="use auto",
+        )
+    refusal = lock.refused(facts)
+    if refusal is not None:
+        raise PreflightError(f"lock.strategy = {lock.name!r}: {refusal}", hint="use auto")
+    return LockChoice(lock, "forced by lock.strategy")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.model import Flavour
+from zsnapdb.mysql import locks
 from zsnapdb.planning.backup.fitness import (
     BlockSizes,
     Severity,
@@ -123,8 +124,8 @@ def test_a_forced_lock_needs_no_look_at_all_tables() -> None:
 
 
 def test_the_global_read_lock_is_always_worth_a_warning() -> None:
-    assert judge_lock(LockChoice("ftwrl", "2 MyISAM")).severity is Severity.WARNING
-    assert judge_lock(LockChoice("stage", "x")).severity is Severity.OK
+    assert judge_lock(LockChoice(locks.properties("ftwrl"), "2 MyISAM")).severity is Severity.WARNING
+    assert judge_lock(LockChoice(locks.properties("stage"), "x")).severity is Severity.OK
 
 
 def test_objections_to_the_paths_are_told_together() -> None:

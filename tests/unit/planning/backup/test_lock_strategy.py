@@ -6,41 +6,49 @@ from typing import Any
 
 import pytest
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.model import Flavour
-from zsnapdb.planning.backup.lock_strategy import LockChoice, choose, lock_free_objections, still_enough
-from zsnapdb.planning.facts import Capability, ServerFacts
+from zsnapdb.mysql import locks
+from zsnapdb.planning.backup import lock_strategy
+from zsnapdb.planning.backup.crash_safety import lock_free_objections
+from zsnapdb.planning.backup.lock_strategy import LockChoice, LockProperties, still_enough
+from zsnapdb.planning.facts import ServerFacts
 
-INSTANCE = frozenset({Capability.LOCK_INSTANCE})
-PERCONA = frozenset({Capability.LOCK_INSTANCE, Capability.LOCK_TABLES_FOR_BACKUP})
-STAGE = frozenset({Capability.BACKUP_STAGE})
+TABLES_STATEMENT = locks.properties("percona").statement
+INSTANCE = frozenset({locks.properties("instance").statement})
+PERCONA = INSTANCE | {TABLES_STATEMENT}
+STAGE = frozenset({locks.properties("stage").statement})
+
+
+def choose(server: ServerFacts, setting: str) -> LockChoice:
+    return lock_strategy.choose(server, setting, locks.STRATEGIES)
 
 
 def facts(
     flavour: Flavour,
     version: str,
-    capabilities: frozenset[Capability],
+    statements: frozenset[str],
     engines: dict[str, int] | None = None,
     **more: Any,
 ) -> ServerFacts:
     return ServerFacts(
-        flavour, version, None, 1, more.pop("variables", {}), engines or {"InnoDB": 3}, (), capabilities, **more
+        flavour, version, None, 1, more.pop("variables", {}), engines or {"InnoDB": 3}, (), statements, **more
     )
 
 
 def mysql(
     version: str = "9.7.4",
     engines: dict[str, int] | None = None,
-    capabilities: frozenset[Capability] = INSTANCE,
+    statements: frozenset[str] = INSTANCE,
     **more: Any,
 ) -> ServerFacts:
-    return facts(Flavour.MYSQL, version, capabilities, engines, **more)
+    return facts(Flavour.MYSQL, version, statements, engines, **more)
 
 
 def mariadb(
-    version: str = "11.8.6-MariaDB", engines: dict[str, int] | None = None, capabilities: frozenset[Capability] = STAGE
+    version: str = "11.8.6-MariaDB", engines: dict[str, int] | None = None, statements: frozenset[str] = STAGE
 ) -> ServerFacts:
-    return facts(Flavour.MARIADB, version, capabilities, engines)
+    return facts(Flavour.MARIADB, version, statements, engines)
 
 
 def test_mysql_with_only_innodb_takes_the_instance_lock_and_can_do_without() -> None:
@@ -66,14 +74,14 @@ def test_tables_without_files_of_their_own_ask_for_nothing() -> None:
 
 
 def test_mysql_5_7_whose_ddl_is_not_atomic_needs_the_global_read_lock() -> None:
-    choice = choose(mysql("5.7.44", capabilities=frozenset()), "auto")
+    choice = choose(mysql("5.7.44", statements=frozenset()), "auto")
     assert choice.name == "ftwrl"
     assert "DDL is atomic from mysql 8.0.0 on" in choice.reason
 
 
 def test_percona_server_with_myisam_tables_needs_no_global_read_lock() -> None:
     assert choose(mysql("8.0.36-28", {"InnoDB": 1, "MyISAM": 1}, PERCONA), "auto").name == "percona"
-    assert choose(mysql("5.7.44-48", None, frozenset({Capability.LOCK_TABLES_FOR_BACKUP})), "auto").name == "percona"
+    assert choose(mysql("5.7.44-48", None, frozenset({TABLES_STATEMENT})), "auto").name == "percona"
 
 
 def test_percona_server_that_keeps_all_keys_in_memory_cannot_use_its_table_lock() -> None:
@@ -88,7 +96,7 @@ def test_mariadb_takes_backup_stage_whatever_the_engines() -> None:
 
 
 def test_mariadb_before_backup_stage_takes_the_global_read_lock() -> None:
-    assert choose(mariadb("10.3.39-MariaDB", capabilities=frozenset()), "auto").name == "ftwrl"
+    assert choose(mariadb("10.3.39-MariaDB", statements=frozenset()), "auto").name == "ftwrl"
 
 
 def test_tables_whose_recovery_is_unsound_are_not_snapshotted_lock_free() -> None:
@@ -102,7 +110,7 @@ def test_tables_whose_recovery_is_unsound_are_not_snapshotted_lock_free() -> Non
     ("server", "reason"),
     [
         (mysql(engines={"MyISAM": 1}), "1 MyISAM"),
-        (mysql("5.7.44", capabilities=frozenset()), "DDL is atomic"),
+        (mysql("5.7.44", statements=frozenset()), "DDL is atomic"),
         (mariadb("10.5.29-MariaDB"), "DDL is atomic from mariadb 10.6.1 on"),
         (mariadb(engines={"Aria": 1}), "1 Aria"),
     ],
@@ -127,8 +135,8 @@ def test_the_instance_lock_is_refused_where_it_does_not_hold_the_tables_still() 
 def test_a_table_that_was_added_since_makes_a_small_lock_too_small() -> None:
     changed = mysql(engines={"InnoDB": 1, "MyISAM": 1})
     for name, enough in (("none", False), ("instance", False), ("ftwrl", True), ("stage", True), ("percona", True)):
-        assert (still_enough(LockChoice(name, ""), changed) is None) is enough
-    assert still_enough(LockChoice("none", ""), mysql()) is None
+        assert (still_enough(LockChoice(locks.properties(name), ""), changed) is None) is enough
+    assert still_enough(LockChoice(locks.properties("none"), ""), mysql()) is None
 
 
 def test_a_forced_strategy_is_taken_and_says_that_it_was_forced() -> None:
@@ -138,3 +146,27 @@ def test_a_forced_strategy_is_taken_and_says_that_it_was_forced() -> None:
 def test_a_forced_strategy_the_server_does_not_have_is_refused() -> None:
     with pytest.raises(PreflightError, match=r"mariadb 11\.8\.6-MariaDB does not have it"):
         choose(mariadb(), "instance")
+
+
+def test_a_strategy_nobody_knows_is_refused_with_the_names_of_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="'bogus' is no lock strategy") as caught:
+        choose(mysql(), "bogus")
+    assert caught.value.hint == "choose from auto, stage, instance, none, percona, ftwrl"
+
+
+def test_a_new_strategy_takes_part_in_the_choice_by_its_properties_alone() -> None:
+    freeze = LockProperties("freeze", "the server stops writing", "every write", "FREEZE", writers_wait=True)
+    known = mysql(engines={"MyISAM": 1}, statements=frozenset({"FREEZE"}))
+    choice = lock_strategy.choose(known, "auto", (freeze, *locks.STRATEGIES))
+    assert choice.describe() == "freeze: the server stops writing"
+    assert lock_strategy.choose(mysql(), "auto", (freeze, *locks.STRATEGIES)).name == "instance"
+
+
+def test_every_strategy_says_what_waits_while_it_is_held() -> None:
+    assert {lock.name: (lock.waits, lock.writers_wait) for lock in locks.STRATEGIES} == {
+        "stage": ("commits, DDL, writes to other engines", False),
+        "instance": ("DDL, account statements", False),
+        "none": ("nothing", False),
+        "percona": ("DDL, writes to other engines", False),
+        "ftwrl": ("every write", True),
+    }

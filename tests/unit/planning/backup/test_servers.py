@@ -12,13 +12,14 @@ import pytest
 from tests.unit.recorded_server import SYNTAX_ERROR, Recorded, RecordedSession, names, variables_read
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.mysql import locks
 from zsnapdb.mysql.capability import KNOWN
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.planning.backup.fitness import Severity, judge_server, objection
 from zsnapdb.planning.backup.lock_strategy import choose
-from zsnapdb.planning.facts import Capability, Dialect, ServerFacts
+from zsnapdb.planning.facts import Dialect, ServerFacts
 
-INSTANCE, TABLES, STAGE = Capability.LOCK_INSTANCE, Capability.LOCK_TABLES_FOR_BACKUP, Capability.BACKUP_STAGE
+INSTANCE, TABLES, STAGE = (locks.properties(name).statement for name in ("instance", "percona", "stage"))
 
 SLAVE = Dialect("SHOW MASTER STATUS", "SHOW SLAVE STATUS", "STOP SLAVE SQL_THREAD", "START SLAVE SQL_THREAD")
 MASTER_REPLICA = Dialect(
@@ -32,7 +33,7 @@ MASTER_SLAVES = Dialect(
 )
 SLAVES = Dialect("SHOW BINLOG STATUS", "SHOW ALL SLAVES STATUS", "STOP REPLICA SQL_THREAD", "START REPLICA SQL_THREAD")
 
-SERVERS: dict[str, tuple[Flavour, set[Capability], Dialect, str, str]] = {
+SERVERS: dict[str, tuple[Flavour, set[str], Dialect, str, str]] = {
     # name: flavour, what it has, how it is asked, the lock with only InnoDB tables, the lock with MyISAM tables too
     "mysql-5.7.42": (Flavour.MYSQL, set(), SLAVE, "ftwrl", "ftwrl"),
     "mysql-8.0.11": (Flavour.MYSQL, {INSTANCE}, SLAVE, "instance", "ftwrl"),
@@ -80,7 +81,7 @@ def test_the_family_and_what_it_can_do_are_found_without_looking_at_the_version(
     flavour, capabilities, dialect, _, _ = SERVERS[name]
     facts = facts_of(name)
     assert facts.flavour is flavour
-    assert facts.capabilities == capabilities
+    assert facts.lock_statements == capabilities
     assert facts.dialect == dialect
     assert facts.has_binlog
     assert facts.has_gtids
@@ -115,8 +116,8 @@ def test_the_published_position_is_read(name: str) -> None:
 @each_server
 def test_the_lock_is_the_least_that_is_enough(name: str) -> None:
     *_, only_innodb, with_myisam = SERVERS[name]
-    assert choose(facts_of(name, engines={"InnoDB": 3}), "auto").name == only_innodb
-    assert choose(facts_of(name, engines={"InnoDB": 3, "MyISAM": 1}), "auto").name == with_myisam
+    assert choose(facts_of(name, engines={"InnoDB": 3}), "auto", locks.STRATEGIES).name == only_innodb
+    assert choose(facts_of(name, engines={"InnoDB": 3, "MyISAM": 1}), "auto", locks.STRATEGIES).name == with_myisam
 
 
 @each_server
@@ -124,9 +125,9 @@ def test_no_lock_at_all_may_be_forced_only_where_ddl_is_atomic_and_recovery_soun
     facts = facts_of(name, engines={"InnoDB": 3})
     if name in (*NOT_ATOMIC, "mysql-8.0.30"):
         with pytest.raises(PreflightError, match="would not give a consistent backup"):
-            choose(facts, "none")
+            choose(facts, "none", locks.STRATEGIES)
     else:
-        assert choose(facts, "none").name == "none"
+        assert choose(facts, "none", locks.STRATEGIES).name == "none"
 
 
 @each_server
@@ -196,14 +197,17 @@ def test_the_innodb_binlog_of_mariadb_12_3_stands_against_a_backup() -> None:
 def test_tables_with_row_versions_take_the_lock_free_way_out_from_mysql_8_0_30() -> None:
     facts = facts_of("mysql-8.0.30", engines={"InnoDB": 3})
     assert facts.row_versions == 2
-    assert choose(facts, "auto").fallback is None
-    assert choose(facts_of("mysql-8.0.30", engines={"InnoDB": 3}, row_versions=0), "auto").fallback is not None
+    assert choose(facts, "auto", locks.STRATEGIES).fallback is None
+    assert (
+        choose(facts_of("mysql-8.0.30", engines={"InnoDB": 3}, row_versions=0), "auto", locks.STRATEGIES).fallback
+        is not None
+    )
 
 
 def test_percona_server_never_had_the_flaw_of_row_versions() -> None:
     flawed = facts_of("percona-8.0", engines={"InnoDB": 3}, row_versions=2, variables={"version": "8.0.30-22"})
     assert "row versions" not in verdicts(flawed)
-    assert choose(flawed, "auto").fallback is not None
+    assert choose(flawed, "auto", locks.STRATEGIES).fallback is not None
 
 
 # The files themselves.

@@ -1,0 +1,66 @@
+"""A clone's commit holds its server still as a backup does: by a lock with a deadline, gone however the block ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.mysql.test_locks import Fake, process
+from zsnapdb.errors import LockNotGranted
+from zsnapdb.jobs.clone import lifecycle
+
+
+class FakeInfo:
+    pid: int | None = 1
+    name = "c1"
+
+
+def sessions_of(monkeypatch: pytest.MonkeyPatch, *fakes: Fake) -> None:
+    left = iter(fakes)
+
+    class Opened:
+        def __init__(self, _: Any) -> None:
+            self.fake = next(left)
+
+        def __enter__(self) -> Fake:
+            return self.fake
+
+        def __exit__(self, *_: object) -> None:
+            self.fake.close()
+
+    monkeypatch.setattr(lifecycle, "session", Opened)
+
+
+def test_a_commit_locks_and_unlocks_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, second = Fake(1), Fake(2)
+    sessions_of(monkeypatch, owner, second)
+    with lifecycle.held_still(FakeInfo()):  # type: ignore[arg-type]
+        assert owner.asked[-1] == "FLUSH TABLES WITH READ LOCK"
+    assert owner.asked[-1] == "UNLOCK TABLES"
+    assert second.asked == []
+
+
+def test_a_commit_ends_no_statement_that_is_in_its_way_and_does_not_lock_behind_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owner = Fake(1, processes=[process(7, 60, "SELECT SLEEP(600)")])
+    sessions_of(monkeypatch, owner, Fake(2))
+    with pytest.raises(LockNotGranted, match="connection 7"), lifecycle.held_still(FakeInfo()):  # type: ignore[arg-type]
+        pass
+    assert not [sql for sql in owner.asked if sql.startswith(("FLUSH", "KILL"))]
+
+
+def test_whatever_is_raised_under_a_commits_lock_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = Fake(1)
+    sessions_of(monkeypatch, owner, Fake(2))
+    with pytest.raises(KeyError), lifecycle.held_still(FakeInfo()):  # type: ignore[arg-type]
+        raise KeyError("x")
+    assert owner.is_closed
+
+
+def test_a_clone_whose_server_does_not_run_needs_no_lock() -> None:
+    info = FakeInfo()
+    info.pid = None
+    with lifecycle.held_still(info):  # type: ignore[arg-type]
+        pass

@@ -1,0 +1,59 @@
+"""What of a server survives a crash at any moment, and what does not: the reasons for and against a lock. Pure."""
+
+from __future__ import annotations
+
+from zsnapdb.model import Flavour
+from zsnapdb.planning.facts import ServerFacts
+
+_TRANSACTIONAL = {"InnoDB", "ROCKSDB"}
+_STATELESS = {"MEMORY", "BLACKHOLE", "PERFORMANCE_SCHEMA", "FEDERATED", "CONNECT", "SEQUENCE"}
+
+_ATOMIC_DDL = {Flavour.MYSQL: (8, 0, 0), Flavour.MARIADB: (10, 6, 1)}
+"""First release whose DDL survives a crash whole (refman 8.0, "Atomic DDL".
+
+MariaDB manual, "Atomic DDL"): there is nothing to ask the server.
+"""
+
+_ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
+"""MySQL releases whose redo log cannot be trusted for tables with row versions (Percona XtraBackup refuses them and takes 8.0.32 as sound).
+
+Percona Server never released the flaw: 8.0.29-21 came with its repair (XtraBackup 8.0 manual, "Found tables with row
+versions").
+"""
+
+
+def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
+    """Return the engines of user tables, with counts, whose files a crash at any moment may leave torn."""
+    return {name: count for name, count in facts.engines.items() if name not in _TRANSACTIONAL | _STATELESS}
+
+
+def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
+    """Whether this release has the flaw, so that it is worth asking for tables with row versions."""
+    first, sound = _ROW_VERSION_FLAW
+    return flavour is Flavour.MYSQL and first <= release < sound
+
+
+def has_flawed_row_versions(facts: ServerFacts) -> bool:
+    """Whether crash recovery of some tables cannot be trusted: row versions under a release with the flaw."""
+    return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
+
+
+def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
+    """Return why an atomic snapshot without any lock would not be a consistent backup; empty if it is one."""
+    objections = []
+    others = unsafe_engines(facts)
+    if others:
+        objections.append(f"user tables of engines without crash recovery: {listing(others)}")
+    if facts.release < _ATOMIC_DDL[facts.flavour]:
+        first_release = ".".join(str(number) for number in _ATOMIC_DDL[facts.flavour])
+        objections.append(f"DDL is atomic from {facts.flavour} {first_release} on, this is {facts.version}")
+    if has_flawed_row_versions(facts):
+        objections.append(
+            f"{facts.row_versions} table(s) with row versions, whose recovery is unsound in {facts.version}"
+        )
+    return tuple(objections)
+
+
+def listing(engines: dict[str, int]) -> str:
+    """Return engines and how many tables each has, in one line."""
+    return ", ".join(f"{count} {name}" for name, count in sorted(engines.items()))
