@@ -1,4 +1,4 @@
-"""Which base an increment takes, when a full one is due, and which backups a restore needs.
+"""Which backup the next increment builds on, when a full backup is due, and which backups a restore needs.
 
 Lineage is by GUID alone.
 """
@@ -45,14 +45,11 @@ _REASONS_SHOWN = 5
 
 
 class Why(StrEnum):
-    """Why a backup is an increment or a full one.
-
-    And, for each stored backup that is passed over, what stands against it.
-    """
+    """Why a backup is an increment or a full backup; why a stored backup cannot be its base."""
 
     INCREMENT = "increment"
     FIRST = "first"
-    ASKED = "asked"
+    REQUESTED = "requested"
     CHAIN_AGE = "chain-age"
     CHAIN_LENGTH = "chain-length"
     NO_BASE = "no-base"
@@ -78,7 +75,7 @@ class Reason:
 class ChainPolicy:
     """When a full backup is due: the chain's full one is `full_every` seconds old, or the chain has `longest` backups.
 
-    None: never for that.
+    None: no such limit.
     """
 
     full_every: float | None = None
@@ -90,14 +87,14 @@ _NEVER = ChainPolicy()
 
 @dataclass(frozen=True)
 class BasePlan(Generic[L]):
-    """What the next backup builds on: a stored backup, or nothing (a full one), and why; the last reason decided."""
+    """What the next backup builds on: a stored backup, or nothing (then it is full), and why; the last reason decided."""
 
     base: L | None
     reasons: tuple[Reason, ...]
 
     @property
     def why(self) -> Why:
-        """What decided."""
+        """The kind of the reason that decided."""
         return self.reasons[-1].why
 
 
@@ -112,8 +109,8 @@ def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tupl
     for volume in link.volumes:
         if volume.guid not in local[volume.role]:
             text = (
-                f"backup {link.backup_id}: no snapshot or bookmark with GUID {volume.guid} is left on the"
-                f" {volume.role} volume"
+                f"backup {link.backup_id}: the {volume.role} volume has no snapshot or"
+                f" bookmark with GUID {volume.guid} any more"
             )
             return Reason(Why.SNAPSHOT_GONE, text)
         if volume.send_flags != send_flags:
@@ -126,7 +123,10 @@ def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tupl
 
 
 class Lineage(Generic[L]):
-    """Which stored backup each one is an increment of, found by GUID in one pass over all of them (there may be many thousands)."""
+    """Which stored backup each one is an increment of, by GUID.
+
+    One pass over all of them builds it, as there may be many thousands.
+    """
 
     def __init__(self, stored: Sequence[L]) -> None:
         """`stored` is oldest first; of two backups with the same snapshots the later one is preferred as a base."""
@@ -139,16 +139,16 @@ class Lineage(Generic[L]):
 
         DamagedError if it is not stored.
         """
-        wanted = {volume.role: volume.from_guid for volume in link.volumes}
-        if all(guid is None for guid in wanted.values()):
+        base_guids = {volume.role: volume.from_guid for volume in link.volumes}
+        if all(guid is None for guid in base_guids.values()):
             return None
-        for found in reversed(self._by_guids.get(frozenset(wanted.items()), ())):
-            if found.backup_id != link.backup_id:
-                return found
-        guids = ", ".join(f"{role} {guid}" for role, guid in sorted(wanted.items()))
+        for candidate in reversed(self._by_guids.get(frozenset(base_guids.items()), ())):
+            if candidate.backup_id != link.backup_id:
+                return candidate
+        guids = ", ".join(f"{role} {guid}" for role, guid in sorted(base_guids.items()))
         raise DamagedError(
             f"backup {link.backup_id} is an increment of snapshots with GUIDs {guids}, and no stored backup has them",
-            hint="the chain is broken there; restore an older backup, see `zsnapdb list`",
+            hint="the chain is broken at that backup; restore an older one, see `zsnapdb list`",
         )
 
     def chain(self, target: L) -> tuple[L, ...]:
@@ -193,13 +193,13 @@ def choose_base(
 ) -> BasePlan[L]:
     """Return the newest stored backup that the next one can be an increment of.
 
-    None if a full one is due, or asked for by `full`.
+    None if a full backup is due, or requested by `full`.
 
-    `stored` is oldest first; `local` gives, per role, the GUIDs of which a snapshot or bookmark exists here. A backup
-    whose own chain has a hole is passed over. Where a full one is due, older members of the chain are no bases either.
+    `stored` is oldest first; `local` gives, per role, the GUIDs of which this host has a snapshot or bookmark. A backup
+    whose own chain is broken is no base. Where a full backup is due, older members of the chain are no bases either.
     """
     if full:
-        return BasePlan(None, (Reason(Why.ASKED, "full: it was asked for"),))
+        return BasePlan(None, (Reason(Why.REQUESTED, "full: requested"),))
     if not stored:
         return BasePlan(None, (Reason(Why.FIRST, "full: the repository holds no backup of this instance yet"),))
     lineage = Lineage(stored)
@@ -213,7 +213,7 @@ def choose_base(
                 reason = Reason(Why.CHAIN_BROKEN, error.message)
             else:
                 increment = Reason(
-                    Why.INCREMENT, f"increment of {link.backup_id}: all its snapshots are still known here"
+                    Why.INCREMENT, f"increment of {link.backup_id}: this host still has all its snapshots"
                 )
                 return BasePlan(None if due else link, (*_short(reasons), due or increment))
         reasons.append(reason)
@@ -232,10 +232,7 @@ def restore_chain(stored: Sequence[L], target: L) -> tuple[L, ...]:
 
 
 def newest_without(stored: Sequence[L], damaged: str) -> L | None:
-    """Return the newest stored backup whose chain is whole and does not need the backup with that id.
-
-    None if all do.
-    """
+    """Return the newest stored backup with a whole chain that does not need the backup `damaged`; None if all need it."""
     lineage = Lineage(stored)
     for link in reversed(stored):
         try:

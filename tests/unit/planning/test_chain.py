@@ -72,7 +72,7 @@ def test_without_any_backup_the_first_is_full_and_says_so() -> None:
 
 
 def test_a_full_one_can_be_asked_for() -> None:
-    assert choose(CHAIN, local(1, 2, 3), full=True).why is Why.ASKED
+    assert choose(CHAIN, local(1, 2, 3), full=True).why is Why.REQUESTED
 
 
 def test_another_set_of_volumes_makes_a_full_one() -> None:

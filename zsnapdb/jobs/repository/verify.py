@@ -81,7 +81,7 @@ class VerifyResult:
 
     @property
     def is_whole(self) -> bool:
-        return not self.damage and not self.meaning.holes and not self.binlogs
+        return not self.damage and not self.meaning.broken and not self.binlogs
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:

@@ -1,4 +1,4 @@
-"""Which of the snapshots and bookmarks that backups left on this host go with their backups, and why.
+"""Which snapshots and bookmarks of stored backups a prune removes from this host, and why.
 
 A bookmark cannot carry our property. It is ours if it has the name we give it and stands for the snapshot that a
 manifest, or a snapshot that does carry our property, names by GUID.
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class LocalSnapshot:
-    """A snapshot of a stored backup: its full name, who needs it, the bytes only it keeps, and the repository that has the backup ("": not known)."""
+    """A snapshot of a stored backup: its full name, who needs it, and the bytes that only it keeps in the pool.
+
+    `repository` is the id of the repository that has the backup ("": not known).
+    """
 
     name: str
     backup_id: str
@@ -34,7 +37,11 @@ class LocalBookmark:
 
 @dataclass(frozen=True)
 class RepositoryAfterPrune:
-    """What the repository holds after the plan: ids that stay, the GUIDs of those that go, and the id the next increment builds on ("": none)."""
+    """What the repository holds after the plan.
+
+    `kept` are the ids that stay, `removed` the GUIDs of those that go, `base` the id the next increment builds on
+    ("": none).
+    """
 
     id: str
     kept: Collection[str]
@@ -60,7 +67,7 @@ def decide(
     there: RepositoryAfterPrune,
     limit: int | None,
 ) -> tuple[LocalDecision, ...]:
-    """Return what becomes of each. `limit` is how many sets whose backups stay also stay here, the newest ones."""
+    """Return a decision for each. Of the sets whose backups stay, the newest `limit` also stay on this host."""
     newest = max(there.kept, default="")
     ids = sorted({s.backup_id for s in snapshots if s.backup_id in there.kept}, reverse=True)
     staying = set(ids if limit is None else ids[:limit]) | {there.base}
@@ -78,14 +85,14 @@ def _snapshot(
 
     if item.backup_id in staying:
         return decision(
-            False, "the next increment builds on it" if item.backup_id == there.base else "its backup stays"
+            False, "the next increment builds on this snapshot" if item.backup_id == there.base else "its backup stays"
         )
     if item.backup_id in there.removed:
         if item.guid not in there.removed[item.backup_id]:
-            return decision(False, "it is not the snapshot its backup was made of")
-        why = "its backup goes"
+            return decision(False, "its backup was made of another snapshot with this name")
+        why = "its backup is removed"
     elif item.backup_id in there.kept:
-        why = f"its backup stays in the repository; here stay the newest {limit}"
+        why = f"its backup stays in the repository; this host keeps the newest {limit}"
     elif item.repository == there.id and item.backup_id < newest:
         why = "its backup was removed from the repository before"
     else:
@@ -93,7 +100,7 @@ def _snapshot(
     if item.clones:
         return decision(False, f"{why}, but {', '.join(item.clones)} is a clone of it")
     if item.holds:
-        return decision(False, f"{why}, but it is held: see `zfs holds {item.name}`")
+        return decision(False, f"{why}, but the snapshot is held: see `zfs holds {item.name}`")
     return decision(True, why)
 
 
@@ -104,7 +111,7 @@ def _bookmark(item: LocalBookmark, there: RepositoryAfterPrune, going: Collectio
     if item.backup_id in there.kept:
         return decision(False, "its backup stays")
     if item.guid in there.removed.get(item.backup_id, ()):
-        return decision(True, "its backup goes")
+        return decision(True, "its backup is removed")
     if item.backup_id not in there.removed and (item.backup_id, item.guid) in going:
         return decision(True, "its backup was removed from the repository before")
-    return decision(False, "no backup in this repository proves that it is ours")
+    return decision(False, "no backup in this repository proves that this bookmark is ours")

@@ -27,7 +27,7 @@ CLOCK_SLACK = timedelta(days=1)
 
 
 class Unrestorable(StrEnum):
-    """What becomes of backups that cannot be restored (a hole in the chain, damage found by verify) but whose manifests can be read."""
+    """What a prune does with backups that cannot be restored (broken chain, damage) but whose manifests can be read."""
 
     KEEP = "keep"
     REMOVE = "remove"
@@ -35,7 +35,7 @@ class Unrestorable(StrEnum):
 
 @dataclass(frozen=True)
 class RetentionFacts:
-    """What is known beside the manifests, each by backup id with the words that say so."""
+    """What is known beside the manifests: by backup id, the text that says it."""
 
     unreadable: Mapping[str, str] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Decision:
 class Retention:
     """A decision for every backup, oldest first.
 
-    `removal_order` has every increment before what it is an increment of.
+    `removal_order` has every increment before its base.
     """
 
     decisions: tuple[Decision, ...]
@@ -79,7 +79,7 @@ _PERIODS: Mapping[str, Callable[[datetime], str]] = {
 
 @lru_cache(1 << 16)
 def time_of(backup_id: str) -> datetime:
-    """Return the time an id carries; the end of all time for one that carries none."""
+    """Return the time that an id carries; the latest possible time for an id that carries none."""
     try:
         return backup_time(backup_id)
     except ValueError:
@@ -101,7 +101,7 @@ def decide(
     known: RetentionFacts | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
 ) -> Retention:
-    """Return what the rules mean for the stored backups of one instance at `now`."""
+    """Return what the retention policy means for the stored backups of one instance at `now`."""
     known = known or RetentionFacts()
     links = sorted(stored, key=lambda link: link.backup_id)
     family = _Family(links, known)
@@ -112,7 +112,7 @@ def decide(
     ]
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
     _apply_rules(good, rules, now, keep)
-    # With nothing good left, or while a hole may be a manifest that can be mended, what is broken is all there is.
+    # Without one good backup, broken ones are all there is. An unreadable manifest may be mended, so nothing broken goes.
     _protect(keep, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
     _keep_bases(keep, family)
     why_not = _Reasons(good, rules)
@@ -139,7 +139,7 @@ def _descending(name: str) -> tuple[int, ...]:
 
 
 class _Family:
-    """Which backup each is an increment of, how deep it lies in its chain, and what is wrong with those that cannot be restored."""
+    """Each backup's base, its depth in its chain, and why it cannot be restored, if so."""
 
     def __init__(self, links: Sequence[Link], known: RetentionFacts) -> None:
         lineage = Lineage(links)
@@ -160,7 +160,7 @@ class _Family:
             self._settle(link.backup_id)
 
     def _settle(self, name: str) -> None:
-        """Give depth and soundness to a backup and to all it is an increment of."""
+        """Note depth and soundness of a backup and of every backup below it in its chain."""
         path: list[str] = []
         on_path: set[str] = set()
         at: str | None = name
@@ -181,7 +181,7 @@ class _Family:
 
 
 def _apply_rules(good: Sequence[str], rules: KeepSettings, now: datetime, keep: dict[str, list[str]]) -> None:
-    """Note for each restorable backup (newest first) every rule that keeps it."""
+    """Note every rule that keeps a backup, for each restorable one, newest first."""
     for number, name in enumerate(good[: rules.last], 1):
         keep[name].append(f"last ({number} of {rules.last})")
     for rule in _PERIODS:
@@ -199,20 +199,21 @@ def _apply_rules(good: Sequence[str], rules: KeepSettings, now: datetime, keep: 
 
 def _newest_by_period(good: Sequence[str], rule: str) -> dict[str, str]:
     """Return the newest backup of each period that has one, newest period first."""
-    found: dict[str, str] = {}
+    newest: dict[str, str] = {}
     for name in good:
-        found.setdefault(_PERIODS[rule](time_of(name)), name)
-    return found
+        newest.setdefault(_PERIODS[rule](time_of(name)), name)
+    return newest
 
 
 def _protect(
     keep: dict[str, list[str]], family: _Family, now: datetime, known: RetentionFacts, unrestorable: Unrestorable
 ) -> None:
-    """Note what stays whatever the rules say."""
-    for words, found in (("pinned", known.pinned), ("in use", known.in_use), ("locked by the store", known.locked)):
-        for name, why in found.items():
+    """Note what stays whatever the retention policy says."""
+    protections = (("pinned", known.pinned), ("in use", known.in_use), ("locked by the store", known.locked))
+    for protection, names in protections:
+        for name, why in names.items():
             if name in keep:
-                keep[name].append(f"{words}: {why}")
+                keep[name].append(f"{protection}: {why}")
     doubtful = max(known.unreadable, key=time_of, default=None)
     for name, reasons in keep.items():
         if time_of(name) > now:
@@ -224,7 +225,7 @@ def _protect(
 
 
 def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
-    """Keep what those that stay are increments of, along the whole chain."""
+    """Keep the whole chain below every backup that stays."""
     for name in sorted(
         (name for name, reasons in keep.items() if reasons), key=lambda n: family.depth[n], reverse=True
     ):
@@ -240,7 +241,7 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 
 
 class _Reasons:
-    """Says of a backup that goes what each rule made of it."""
+    """Says of an expired backup why no rule keeps it."""
 
     def __init__(self, good: Sequence[str], rules: KeepSettings) -> None:
         self._rules = rules

@@ -1,7 +1,4 @@
-"""What lies in a repository below ids that have no manifest: leftovers of interrupted runs.
-
-Which of it goes, and why.
-"""
+"""Which leftovers of interrupted runs a prune sweeps: objects below ids that have no manifest. Pure."""
 
 from __future__ import annotations
 
@@ -38,11 +35,10 @@ class SweepDecision:
 
 
 def decide(leftovers: Sequence[Leftover], now: datetime, after: float) -> tuple[SweepDecision, ...]:
-    """Return what becomes of each leftover.
+    """Return a decision for each leftover.
 
-    It goes `after` so many seconds without a write, counted from its id and by the store as well.
-
-    An upload under way looks the same; and a run that was interrupted goes on with the chunks that are there.
+    A leftover goes when `after` seconds have passed without a write, both by its id and by the store's clock. An upload
+    under way looks the same, and a run that was interrupted goes on with the chunks that are there.
     """
     return tuple(_one(leftover, now, after) for leftover in sorted(leftovers, key=lambda item: item.backup_id))
 
@@ -63,10 +59,7 @@ def _by_age(what: str, latest: datetime, now: datetime, after: float) -> tuple[b
 
 @dataclass(frozen=True)
 class BinlogLeftover:
-    """Objects, by key, below the name of an archived binlog that does not exist: one half archived, or half removed.
-
-    `newest` as of a Leftover.
-    """
+    """Objects, by key, of a binlog that was half archived or half removed. `newest` is as in a Leftover."""
 
     incarnation: str
     name: str
@@ -85,9 +78,9 @@ class SweptBinlog:
 
 
 def decide_binlogs(leftovers: Sequence[BinlogLeftover], now: datetime, after: float) -> tuple[SweptBinlog, ...]:
-    """Return what becomes of each leftover of a binlog.
+    """Return a decision for each leftover of a binlog.
 
-    One that is being archived looks the same, so it is old enough first.
+    A binlog that is being archived looks the same, so only an old leftover goes.
     """
     what = "parts of no archived binlog"
     return tuple(

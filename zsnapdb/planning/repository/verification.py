@@ -13,20 +13,20 @@ from zsnapdb.planning.chain import Lineage, Link
 def due(
     whole_since: Mapping[str, datetime | None], now: datetime, older_than: float | None, limit: int | None
 ) -> tuple[str, ...]:
-    """Return the backups to verify, the most pressing first.
+    """Return the backups to verify, the most urgent first.
 
-    `whole_since` says of each when it was last found whole (None: never, or damage is known). Those come first, the
-    newest of them before the others; then those that were not looked at for the longest time. `older_than` leaves out
-    what was found whole within so many seconds.
+    `whole_since` says when each was last verified as whole (None: never, or damage is known). Those without a time come
+    first, the newest before the older; then those verified longest ago. `older_than` leaves out backups that were
+    verified as whole within that many seconds.
     """
-    wanted = [
+    candidates = [
         name
         for name, since in whole_since.items()
         if older_than is None or since is None or not now - timedelta(seconds=older_than) < since <= now
     ]
-    never = sorted((name for name in wanted if whole_since[name] is None), reverse=True)
+    never = sorted((name for name in candidates if whole_since[name] is None), reverse=True)
     known = sorted(
-        (name for name in wanted if whole_since[name] is not None),
+        (name for name in candidates if whole_since[name] is not None),
         key=lambda name: (whole_since[name] or datetime.min.replace(tzinfo=UTC), name),
     )
     return tuple([*never, *known][:limit])
@@ -34,10 +34,14 @@ def due(
 
 @dataclass(frozen=True)
 class Consequences:
-    """What damage means: which backups need each damaged one, which have a hole below them (and where), and which can be restored, oldest first."""
+    """What damage means for the other backups.
+
+    `dependents` are the backups that need each damaged one, `broken` those whose chain is broken (and where),
+    `restorable` those that can be restored, oldest first.
+    """
 
     dependents: Mapping[str, tuple[str, ...]]
-    holes: Mapping[str, str]
+    broken: Mapping[str, str]
     restorable: tuple[str, ...]
 
 
@@ -45,13 +49,13 @@ def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequence
     """Return what can still be restored of the readable backups, given the damaged ones."""
     lineage = Lineage(links)
     dependents: dict[str, list[str]] = {name: [] for name in damaged}
-    holes: dict[str, str] = {}
+    broken: dict[str, str] = {}
     restorable = []
     for link in links:
         try:
             chain = lineage.chain(link)
         except DamagedError as error:
-            holes[link.backup_id] = error.message
+            broken[link.backup_id] = error.message
             continue
         bad = [below.backup_id for below in chain if below.backup_id in dependents]
         for name in bad:
@@ -59,4 +63,4 @@ def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequence
                 dependents[name].append(link.backup_id)
         if not bad:
             restorable.append(link.backup_id)
-    return Consequences({name: tuple(found) for name, found in dependents.items()}, holes, tuple(restorable))
+    return Consequences({name: tuple(needing) for name, needing in dependents.items()}, broken, tuple(restorable))

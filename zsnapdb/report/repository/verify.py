@@ -63,7 +63,7 @@ def result(found: VerifyResult) -> str:
             lines.append(f"            and {len(damage) - _SHOWN} more")
         if found.meaning.dependents.get(name):
             lines.append(f"            needed by {', '.join(found.meaning.dependents[name])}")
-    lines += [f"  hole      {name}: {text}" for name, text in found.meaning.holes.items()]
+    lines += [f"  broken    {name}: {text}" for name, text in found.meaning.broken.items()]
     good = found.meaning.restorable
     lines.append(
         f"  whole     {len(good)} of {there} backups can be restored" + (f", the newest is {good[-1]}" if good else "")
@@ -92,7 +92,7 @@ def result_json(found: VerifyResult) -> str:
             {"backup_id": name, "damage": list(damage), "needed_by": list(found.meaning.dependents.get(name, ()))}
             for name, damage in found.damage.items()
         ],
-        holes=dict(found.meaning.holes),
+        broken=dict(found.meaning.broken),
         restorable=list(found.meaning.restorable),
         binlogs={
             "verified": [name_of(file) for file in found.plan.binlogs],

@@ -117,7 +117,7 @@ def test_a_hole_in_a_chain_is_found(site: Site, depth: Depth) -> None:
     LocalStore(site.folder).delete(layout.manifest("main", names[0]))
     found = verify(site, depth)
     assert not found.is_whole
-    assert list(found.meaning.holes) == [names[1]]
+    assert list(found.meaning.broken) == [names[1]]
     assert found.meaning.restorable == (names[2],)
 
 
