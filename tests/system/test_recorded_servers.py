@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from tests.unit.recorded_server import ACCOUNT, Recorded, RecordedSession, a_shop, answers_of, replica_of_nobody
+from tests.unit.support.recorded_server import ACCOUNT, Recorded, RecordedSession, a_shop, answers_of, replica_of_nobody
 from zsnapdb.mysql.probe import flavour_of, probe
 from zsnapdb.mysql.session import Address, Session
 

@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).parents[3]
-
-
-def zsnapdb(*words: str, config: str = "") -> subprocess.CompletedProcess[str]:
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT), "ZSNAPDB_CONFIG": config, "LC_ALL": "C.UTF-8"}
-    return subprocess.run(
-        [sys.executable, "-m", "zsnapdb", *words], capture_output=True, text=True, env=env, timeout=60
-    )
+from tests.unit.support.command_line import CHECKOUT, zsnapdb
 
 
 def processor_seconds() -> float:

@@ -10,18 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.binlog_file import (
+from tests.unit.support.binlog_file import (
     ANONYMOUS,
+    FOREIGN,
     FORMAT,
     GTID,
     INCIDENT,
     M_ENCRYPTION,
     M_LIST,
+    OWN,
     PAYLOAD,
     PREVIOUS,
     ROTATE,
     ROWS,
     TAGGED,
+    TAGGED_EVENTS,
     UNKNOWN,
     UUID,
     XID,
@@ -32,8 +35,6 @@ from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.mysql.binlog import Tail, position_in, read_tail, tail_of
 from zsnapdb.mysql.binlog_events import MAGIC
-
-OWN, FOREIGN = "3b539809-e55b-11f1-8822-4e3318db0587", "aaaaaaaa-0000-0000-0000-0000000000ff"
 
 
 def mysql() -> File:
@@ -118,14 +119,6 @@ def test_previous_gtids_with_tags_are_read() -> None:
 
 
 # Events of a MySQL 9.7.4 server, without header and checksum.
-TAGGED_EVENTS = {
-    f"{OWN}:blue:2": (
-        "02700000020276a66102129503b622c5032102449c66306d030a1d0204080608626c756508100a140c7f2e32bf12c1600610e1021283120b"
-    ),
-    f"{FOREIGN}:green_9:70000": (
-        "027800000002a902a902a902a9020000000000000000000000fd0304031711060e677265656e5f3908140a180c7fca3bbf12c160061061041283120b"
-    ),
-}
 PREVIOUS_WITH_TAGS = (
     "01040000000000013b539809e55b11f188224e3318db0587000100000000000000010000000000000009000000000000003b539809e55b11f188224e3318db0587"
     "08626c7565010000000000000001000000000000000300000000000000aaaaaaaa0000000000000000000000ff00010000000000000000f2052a0100000001f2052a01000000"

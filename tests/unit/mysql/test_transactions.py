@@ -9,8 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.binlog_file import M_ENCRYPTION, PREVIOUS, QUERY, ROTATE, TAGGED, UUID, XID, File
-from tests.unit.mysql.test_binlog import FOREIGN, OWN, TAGGED_EVENTS
+from tests.unit.support.binlog_file import (
+    FOREIGN,
+    M_ENCRYPTION,
+    OWN,
+    PREVIOUS,
+    QUERY,
+    ROTATE,
+    TAGGED,
+    TAGGED_EVENTS,
+    UUID,
+    XID,
+    File,
+)
 from zsnapdb.errors import PreflightError
 from zsnapdb.gtid import GtidPosition, GtidSet, joined
 from zsnapdb.model import Flavour

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.repository.test_repository import manifest
+from tests.unit.support.manifests import manifest
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.repository import layout
 from zsnapdb.repository.catalogue import Cache, Summary, summaries

@@ -3,55 +3,19 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.unit.support.manifests import manifest
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError, UnreachableError
-from zsnapdb.model import Flavour
 from zsnapdb.repository import layout
-from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
 from zsnapdb.repository.marker import FORMAT, Marker, prove_conditional_writes
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.patient import PatientStore
-from zsnapdb.stream.chunks import Chunk, Codec
-
-
-def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -> Manifest:
-    volume = VolumePart(
-        role="data",
-        dataset="tank/mysql/data",
-        snapshot=f"zsnapdb-{backup_id}",
-        guid=18446744073709551615,
-        from_guid=None,
-        send_flags=("-L",),
-        features=4,
-        mountpoint="/var/lib/mysql/data",
-        properties={"recordsize": "16384"},
-        codec=Codec.ZSTD,
-        plain_size=10,
-        sha256="00",
-        chunks=(Chunk(10, "aa", 7, "bb", None),),
-    )
-    return Manifest(
-        backup_id=backup_id,
-        instance=instance,
-        repository_id="r",
-        created=datetime(2026, 11, 20, 10, 11, 12, tzinfo=UTC),
-        tool_version="0",
-        zfs_version="zfs-2.3.9",
-        pool_guid=1,
-        createtxg=2,
-        position=PositionPart(binlog_file="binlog.000001", binlog_offset=4, gtids="0-1-2", source="tail"),
-        lock=LockPart(strategy="stage", reason="r", held_ms=1.5),
-        server=ServerPart(
-            flavour=Flavour.MARIADB, version="11.8", server_uuid=None, server_id=1, variables={"datadir": "/d"}
-        ),
-        volumes=(volume,),
-    )
 
 
 @pytest.fixture
@@ -109,7 +73,7 @@ def test_foreign_objects_beside_the_manifests_are_passed_over(repository: Reposi
     "change",
     [lambda b: b[:-20], lambda b: b.replace(b'"guid"', b'"gui"'), lambda b: b.replace(b'"format":1', b'"format":2')],
 )
-def test_an_altered_manifest_is_damage_not_absence(repository: Repository, change) -> None:
+def test_an_altered_manifest_is_damage_not_absence(repository: Repository, change: Callable[[bytes], bytes]) -> None:
     repository.commit(manifest())
     key = layout.manifest("main", "20261120T101112Z-7f3a")
     repository.store.put(key, change(repository.store.get(key)))

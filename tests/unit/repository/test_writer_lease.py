@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from tests.unit.store.test_stores import s3
+from tests.unit.support.s3 import s3
 from zsnapdb.errors import ChangedError, LeaseError, RepositoryError
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.writer_lease import FREE, Holder, holder, lease
+from zsnapdb.repository.writer_lease import FREE, Holder, WriterLease, holder, lease
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
 
@@ -69,7 +71,9 @@ def foreign(**changes: object) -> Holder:
     return Holder(**{**fields, "expires": "2020-01-01T00:00:00Z", "seconds": 30.0, **changes})  # type: ignore[arg-type]
 
 
-def take(repository: Repository, clock: Clock | None = None, told: list[str] | None = None, name: str = "main/writer"):
+def take(
+    repository: Repository, clock: Clock | None = None, told: list[str] | None = None, name: str = "main/writer"
+) -> contextlib.AbstractContextManager[WriterLease]:
     used = clock or Clock()
     return lease(
         repository,
@@ -113,7 +117,8 @@ def test_a_living_owner_is_never_displaced_whatever_its_clock_says(repository: R
 def test_a_silent_owner_is_displaced_after_its_time_and_this_is_told(repository: Repository) -> None:
     """Even if `expires` is far in the future: its clock, or ours, was set back."""
     repository.store.put(KEY, foreign(expires="2099-01-01T00:00:00Z").encode())
-    clock, told = Clock(), []
+    clock = Clock()
+    told: list[str] = []
     with take(repository, clock, told):
         assert 30 <= clock.now <= 33
     assert "waiting up to 30 s" in told[0]
@@ -123,8 +128,9 @@ def test_a_silent_owner_is_displaced_after_its_time_and_this_is_told(repository:
 def test_a_process_of_this_host_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
     repository = Repository(LocalStore(tmp_path), "", "id")
     code = (
-        "import os, sys; from pathlib import Path; from tests.unit.repository.test_writer_lease import *; m ="
-        " lease(Repository(LocalStore(Path(sys.argv[1])), '', 'id'), 'main/writer', doing='x', tell=print);"
+        "import os, sys; from pathlib import Path; from zsnapdb.repository.repository import Repository;"
+        " from zsnapdb.repository.writer_lease import lease; from zsnapdb.store.local import LocalStore;"
+        " m = lease(Repository(LocalStore(Path(sys.argv[1])), '', 'id'), 'main/writer', doing='x', tell=print);"
         " m.__enter__(); os._exit(9)"
     )
     assert (
@@ -133,7 +139,8 @@ def test_a_process_of_this_host_that_has_ended_is_not_waited_for(tmp_path: Path)
         ).returncode
         == 9
     )
-    clock, told = Clock(), []
+    clock = Clock()
+    told: list[str] = []
     with take(repository, clock, told):
         assert clock.now == 0
     assert "it has ended" in told[0]
@@ -209,7 +216,7 @@ class Faulty:
         self.lose_answers = False
         self.unreachable = False
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         method = getattr(self.store, name)
 
         def call(*args: object, **named: object) -> object:
@@ -231,7 +238,7 @@ class Faulty:
 
 def test_an_answer_that_was_lost_is_not_taken_for_a_loss(store: Store) -> None:
     faulty = Faulty(store)
-    repository = Repository(faulty, "", "id")  # type: ignore[arg-type]
+    repository = Repository(faulty, "", "id")
     faulty.lose_answers = True
     with take(repository) as held:
         held.confirm()
@@ -243,7 +250,7 @@ def test_an_answer_that_was_lost_is_not_taken_for_a_loss(store: Store) -> None:
 
 def test_a_store_that_cannot_be_asked_is_no_loss_but_confirms_nothing(store: Store) -> None:
     faulty = Faulty(store)
-    repository = Repository(faulty, "", "id")  # type: ignore[arg-type]
+    repository = Repository(faulty, "", "id")
     with take(repository) as held:
         faulty.unreachable = True
         with pytest.raises(RepositoryError, match="network"):

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.unit.faulty import Fault, FaultyStore
+from tests.unit.support.faulty_store import Fault, FaultyStore
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.store.base import Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.patient import PatientStore
@@ -60,7 +62,7 @@ def test_the_first_question_is_not_asked_for_hours(tmp_path: Path, monkeypatch: 
         store.check()
 
 
-ASKS = {
+ASKS: dict[str, Callable[[Store], object]] = {
     "get": lambda store: store.get("k"),
     "list": lambda store: list(store.list("")),
     "read_version": lambda store: store.read_version("k"),

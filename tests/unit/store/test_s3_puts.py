@@ -99,7 +99,9 @@ def test_where_it_is_not_the_checksum_the_first_answer_counts_and_checksums_stay
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     store = s3()
-    seen = Recorder(store, monkeypatch, lambda words: refused("InvalidArgument") if len(seen.asked) <= 2 else None)
+    seen: Recorder = Recorder(
+        store, monkeypatch, lambda words: refused("InvalidArgument") if len(seen.asked) <= 2 else None
+    )
     with pytest.raises(RepositoryError, match="InvalidArgument"):
         store.put("a", BODY)
     store.put("a", BODY)
@@ -137,8 +139,8 @@ def test_class_and_encryption_are_asked_for_and_small_objects_stay_in_the_standa
         (refused("AccessDenied", 403), False),
         (refused("Whatever", 400), False),
         (EndpointConnectionError(endpoint_url="http://x"), True),
-        (SSLError(endpoint_url="https://x", error="certificate verify failed"), False),
-        (SSLError(endpoint_url="https://x", error="EOF occurred in violation of protocol"), True),
+        (SSLError(endpoint_url="https://x", error=Exception("certificate verify failed")), False),
+        (SSLError(endpoint_url="https://x", error=Exception("EOF occurred in violation of protocol")), True),
     ],
     ids=str,
 )

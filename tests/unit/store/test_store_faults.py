@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.faulty import Fault, FaultyStore
-from tests.unit.repository.test_repository import manifest
-from tests.unit.streams import stream_of
+from tests.unit.support.faulty_store import Fault, FaultyStore
+from tests.unit.support.manifests import manifest
+from tests.unit.support.streams import stream_of
 from zsnapdb.errors import ConsistencyError, DamagedError, ZsnapdbError
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.repository import Repository

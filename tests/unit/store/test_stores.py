@@ -19,7 +19,8 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from tests.unit.faulty import Fault, FaultyStore
+from tests.unit.support.faulty_store import Fault, FaultyStore
+from tests.unit.support.s3 import s3
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, ObjectHold, Store
@@ -31,12 +32,7 @@ from zsnapdb.store.s3 import S3Store
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-
-
-def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
-    return S3Store(
-        bucket, endpoint=None, region="us-east-1", credentials_file=credentials, addressing="auto", connections=2
-    )
+    from mypy_boto3_s3.type_defs import LifecycleRuleTypeDef
 
 
 CALLS = ("check", "put", "get", "read_into", "read_version", "replace", "list", "folders", "delete", "delete_many")
@@ -250,7 +246,7 @@ def test_a_lock_that_has_run_out_holds_nothing(locked_bucket: S3Client, monkeypa
 
 def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S3Client) -> None:
     assert s3().afterlife() == Afterlife(keeps_versions=True, days=None, has_locks=True)
-    rule = {
+    rule: LifecycleRuleTypeDef = {
         "ID": "old",
         "Status": "Enabled",
         "Filter": {"Prefix": ""},

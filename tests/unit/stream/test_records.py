@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.streams import GUID, RECORD_BYTES, begin, compressed_write, end, record, stream_of, write
+from tests.unit.support.streams import GUID, RECORD_BYTES, begin, compressed_write, end, record, stream_of, write
 from zsnapdb.errors import DamagedError
 from zsnapdb.stream.records import Begin, Walker
 

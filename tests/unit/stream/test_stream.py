@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.streams import GUID, RECORD_BYTES, begin, end, stream_of, write
+from tests.unit.support.streams import GUID, RECORD_BYTES, begin, end, stream_of, write
 from zsnapdb.errors import ConfigError, DamagedError, NotThere, RepositoryError
 from zsnapdb.stream import crypto
 from zsnapdb.stream.chunks import Body, Chunk, Codec, seal, unseal
@@ -242,7 +242,8 @@ def test_a_stream_that_ends_with_a_full_chunk_marks_that_one_as_last() -> None:
 
 
 def test_only_what_an_earlier_run_did_not_store_is_stored() -> None:
-    data, rows = stream_of(40_000), {}
+    data = stream_of(40_000)
+    rows: dict[int, KnownChunk] = {}
     settings = UploadSettings(4096, Codec.ZSTD, 1, 1)
     chunks = MemoryChunks()
     chunks.fail_at = 5

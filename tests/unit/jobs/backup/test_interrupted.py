@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.world import VOLUMES, Died, World, made, stream
+from tests.unit.support.world import VOLUMES, Died, World, made, stream
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, LeaseError, RepositoryError
 from zsnapdb.jobs.backup.run import BackupResult
 from zsnapdb.repository import keys, layout
@@ -205,12 +205,7 @@ def test_a_stream_without_its_end_becomes_no_backup_even_if_send_ended_well(worl
 def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones(world: World) -> None:
     """Its send fails each time, of a bad block say: it is given up, and the run goes on with new snapshots."""
     begun = interrupt(world, "put main/chunks/", number=2)
-    original, world.send = world.send, lambda name, base, flags: (_ for _ in ()).throw(CommandError("bad block"))  # type: ignore[method-assign,assignment,return-value]
-    from zsnapdb.jobs.backup import send
-
-    send.SendStream = lambda name, base, flags: (
-        original(name, base) if begun not in name else world.send(name, base, flags)
-    )  # type: ignore[assignment,misc]
+    world.unreadable = begun
     result = world.backup()
     assert result.continued == ()
     assert f"backup {begun}, which was interrupted, is given up: it failed again: bad block" in result.warnings

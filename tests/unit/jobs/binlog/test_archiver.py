@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.binlog_file import ROTATE, UUID, File
+from tests.unit.support.binlog_file import ROTATE, UUID, File
 from zsnapdb.config import InstanceSettings, RepositorySettings, StreamSettings
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.jobs.binlog.archiver import Archiver, Round

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.repository.test_binlog_archive import ID, INCARNATION, NAME, add, sealed
-from tests.unit.stored_backups import FaultyStore, Killed, Site
+from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, sealed
+from tests.unit.support.stored_backups import FaultyStore, Killed, Site
+from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryError
 from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.repository import copy as job
@@ -17,6 +18,7 @@ from zsnapdb.jobs.repository.copy import CopyResult
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.verifications import Depth
+from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import open_store
 
@@ -80,7 +82,7 @@ def test_killed_at_any_change_nothing_half_is_listed_and_the_next_run_goes_on(
         for key in [item.key for item in there(site).list("")]:
             there(site).delete(key)
 
-        def dying(settings, tell=None, moment=moment):
+        def dying(settings: RepositorySettings, tell: object = None, moment: int = moment) -> tuple[Store, str]:
             store, prefix = open_store(settings)
             faulty = FaultyStore(store)
             if settings.url.endswith("-there"):
@@ -181,7 +183,7 @@ def test_another_backup_with_the_same_id_is_never_overwritten(site: Site, monkey
         if written == key:
             there(site).put(key, b"another")
 
-    def opened(settings, tell=None):
+    def opened(settings: RepositorySettings, tell: object = None) -> tuple[Store, str]:
         store, prefix = open_store(settings)
         return (FaultyStore(store, meanwhile) if settings.url.endswith("-there") else store), prefix
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from tests.unit.stored_backups import Site
+from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs import exclusion
 from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.repository import copy, prune, verify
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.verifications import Depth
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.type_defs import ObjectLockRetentionTypeDef
 
 
 @pytest.fixture
@@ -40,7 +44,7 @@ def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site, monkeyp
     before = other.objects()
     names = site.fill([None, 0, None, None])
     client = boto3.client("s3", region_name="us-east-1")
-    lock = {"Mode": "COMPLIANCE", "RetainUntilDate": datetime.now(UTC) + timedelta(days=2)}
+    lock: ObjectLockRetentionTypeDef = {"Mode": "COMPLIANCE", "RetainUntilDate": datetime.now(UTC) + timedelta(days=2)}
     client.put_object_retention(
         Bucket="backups", Key=f"some/prefix/{layout.manifest('main', names[1])}", Retention=lock
     )

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.unit.stored_backups import FaultyStore, Killed, Site
-from zsnapdb.config import parse
+from tests.unit.support.stored_backups import FaultyStore, Killed, Site
+from zsnapdb.config import RepositorySettings, parse
 from zsnapdb.errors import ConfigError, DamagedError, NotThere, PreflightError, RepositoryError
 from zsnapdb.jobs import exclusion
 from zsnapdb.jobs import instance as instances
@@ -21,7 +21,7 @@ from zsnapdb.jobs.repository.prune import NOTHING_LOCAL, PrunePlan, PruneResult
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.repository import layout, pins
-from zsnapdb.store.base import Afterlife, ObjectHold
+from zsnapdb.store.base import Afterlife, ObjectHold, Store, StoredObject
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import open_store
 
@@ -65,10 +65,10 @@ def later(monkeypatch: pytest.MonkeyPatch, **time: float) -> None:
     monkeypatch.setattr(job, "now", lambda: datetime.now(UTC) + timedelta(**time))
 
 
-def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[LocalStore], FaultyStore]) -> list[FaultyStore]:
+def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Store], FaultyStore]) -> list[FaultyStore]:
     made: list[FaultyStore] = []
 
-    def opened(settings, tell=None):
+    def opened(settings: RepositorySettings, tell: object = None) -> tuple[Store, str]:
         store, prefix = open_store(settings)
         made.append(wrap(store))
         return made[-1], prefix
@@ -141,7 +141,7 @@ def test_killed_at_any_change_it_leaves_no_hole_and_a_later_run_finishes(
         with monkeypatch.context() as patched:
             made = injected(patched, FaultyStore)
 
-            def dying(settings, tell=None, moment=moment):
+            def dying(settings: RepositorySettings, tell: object = None, moment: int = moment) -> tuple[Store, str]:
                 faulty = FaultyStore(open_store(settings)[0])
                 faulty.die_at, faulty.die_after = moment, after
                 return faulty, ""
@@ -391,7 +391,7 @@ def test_chunks_whose_manifest_is_not_listed_but_there_are_left_alone(
     names = site.fill([None, None])
 
     class Lagging(FaultyStore):
-        def list(self, prefix: str):
+        def list(self, prefix: str) -> Iterator[StoredObject]:
             return (item for item in super().list(prefix) if item.key != layout.manifest("main", names[0]))
 
     later(monkeypatch, days=30)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.unit.repository.test_binlog_archive import ID, INCARNATION, NAME, add
-from tests.unit.stored_backups import FaultyStore, Killed, Site, stream
+from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add
+from tests.unit.support.stored_backups import FaultyStore, Killed, Site, stream
+from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import RepositoryError
 from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.repository import verify as job
@@ -19,6 +21,7 @@ from zsnapdb.planning.repository.verification import due
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
+from zsnapdb.store.base import Store, StoredObject
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import open_store
 
@@ -32,11 +35,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return Site(tmp_path / "store")
 
 
-def verify(site: Site, depth: Depth = Depth.LISTED, **more) -> VerifyResult:
+def verify(site: Site, depth: Depth = Depth.LISTED, **more: Any) -> VerifyResult:
     return job.verify(site.instance(), depth, lambda _: None, **more)
 
 
-def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[LocalStore], FaultyStore]) -> None:
+def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Store], Store]) -> None:
     monkeypatch.setattr(instances, "open_store", lambda settings, tell=None: (wrap(open_store(settings)[0]), ""))
 
 
@@ -131,10 +134,10 @@ def test_a_hole_in_a_chain_is_found(site: Site, depth: Depth) -> None:
     ],
 )
 def test_reading_finds_a_stream_that_is_not_what_the_manifest_says(
-    site: Site, monkeypatch: pytest.MonkeyPatch, made, words: str
+    site: Site, monkeypatch: pytest.MonkeyPatch, made: Callable[[int], bytes], words: str
 ) -> None:
     """Its hashes are right: it was stored like that."""
-    monkeypatch.setattr("tests.unit.stored_backups.stream", lambda to_guid, from_guid, seed: made(to_guid))
+    monkeypatch.setattr("tests.unit.support.stored_backups.stream", lambda to_guid, from_guid, seed: made(to_guid))
     (name,) = site.fill([None])
     assert verify(site, Depth.LISTED).is_whole
     found = verify(site, Depth.READ)
@@ -207,7 +210,7 @@ def test_a_run_that_is_cut_off_keeps_what_it_has_found(site: Site, monkeypatch: 
     names = site.fill([None, None, None])
 
     class Cut(FaultyStore):
-        def list(self, prefix: str):
+        def list(self, prefix: str) -> Iterator[StoredObject]:
             if names[0] in prefix:
                 raise RepositoryError("gone")
             return super().list(prefix)
@@ -226,7 +229,9 @@ def test_killed_while_it_tidies_its_findings_none_is_lost(site: Site, monkeypatc
     for moment in (1, 2):
         for after in (False, True):
 
-            def dying(settings, tell=None, moment=moment, after=after):
+            def dying(
+                settings: RepositorySettings, tell: object = None, moment: int = moment, after: bool = after
+            ) -> tuple[Store, str]:
                 faulty = FaultyStore(open_store(settings)[0])
                 faulty.die_at, faulty.die_after = moment, after
                 return faulty, ""
@@ -243,7 +248,7 @@ def test_a_backup_that_is_pruned_meanwhile_is_no_damage(site: Site, monkeypatch:
     names = site.fill([None, None])
 
     class Pruned(FaultyStore):
-        def list(self, prefix: str):
+        def list(self, prefix: str) -> Iterator[StoredObject]:
             if f"/chunks/{names[0]}/" in prefix:
                 LocalStore(site.folder).delete(layout.manifest("main", names[0]))
                 LocalStore(site.folder).delete(layout.chunk("main", names[0], "data", 1))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.repository.test_repository import manifest
+from tests.unit.support.manifests import manifest
 from zsnapdb.errors import DamagedError
 from zsnapdb.planning.backup.resume import Because, Interrupted, Judgement, ResumeDecision, Surroundings, judge
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun

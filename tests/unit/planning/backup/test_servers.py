@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.recorded_server import SYNTAX_ERROR, Recorded, RecordedSession, names, variables_read
+from tests.unit.support.recorded_server import SYNTAX_ERROR, Recorded, RecordedSession, names, variables_read
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.mysql import locks

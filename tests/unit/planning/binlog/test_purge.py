@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.support.binlog_window import Kept
 from zsnapdb.jobs.binlog.purge import expiry_of
 from zsnapdb.model import Flavour
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
-
-from .test_window import Kept
 
 LOCAL = [ServerBinlog(f"binlog.{n:06d}", n, 1000, f"f{n}") for n in range(1, 6)]
 KEPT = [Kept("1", n, None, None, n, fingerprint=f"f{n}") for n in range(1, 5)]

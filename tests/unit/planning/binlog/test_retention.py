@@ -8,7 +8,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.planning.binlog.test_window import SECOND, at, own
+from tests.unit.support.binlog_window import SECOND, Kept, at, own
 from zsnapdb.planning.binlog.retention import MARGIN, decide
 from zsnapdb.planning.binlog.window import follow
 
@@ -16,7 +16,7 @@ DAYS = 86_400
 """A file a day, so that the margin of a day is one file."""
 
 
-def archive(count: int, *, incarnation: str = "1") -> list:
+def archive(count: int, *, incarnation: str = "1") -> list[Kept]:
     return [own(number, number * DAYS, incarnation=incarnation) for number in range(1, count + 1)]
 
 

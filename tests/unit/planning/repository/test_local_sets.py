@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from zsnapdb.planning.repository.local_sets import (
@@ -47,7 +49,7 @@ def test_what_goes_from_the_repository_goes_here() -> None:
 
 
 @pytest.mark.parametrize("needed", [{"holds": 1}, {"clones": ("tank/clone",)}])
-def test_what_somebody_needs_stays_and_says_who(needed: dict) -> None:
+def test_what_somebody_needs_stays_and_says_who(needed: dict[str, Any]) -> None:
     (found,) = decide([snapshot(OLD, **needed)], [], there({NEW}, {OLD}), None)
     assert not found.remove
     assert ("tank/clone" if "clones" in needed else "zfs holds") in found.reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -62,7 +63,8 @@ def chains(times: Sequence[datetime], full_every: int) -> list[Stored]:
 @st.composite
 def histories(draw: st.DrawFn) -> list[Stored]:
     gaps = draw(st.lists(st.integers(60, 40 * 86400), min_size=1, max_size=25))
-    times, at = [], NOW
+    times: list[datetime] = []
+    at = NOW
     for gap in gaps:
         at -= timedelta(seconds=gap)
         times.insert(0, at)
@@ -175,7 +177,7 @@ def test_knowing_of_a_reason_to_keep_never_removes_more(
 @law
 @given(case=cases(), order=st.randoms())
 def test_the_order_in_which_a_store_lists_backups_means_nothing(
-    case: tuple[list[Stored], KeepSettings, RetentionFacts], order
+    case: tuple[list[Stored], KeepSettings, RetentionFacts], order: random.Random
 ) -> None:
     stored, keep, known = case
     shuffled = list(stored)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tests.unit.repository.test_repository import manifest as example
+from tests.unit.support.manifests import manifest as example
 from zsnapdb.config import parse
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.manifest import Manifest, VolumePart
@@ -195,7 +195,7 @@ class FaultyStore:
 
     def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:
-            self._change("delete", key, lambda key=key: self.inner.delete(key))
+            self.delete(key)
 
     def folders(self, prefix: str) -> Iterator[str]:
         self._alive()

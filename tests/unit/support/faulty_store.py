@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum, auto
 
 from zsnapdb.errors import RepositoryError, UnreachableError
@@ -40,7 +40,7 @@ class FaultyStore(Layer):
     `lag` objects written last do not show in listings. It keeps what it was asked in `calls`.
     """
 
-    def __init__(self, inner: Store, faults: dict[str, Sequence[Fault]] | None = None, *, lag: int = 0) -> None:
+    def __init__(self, inner: Store, faults: Mapping[str, Sequence[Fault]] | None = None, *, lag: int = 0) -> None:
         super().__init__(inner)
         self.faults = {name: list(found) for name, found in (faults or {}).items()}
         self.lag = lag

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.repository.test_repository import manifest
-from tests.unit.streams import begin, end, write
+from tests.unit.support.manifests import manifest
+from tests.unit.support.streams import begin, end, write
 from zsnapdb import config
 from zsnapdb.errors import CommandError, NotThere
 from zsnapdb.jobs import exclusion
@@ -129,6 +129,8 @@ class World:
         self.send_dies_at: int | None = None
         self.end_is_missing = False
         self.salt = 0
+        self.unreadable: str | None = None
+        """The backup whose snapshots have a bad block."""
         self.on_call: Callable[[str, str], Any] | None = None
         self.journal_fails_at: int | None = None
         self.told: list[str] = []
@@ -256,6 +258,8 @@ class World:
 
     def send(self, name: str, base: str | None, flags: object = ()) -> _Send:
         self.alive()
+        if self.unreadable and self.unreadable in name:
+            raise CommandError("bad block")
         return _Send(self, self._snap(name).guid, self._snap(base).guid if base else 0)
 
     # Runs, and what must be true after them.

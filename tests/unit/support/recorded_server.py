@@ -2,7 +2,7 @@
 
 `origin` of a file is "recorded" where a running server gave the answers, "manual" where they were put together from
 manuals and sources. To record one more, with its server running and root without a password on its socket (it must not
-be a replica; the script makes it one of a dead address for a moment): `python3 -m tests.unit.recorded_server NAME
+be a replica; the script makes it one of a dead address for a moment): `python3 -m tests.unit.support.recorded_server NAME
 FAMILY SOCKET 'which build it was'`.
 """
 
@@ -28,7 +28,7 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import contract
 from zsnapdb.planning.server_copy import identity
 
-FOLDER = Path(__file__).parent / "recorded"
+FOLDER = Path(__file__).parents[1] / "recorded"
 ACCOUNT = "zsnapdb"
 
 STATEMENTS = tuple(

@@ -1,0 +1,16 @@
+"""zsnapdb run as a person runs it: in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[3]
+
+
+def zsnapdb(*words: str, config: str = "") -> subprocess.CompletedProcess[str]:
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT), "ZSNAPDB_CONFIG": config, "LC_ALL": "C.UTF-8"}
+    return subprocess.run(
+        [sys.executable, "-m", "zsnapdb", *words], capture_output=True, text=True, env=env, timeout=60
+    )

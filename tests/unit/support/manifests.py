@@ -1,0 +1,43 @@
+"""The manifest of a small backup, for tests that need one and do not care what it holds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from zsnapdb.model import Flavour
+from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
+from zsnapdb.stream.chunks import Chunk, Codec
+
+
+def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -> Manifest:
+    volume = VolumePart(
+        role="data",
+        dataset="tank/mysql/data",
+        snapshot=f"zsnapdb-{backup_id}",
+        guid=18446744073709551615,
+        from_guid=None,
+        send_flags=("-L",),
+        features=4,
+        mountpoint="/var/lib/mysql/data",
+        properties={"recordsize": "16384"},
+        codec=Codec.ZSTD,
+        plain_size=10,
+        sha256="00",
+        chunks=(Chunk(10, "aa", 7, "bb", None),),
+    )
+    return Manifest(
+        backup_id=backup_id,
+        instance=instance,
+        repository_id="r",
+        created=datetime(2026, 11, 20, 10, 11, 12, tzinfo=UTC),
+        tool_version="0",
+        zfs_version="zfs-2.3.9",
+        pool_guid=1,
+        createtxg=2,
+        position=PositionPart(binlog_file="binlog.000001", binlog_offset=4, gtids="0-1-2", source="tail"),
+        lock=LockPart(strategy="stage", reason="r", held_ms=1.5),
+        server=ServerPart(
+            flavour=Flavour.MARIADB, version="11.8", server_uuid=None, server_id=1, variables={"datadir": "/d"}
+        ),
+        volumes=(volume,),
+    )
