@@ -165,7 +165,7 @@ def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepar
     plan = lab.zsnapdb("clone", "create", "main", "--from", backup["backup_id"], "--plan", "--json").json
     assert (plan["receives"], plan["prepared"]) == ([], True), "it is fetched and recovered once"
     unused = with_terms(lab, 'keep_unused = "0s"')
-    kept = {name: item["fate"] for name, item in swept(lab, config=unused).items()}
+    kept = {name: item["verdict"] for name, item in swept(lab, config=unused).items()}
     assert kept == {"ready": "keep", backup["backup_id"]: "keep"}
     assert lab.zsnapdb("clone", "destroy", "ready").code == 0
     for _ in range(2):
@@ -196,7 +196,7 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
     with connected(lab, "third"), open("/run/zsnapdb/clone-worked-on.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = swept(lab, config=config)
-        assert {name: item["fate"] for name, item in found.items()} == {
+        assert {name: item["verdict"] for name, item in found.items()} == {
             "guarded": "keep",
             "worked-on": "keep",
             "third": "keep",
@@ -205,14 +205,14 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
         assert "working on it" in found["worked-on"]["reason"]
         assert "clients are connected" in found["third"]["reason"]
     planned = swept(lab, "--plan", config=config)
-    assert planned["worked-on"]["fate"] == "reap"
+    assert planned["worked-on"]["verdict"] == "reap"
     assert len(lab.zsnapdb("clone", "list", "--json").json["clones"]) == 3, "a plan takes nothing"
     # One at most in a sweep; an extended one stays.
     assert lab.zsnapdb("clone", "extend", "third", "--ttl", "1h").code == 0
-    assert swept(lab, config=config)["worked-on"]["fate"] == "reap"
+    assert swept(lab, config=config)["worked-on"]["verdict"] == "reap"
     assert {c["name"] for c in lab.zsnapdb("clone", "list", "--json").json["clones"]} == {"guarded", "third"}
     assert lab.zsnapdb("clone", "protect", "guarded", "--for", "0s").code == 0
-    assert swept(lab, config=config)["guarded"]["fate"] == "reap"
+    assert swept(lab, config=config)["guarded"]["verdict"] == "reap"
     assert lab.zsnapdb("clone", "destroy", "third").code == 0
     assert everything() == before
 

@@ -25,7 +25,7 @@ def planned(settings: MaskingSettings, *, asked: bool) -> bool:
 
     Its files that mask are looked at now, before anything is touched.
     """
-    wanted = is_masked(required=settings.required, configured=bool(settings.run), asked=asked, already=False)
+    wanted = is_masked(required=settings.required, configured=bool(settings.run), requested=asked, already=False)
     if wanted:
         masking.check(settings)
     return wanted
@@ -43,7 +43,7 @@ def ensure(
     asked = datasets.properties(top, [MASK_PROPERTY])[MASK_PROPERTY] == datasets.Property("yes", "local")
     inherited = all(_origin_is_masked(dataset) for dataset in volumes)
     report = None
-    if is_masked(required=settings.required, configured=bool(settings.run), asked=asked, already=inherited):
+    if is_masked(required=settings.required, configured=bool(settings.run), requested=asked, already=inherited):
         report = masking.mask(
             tenant.copy,
             settings,

@@ -43,7 +43,7 @@ class ReapOutcome:
 
     what: str
     name: str
-    fate: LeaseVerdict
+    verdict: LeaseVerdict
     reason: str
     error: ZsnapdbError | None = None
 
@@ -127,7 +127,7 @@ def _sweep(settings: Settings, moment: datetime, *, act: bool) -> Iterator[ReapO
             if info is None:
                 continue
             done = _sweep_clone(settings, info, moment, act=act, room=taken < limit)
-            taken += done.fate is LeaseVerdict.REAP
+            taken += done.verdict is LeaseVerdict.REAP
             yield done
     for item in prepared.listing(settings):
         with locks.if_free(item.lock) as free:
@@ -150,13 +150,13 @@ def _sweep_clone(settings: Settings, info: CloneInfo, moment: datetime, *, act: 
         if error is not None:
             return ReapOutcome("clone", info.name, LeaseVerdict.KEEP, "its reset or detach was cut short", error)
     verdict = _verdict(settings, info, moment, notes=act)
-    if verdict.fate is LeaseVerdict.REAP and not room:
+    if verdict.verdict is LeaseVerdict.REAP and not room:
         verdict = Verdict(
             LeaseVerdict.KEEP,
             f"{verdict.reason}; the next sweep takes it, {settings.clones.reap_limit} are enough for one",
         )
     return _done(
-        ReapOutcome("clone", info.name, verdict.fate, verdict.reason), act, lambda: destroy_held(settings, info.name)
+        ReapOutcome("clone", info.name, verdict.verdict, verdict.reason), act, lambda: destroy_held(settings, info.name)
     )
 
 
@@ -229,10 +229,10 @@ def _sweep_live(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
 
 def _done(found: ReapOutcome, act: bool, take: Callable[[], object]) -> ReapOutcome:
     """Take what is to be taken, if this is no plan; an error is kept with it."""
-    if not act or found.fate is not LeaseVerdict.REAP:
+    if not act or found.verdict is not LeaseVerdict.REAP:
         return found
     try:
         take()
     except ZsnapdbError as error:
-        return replace(found, fate=LeaseVerdict.KEEP, error=error)
+        return replace(found, verdict=LeaseVerdict.KEEP, error=error)
     return found

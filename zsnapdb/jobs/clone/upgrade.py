@@ -54,7 +54,7 @@ class Rehearsal:
     @property
     def problems(self) -> tuple[str, ...]:
         """What went otherwise than it should; empty: the upgrade would go well."""
-        bad = [f"table {checked.table}: {checked.said}" for checked in self.tables if not checked.is_good]
+        bad = [f"table {checked.table}: {checked.answer}" for checked in self.tables if not checked.is_good]
         bad += [
             f"`{compared.query}`: {compared.problem or 'another result than before'}"
             for compared in self.queries

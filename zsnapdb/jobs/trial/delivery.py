@@ -23,7 +23,7 @@ from zsnapdb.planning.trial.rescue import (
     TableKind,
     Transport,
     TransportChoice,
-    Wanted,
+    TableName,
     choose_transport,
     is_plain,
     quoted,
@@ -69,7 +69,7 @@ def _dump_argv(isolated: Isolated, tools: Tools, words: Sequence[str]) -> list[s
     return [str(tools.dump), f"--defaults-file={_own_client(isolated)}", *common, *gtids, *words]
 
 
-def check_there(session: Session, wanted: Wanted) -> None:
+def check_there(session: Session, wanted: TableName) -> None:
     """Raise PreflightError unless the schema, and the table in it, exist at that point."""
     if not session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (wanted.schema,)):
         names = ", ".join(
@@ -94,7 +94,7 @@ def check_there(session: Session, wanted: Wanted) -> None:
         )
 
 
-def to_file(isolated: Isolated, tools: Tools, wanted: Wanted, path: Path, timeout: float) -> Delivered:
+def to_file(isolated: Isolated, tools: Tools, wanted: TableName, path: Path, timeout: float) -> Delivered:
     """Dump into a new file, readable by its owner alone.
 
     It has its name only when it is whole; one that is there is never overwritten.
@@ -142,7 +142,7 @@ class Target:
     timeout: float
 
 
-def check_free(target: Target, name: Wanted) -> None:
+def check_free(target: Target, name: TableName) -> None:
     """Raise unless the name is free on the live server (ExistsError) and, for a table, its schema is there (PreflightError)."""
     has_schema = bool(
         target.session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (name.schema,))
@@ -166,8 +166,8 @@ def check_free(target: Target, name: Wanted) -> None:
 def table_to_server(
     isolated: Isolated,
     tools: Tools,
-    wanted: Wanted,
-    name: Wanted,
+    wanted: TableName,
+    name: TableName,
     target: Target,
     asked: Transport | None,
     here: ServerKind,
@@ -214,7 +214,7 @@ def table_to_server(
     return Delivered(f"{name} on {target.address}", choice, ((str(name), rows),), tuple(left_out))
 
 
-def _move_away(session: Session, wanted: Wanted, new: str) -> tuple[Wanted, list[str]]:
+def _move_away(session: Session, wanted: TableName, new: str) -> tuple[TableName, list[str]]:
     """Give the table its new name, in a schema of its own, without triggers and foreign keys.
 
     On the throwaway server, so it is free to.
@@ -239,10 +239,10 @@ def _move_away(session: Session, wanted: Wanted, new: str) -> tuple[Wanted, list
     for (key,) in keys:
         session.query(f"ALTER TABLE {quoted(_AWAY, new)} DROP FOREIGN KEY {quoted(str(key))}")
         left_out.append(f"foreign key {key}")
-    return Wanted(_AWAY, new), left_out
+    return TableName(_AWAY, new), left_out
 
 
-def _kind_of(session: Session, name: Wanted) -> TableKind:
+def _kind_of(session: Session, name: TableName) -> TableKind:
     engine, options = session.query(
         "SELECT engine, create_options FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
         (name.schema, name.table),
@@ -256,7 +256,7 @@ def _kind_of(session: Session, name: Wanted) -> TableKind:
     return TableKind(name, str(engine), str(options or ""), bool(fulltext), has_file)
 
 
-def _import(session: Session, away: Wanted, isolated: Isolated, target: Target, name: Wanted, file: Path) -> None:
+def _import(session: Session, away: TableName, isolated: Isolated, target: Target, name: TableName, file: Path) -> None:
     """Move the tablespace: written out and locked on the throwaway server, copied, imported (refman 8.4, "Importing InnoDB Tables")."""
     table = quoted(name.schema, name.table or "")
     target.session.query(f"ALTER TABLE {table} DISCARD TABLESPACE")
@@ -314,12 +314,12 @@ def _drop(target: Target, what: str, *, unlogged: bool) -> None:
         session.query(f"DROP {what}")
 
 
-def _count(session: Session, name: Wanted) -> int:
+def _count(session: Session, name: TableName) -> int:
     table = quoted(name.schema, name.table or "")
     return int(session.value(f"SELECT COUNT(*) FROM {table}"))  # noqa: S608 - names, in backticks
 
 
-def _compare(source: Session, there: Wanted, target: Target, here: Wanted) -> int:
+def _compare(source: Session, there: TableName, target: Target, here: TableName) -> int:
     """Return how many rows the table has. ConsistencyError unless both servers count the same."""
     wanted, found = _count(source, there), _count(target.session, here)
     if found != wanted:
@@ -330,7 +330,7 @@ def _compare(source: Session, there: Wanted, target: Target, here: Wanted) -> in
     return found
 
 
-def schema_to_server(isolated: Isolated, tools: Tools, wanted: Wanted, name: Wanted, target: Target) -> Delivered:
+def schema_to_server(isolated: Isolated, tools: Tools, wanted: TableName, name: TableName, target: Target) -> Delivered:
     """Put the schema's tables into the live server under the new name, which was free.
 
     On an error nothing of it stays there.
@@ -359,7 +359,7 @@ def schema_to_server(isolated: Isolated, tools: Tools, wanted: Wanted, name: Wan
             ]
             _load(isolated, tools, words, target, name.schema)
             counts = tuple(
-                (table, _compare(session, Wanted(wanted.schema, table), target, Wanted(name.schema, table)))
+                (table, _compare(session, TableName(wanted.schema, table), target, TableName(name.schema, table)))
                 for table in tables
             )
     left_out = [f"view {view}" for view in others] + ["triggers, routines and events: they name the old schema"]

@@ -30,7 +30,7 @@ from zsnapdb.planning.trial.rescue import (
     LiveServer,
     ServerKind,
     Transport,
-    Wanted,
+    TableName,
     new_name,
     parse_destination,
     parse_table,
@@ -56,7 +56,7 @@ class RescueRequest:
     `chosen_name`, `transport` None: ours to choose. `timeout` in seconds is for each long command.
     """
 
-    wanted: Wanted
+    wanted: TableName
     to: str
     destination: Destination
     chosen_name: str | None
@@ -74,7 +74,7 @@ class RescuePlan:
     place: scratch.Scratch
     copy: Copy
     tools: Tools
-    name: Wanted
+    name: TableName
 
     @property
     def way(self) -> str:
@@ -92,12 +92,12 @@ class RescueResult:
     delivery_seconds: float
 
 
-def wanted(table: str | None, schema: str | None) -> Wanted:
+def wanted(table: str | None, schema: str | None) -> TableName:
     """Return what is to be rescued. PreflightError unless exactly one of table and schema is named."""
     if table is not None and schema is None:
         return parse_table(table)
     if schema and table is None:
-        return Wanted(schema, None)
+        return TableName(schema, None)
     raise PreflightError("it takes a table or a schema, and not both", hint="--table schema.table, or --schema name")
 
 

@@ -1,7 +1,4 @@
-"""What must be true of a started clone so that it shares nothing with its source and nothing in it acts by itself.
-
-Pure.
-"""
+"""The contract of a started clone: it shares nothing with its source, and nothing in it acts by itself. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +9,9 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.origin import Origin
 
 ACCOUNT = "zsnapdb_clone"
-REPLICA_ACCOUNT = "zsnapdb_replica"
-"""What the replicas of a set log in as; made in the set's source after its first start."""
 """The one account of a clone that is not locked."""
+REPLICA_ACCOUNT = "zsnapdb_replica"
+"""The account that the replicas of a set log in as; made in the set's source after its first start."""
 
 _OFF = ("OFF", "0", "DISABLED", "NONE", "")
 
@@ -38,18 +35,18 @@ _MUST_BE_OFF = (
 _MUST_BE_ON = ("skip_replica_start", "skip_slave_start")
 
 _NEVER_RUNS = ("mysqlx_port",)
-"""Variables a server has only while the plugin that opens another port is active."""
+"""Variables that a server has only while a plugin is active that opens another port."""
 
 
 READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "socket")
-"""Every variable the contract looks at."""
+"""Every variable that the contract checks."""
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What the clone's server was told to be.
+    """The identity that the clone's option file gives its server.
 
-    `follows`: the port of the clone on this host that it replicates from, if it is a set's replica.
+    `follows`: the port of the clone on this host that it replicates from, if it is a replica of a set.
     """
 
     server_id: int
@@ -59,37 +56,37 @@ class Promise:
     follows: int | None = None
 
 
-def broken(found: ServerFacts, origin: Origin, promise: Promise, awake: tuple[str, ...]) -> tuple[str, ...]:
-    """Return every line of the contract the started server breaks (none: it is separate from its source).
+def broken(server: ServerFacts, origin: Origin, promise: Promise, unlocked: tuple[str, ...]) -> tuple[str, ...]:
+    """Return every line of the contract that the started server breaks (none: it is separate from its source).
 
-    `awake` are accounts other than the clone's own that are not locked.
+    `unlocked` are accounts that are not locked, other than the clone's own.
     """
-    values = found.variables
+    values = server.variables
     wrong = []
-    if found.server_uuid is not None and found.server_uuid == origin.server_uuid:
-        wrong.append(f"server_uuid is the source's, {found.server_uuid}")
-    if found.server_id != promise.server_id or found.server_id == origin.server_id:
-        wrong.append(f"server_id is {found.server_id}, not {promise.server_id}")
-    for name, wanted in (
+    if server.server_uuid is not None and server.server_uuid == origin.server_uuid:
+        wrong.append(f"server_uuid is the source's, {server.server_uuid}")
+    if server.server_id != promise.server_id or server.server_id == origin.server_id:
+        wrong.append(f"server_id is {server.server_id}, not {promise.server_id}")
+    for name, expected in (
         ("port", str(promise.port)),
         ("bind_address", promise.bind_address),
         ("socket", promise.socket),
     ):
-        if values.get(name) != wanted:
-            wrong.append(f"{name} is {values.get(name)}, not {wanted}")
+        if values.get(name) != expected:
+            wrong.append(f"{name} is {values.get(name)}, not {expected}")
     wrong += [f"{name} is {values[name]}" for name in _MUST_BE_OFF if values.get(name, "").upper() not in _OFF]
     wrong += [f"{name} is {values[name]}" for name in _MUST_BE_ON if values.get(name, "ON").upper() not in ("ON", "1")]
     wrong += [f"{name} is {values[name]}: the plugin runs" for name in _NEVER_RUNS if name in values]
-    wrong += _replication(found, promise.follows)
-    if awake:
-        wrong.append(f"accounts of the source are not locked: {', '.join(awake[:5])}")
+    wrong += _replication(server, promise.follows)
+    if unlocked:
+        wrong.append(f"accounts of the source are not locked: {', '.join(unlocked[:5])}")
     return tuple(wrong)
 
 
-def _replication(found: ServerFacts, follows: int | None) -> list[str]:
+def _replication(server: ServerFacts, follows: int | None) -> list[str]:
     foreign = [
         channel
-        for channel in found.channels
+        for channel in server.channels
         if follows is None or (channel.host, channel.port) != ("127.0.0.1", follows)
     ]
     return [f"it is configured as a replica of {channel.host}:{channel.port}" for channel in foreign]

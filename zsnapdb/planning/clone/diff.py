@@ -44,7 +44,10 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """A row that differs: its key, and its values before and after (None where it was not there), in the order of the common columns."""
+    """A row that differs: its key, and its values before and after, in the order of the common columns.
+
+    None: the row did not exist on that side.
+    """
 
     kind: ChangeKind
     key: tuple[Any, ...]
@@ -54,7 +57,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is compared: the primary key's columns in order, the common columns, and those that only one side has."""
+    """The columns of a comparison: those of the primary key in order, the common ones, those that only one side has."""
 
     key: tuple[Column, ...]
     common: tuple[Column, ...]
@@ -62,7 +65,7 @@ class Shape:
     only_after: tuple[str, ...]
 
     def key_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the key's values out of the common columns' values."""
+        """Return the values of the key, taken from the values of the common columns."""
         names = [column.name for column in self.common]
         return tuple(values[names.index(column.name)] for column in self.key)
 
@@ -75,11 +78,13 @@ def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shap
     ]
     if not keys[0] or not keys[1]:
         raise PreflightError(
-            f"{table} has no primary key", hint="rows are told apart by it; compare the table with queries of your own"
+            f"{table} has no primary key",
+            hint="the comparison needs one to match rows; compare the table with queries of your own",
         )
     if keys[0] != keys[1]:
         raise PreflightError(
-            f"the primary key of {table} was changed between the two", hint="compare the table with queries of your own"
+            f"the primary key of {table} differs between the two states",
+            hint="compare the table with queries of your own",
         )
     names = {column.name for column in before}
     common = tuple(column for column in after if column.name in names)
@@ -93,7 +98,7 @@ def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shap
 
 
 def order_expression(column: Column) -> str:
-    """Return an expression whose values, compared in this program, are in the order in which the server sorts the column.
+    """Return an expression whose values sort in this program as the server sorts the column.
 
     Text: WEIGHT_STRING, whose bytes compare as the collation does (refman 8.4, "String Functions"); padded, where the
     collation pads. ENUM and SET sort by number.
@@ -105,17 +110,20 @@ def order_expression(column: Column) -> str:
 
 
 def select(shape_: Shape, schema: str, name: str) -> str:
-    """Return the query for the rows: first the key in comparable form, then the common columns, in the order of the primary key's own index."""
+    """Return the query for the rows, in the order of the primary key's own index.
+
+    Its columns are the key in comparable form, then the common columns.
+    """
     quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (schema, name))
-    wanted = [*(order_expression(column) for column in shape_.key), *(column.quoted for column in shape_.common)]
+    columns = [*(order_expression(column) for column in shape_.key), *(column.quoted for column in shape_.common)]
     order = ", ".join(column.quoted for column in shape_.key)
-    return " ".join(("SELECT", ", ".join(wanted), "FROM", quoted, "FORCE INDEX (PRIMARY) ORDER BY", order))
+    return " ".join(("SELECT", ", ".join(columns), "FROM", quoted, "FORCE INDEX (PRIMARY) ORDER BY", order))
 
 
 def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> Iterator[Change]:
     """Yield what differs, in the order of the key. The rows are those of `select`, both sides in ascending order.
 
-    ConsistencyError if a side is not: then no answer would be right.
+    ConsistencyError if a side is not in ascending order: then no answer would be right.
     """
     width = len(shape_.key)
     left, right = _ascending(before, width), _ascending(after, width)
@@ -140,7 +148,7 @@ def _ascending(rows: Iterable[Sequence[Any]], width: int) -> Iterator[tuple[tupl
         key = tuple(row[:width])
         if last is not None and not last < key:
             raise ConsistencyError(
-                f"the server sorts the primary key otherwise than expected: {last!r} before {key!r}",
+                f"the server sorts the primary key in an unexpected order: {last!r} before {key!r}",
                 hint="report this with the key's type",
             )
         last = key

@@ -1,4 +1,4 @@
-"""How long a clone may stay, and which the reaper takes. Pure: `now` is given, each answer has its reason."""
+"""How long a clone may stay, and which clones the reaper removes. Pure: `now` is given, each answer has its reason."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from zsnapdb.errors import PreflightError
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)
-"""What an unreadable time is taken for: the clone then counts as protected."""
+"""An unreadable time counts as this time, so the clone counts as protected."""
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time as it stands in a property: UTC to the second."""
+    """Return a time as a property stores it: UTC, to the second."""
     return moment.astimezone(UTC).strftime(_FORM)
 
 
 def read_stamp(text: str) -> datetime:
-    """Return the time a property names. One that cannot be read counts as for ever: unreadable means protected."""
+    """Return the time that a property stores; FOREVER if it cannot be read, as unreadable means protected."""
     try:
         return datetime.strptime(text, _FORM).replace(tzinfo=UTC)
     except ValueError:
@@ -40,13 +40,13 @@ class Policy:
 
 @dataclass(frozen=True)
 class CloneLease:
-    """When a clone ends by itself, and until when the reaper may not touch it (None: it may)."""
+    """When a clone expires, and until when the reaper may not touch it (None: it may)."""
 
     expires: datetime
     protected_until: datetime | None = None
 
     def is_protected(self, now: datetime) -> bool:
-        """Whether the reaper must leave it alone."""
+        """Whether the reaper must leave the clone alone at `now`."""
         return self.protected_until is not None and now < self.protected_until
 
 
@@ -55,7 +55,7 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
         raise PreflightError(f"{what} of {seconds:g} s", hint="give a duration above zero, such as 2h")
     if seconds > limit:
         raise PreflightError(
-            f"{what} of {seconds:g} s is longer than {key} = {limit:g} s", hint=f"ask for less, or raise {key}"
+            f"{what} of {seconds:g} s is longer than {key} = {limit:g} s", hint=f"request less, or raise {key}"
         )
     return timedelta(seconds=seconds)
 
@@ -88,14 +88,14 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
 
 @dataclass(frozen=True)
 class CloneUse:
-    """What is known of a clone's use: clients connected now, and since when nobody has been (None: not known)."""
+    """Clients connected to a clone now, and since when there have been none (None: not known)."""
 
     clients: int | None
     idle_since: datetime | None
 
 
 class LeaseVerdict(Enum):
-    """What becomes of a clone at a sweep."""
+    """What a sweep does with a clone."""
 
     KEEP = "keep"
     REAP = "reap"
@@ -103,26 +103,29 @@ class LeaseVerdict(Enum):
 
 @dataclass(frozen=True)
 class Verdict:
-    """A clone's fate and the reason."""
+    """What a sweep does with a clone, and why."""
 
-    fate: LeaseVerdict
+    verdict: LeaseVerdict
     reason: str
 
 
 def judge(lease: CloneLease, dependents: int, use: CloneUse, policy: Policy, now: datetime) -> Verdict:
-    """Return what a sweep does with a clone, and why. What has dependents, is protected or cannot be asked is kept."""
+    """Return what a sweep does with a clone, and why.
+
+    A clone stays that has dependents, is protected, or cannot be asked who uses it.
+    """
     if dependents:
         return Verdict(LeaseVerdict.KEEP, f"{dependents} commits or clones depend on it")
     if lease.is_protected(now):
         return Verdict(LeaseVerdict.KEEP, f"protected until {_until(lease.protected_until)}")
     if now >= lease.expires:
         if use.clients is None:
-            return Verdict(LeaseVerdict.KEEP, "expired, but its server runs and cannot be asked who uses it")
+            return Verdict(LeaseVerdict.KEEP, "expired, but its server runs and does not say who uses it")
         ends = lease.expires + timedelta(seconds=policy.grace)
         if use.clients and now < ends:
             return Verdict(
                 LeaseVerdict.KEEP,
-                f"expired, but {use.clients} clients are connected; it is ended at {stamp(ends)} at the latest",
+                f"expired, but {use.clients} clients are connected; it is removed at {stamp(ends)} at the latest",
             )
         return Verdict(LeaseVerdict.REAP, f"expired at {stamp(lease.expires)}")
     if (
@@ -132,7 +135,7 @@ def judge(lease: CloneLease, dependents: int, use: CloneUse, policy: Policy, now
         and now - use.idle_since >= timedelta(seconds=policy.idle)
     ):
         return Verdict(LeaseVerdict.REAP, f"nobody has used it since {stamp(use.idle_since)}")
-    return Verdict(LeaseVerdict.KEEP, f"its lease ends at {_until(lease.expires)}")
+    return Verdict(LeaseVerdict.KEEP, f"it expires at {_until(lease.expires)}")
 
 
 def _until(moment: datetime | None) -> str:
@@ -141,7 +144,7 @@ def _until(moment: datetime | None) -> str:
 
 @dataclass(frozen=True)
 class Quota:
-    """How much there may be: clones per owner, clones in all, bytes the pool must keep free (0: no limit)."""
+    """Limits: clones per owner, clones in all, bytes that the pool must keep free (0: no limit)."""
 
     per_owner: int
     total: int
@@ -149,9 +152,9 @@ class Quota:
 
 
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
-    """Raise PreflightError, naming the limit, if one more clone for the owner would be too much.
+    """Raise PreflightError with the limit if the owner may not have one more clone.
 
-    `owners` has one entry per clone there is.
+    `owners` has one entry per existing clone; `available` is the free space of the pool in bytes.
     """
     if quota.total and len(owners) >= quota.total:
         raise PreflightError(

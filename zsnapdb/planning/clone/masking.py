@@ -1,4 +1,4 @@
-"""What masking a clone involves, what is rebuilt for it, and what it cannot reach. Pure."""
+"""When a clone is masked, which tables masking rebuilds, and what masking cannot reach. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 _LARGEST_UNDO_COUNT = 127
 _LOG_SIZE_STEP = 8 << 20
 _UNDO_COUNT_MAY_CHANGE = (11, 0)
-"""MariaDB makes all undo tablespaces anew when their number changes after a slow shutdown (innodb_undo_tablespaces, MariaDB manual); seen with 11.8."""
+"""From this release on MariaDB makes all undo tablespaces anew when their number changes after a slow shutdown.
+
+Source: innodb_undo_tablespaces, MariaDB manual; observed with 11.8.
+"""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table as information_schema has it. `changed`: written since the server started, as far as the engine tells."""
+    """A table as information_schema has it. `changed`: written since the server started, as far as the engine knows."""
 
     schema: str
     name: str
@@ -31,24 +34,24 @@ class Table:
         return ".".join("`" + part.replace("`", "``") + "`" for part in (self.schema, self.name))
 
 
-def is_masked(*, required: bool, configured: bool, asked: bool, already: bool) -> bool:
-    """Whether a clone is to be masked: where the policy or the person says so, unless what it is made from was masked already."""
-    if asked and not configured:
+def is_masked(*, required: bool, configured: bool, requested: bool, already: bool) -> bool:
+    """Whether a clone is to be masked: the policy requires it or it is requested, and its source is not masked already."""
+    if requested and not configured:
         raise PreflightError(
-            "the instance has nothing that masks", hint="name SQL files or scripts in masking.run of the instance"
+            "the instance has no masking configured", hint="name SQL files or scripts in masking.run of the instance"
         )
-    return (required or asked) and not already
+    return (required or requested) and not already
 
 
 def to_rebuild(tables: list[Table], rebuild: str) -> list[Table]:
-    """Return the tables that are written anew so that no old row stays in their free space: the changed ones, or `all`."""
+    """Return the tables to rebuild so that no old row stays in their free space: the changed ones, or `all`."""
     return [table for table in tables if table.schema not in SYSTEM_SCHEMAS and (rebuild == "all" or table.changed)]
 
 
 def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return options under which a server that was shut down cleanly makes its redo and undo files anew.
 
-    None where it is done otherwise or not possible.
+    Empty where the server does it in another way, or cannot.
     """
     if flavour is not Flavour.MARIADB:
         return ()
@@ -68,24 +71,23 @@ def remains(
     undo_renewed: bool,
     logs_known: bool = True,
 ) -> tuple[str, ...]:
-    """Return where bytes of unmasked rows may still lie in the clone's files, in words.
+    """Return the places where bytes of unmasked rows may still lie in the clone's files.
 
-    What an SQL account can read is masked in any case.
-
-    `logs_known`: whether the snapshot says where the source wrote its log files.
+    What an SQL account can read is masked in any case. `logs_known`: whether the snapshot says where the source wrote its
+    log files.
     """
-    found = ["the snapshot the clone was made from, which is the source's and not in the clone's folders"]
+    places = ["the snapshot the clone was made from, which is the source's and not in the clone's folders"]
     if variables.get("innodb_file_per_table", "ON") not in ("ON", "1"):
-        found.append("free pages of ibdata1: innodb_file_per_table is off")
+        places.append("free pages of ibdata1: innodb_file_per_table is off")
     if flavour is Flavour.MARIADB and variables.get("innodb_doublewrite", "OFF") not in ("OFF", "0"):
-        found.append("the doublewrite buffer in ibdata1, the last 128 pages written")
+        places.append("the doublewrite buffer in ibdata1, the last 128 pages written")
     undo_in_system = flavour is Flavour.MARIADB and (
         release < _UNDO_COUNT_MAY_CHANGE or not int(variables.get("innodb_undo_tablespaces", "0"))
     )
     if undo_in_system or (flavour is Flavour.MYSQL and not undo_renewed):
-        found.append("undo logs: this server cannot make them anew")
+        places.append("undo logs: this server cannot make them anew")
     if not logs_known:
-        found.append("log files of the source that lie on its volumes: the snapshot does not say where")
+        places.append("log files of the source that lie on its volumes: the snapshot does not say where")
     if engines.get("Aria"):
-        found.append("the Aria log: there are Aria tables")
-    return tuple(found)
+        places.append("the Aria log: there are Aria tables")
+    return tuple(places)

@@ -1,4 +1,4 @@
-"""How much a clone's server takes of the host. Pure."""
+"""How much of the host a clone's server uses. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class ServerProfile(StrEnum):
-    """tiny: for a developer's look at the data, many side by side; normal: as the instance's own server.options say."""
+    """tiny: small, so that many run side by side; normal: as the instance's own server.options say."""
 
     TINY = "tiny"
     NORMAL = "normal"

@@ -1,4 +1,4 @@
-"""Sets of clones: who replicates from whom, and in which words each server is told. Pure."""
+"""Sets of clones: which clone replicates from which, and the statements that say so to each server. Pure."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ LARGEST = 50
 
 
 class CloneTopology(StrEnum):
-    """How the clones of a set belong together: not at all, or the first one as the source of all others."""
+    """How the clones of a set are connected: not at all, or the first one is the source of all others."""
 
     INDEPENDENT = "independent"
     REPLICATION = "replication"
 
 
 def names(name: str, count: int, topology: CloneTopology) -> tuple[str, ...]:
-    """Return the names of the set's clones, the source first. PreflightError if there cannot be so many, or so few."""
+    """Return the names of the set's clones, the source first. PreflightError if the count is out of range."""
     least = 2 if topology is CloneTopology.REPLICATION else 1
     if not least <= count <= LARGEST:
-        raise PreflightError(f"a set of {count} clones, {topology}", hint=f"{least} to {LARGEST}")
+        raise PreflightError(
+            f"--count {count} is out of range for --topology {topology}", hint=f"--count must be {least} to {LARGEST}"
+        )
     return tuple(f"{name}-{number}" for number in range(1, count + 1))
 
 
 @dataclass(frozen=True)
 class ReplicaStatements:
-    """The statements that wire a replica, in the words its server has."""
+    """The statements that connect a replica to its source, in the dialect of its server."""
 
     change: str
     start: str

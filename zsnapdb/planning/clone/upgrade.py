@@ -1,4 +1,4 @@
-"""What an upgrade rehearsal compares, and what it makes of it. Pure."""
+"""What an upgrade rehearsal compares, and how it judges the differences. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GOOD_TEXTS = ("ok", "table is already up to date")
 
 @dataclass(frozen=True)
 class Result:
-    """What a query came to: how many rows, and the SHA-256 of them in the order they came."""
+    """The result of a query: the number of rows, and the SHA-256 of the rows in the order they came."""
 
     rows: int
     sha256: str
@@ -33,15 +33,18 @@ class Compared:
 
 @dataclass(frozen=True)
 class Checked:
-    """A table and what CHECK TABLE of the new server said of it, its last word or its complaints."""
+    """A table and the answer of the new server's CHECK TABLE: its status or its complaints."""
 
     table: str
-    said: str
+    answer: str
     is_good: bool
 
 
 def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:
-    """Return what the rows (type, text) of CHECK TABLE mean: good only if its status is OK and no row is an error or a warning."""
+    """Return what the rows (type, text) of CHECK TABLE mean.
+
+    The table is good only if its status is OK and no row is an error or a warning.
+    """
     complaints = [f"{kind}: {text}" for kind, text in rows if kind.lower() in _BAD]
     last = rows[-1][1] if rows else "(no answer)"
     good = not complaints and last.lower() in _GOOD_TEXTS
@@ -49,10 +52,10 @@ def judged(table: str, rows: Sequence[tuple[str, str]]) -> Checked:
 
 
 def complaints(log: str) -> tuple[str, ...]:
-    """Return the lines of a server's log that are warnings or errors, without those that say the same again."""
-    found: dict[str, str] = {}
+    """Return the warnings and errors in a server's log, each text once."""
+    messages: dict[str, None] = {}
     for line in log.splitlines():
         for mark in ("[Warning]", "[ERROR]"):
             if mark in line:
-                found.setdefault(line[line.index(mark) :], line[line.index(mark) :])
-    return tuple(found)
+                messages[line[line.index(mark) :]] = None
+    return tuple(messages)

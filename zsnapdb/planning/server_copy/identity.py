@@ -1,7 +1,4 @@
-"""What a server started on a copy of someone's files must be told: its own paths, its own identity, nothing that acts.
-
-Pure.
-"""
+"""The option file of a server on a copy: its own paths, its own identity, nothing that acts by itself. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ RECORDED = (
     "slow_query_log_file",
     "log_error",
 )
-"""Variables kept in a manifest: what another server needs to start on the files and mean the same by them."""
+"""Variables kept in a manifest: another server needs them to start on the files and to read them in the same way."""
 
 _PATHS = (
     "innodb_data_home_dir",
@@ -104,9 +101,9 @@ _QUIET = (
     "loose_expire_logs_days=0",
     "loose_super_read_only=OFF",
 )
-"""Nothing in the copy acts by itself, nor purges the binlogs it came with.
+"""With these options nothing in the copy acts by itself, and the copy purges no binlogs.
 
-`loose_`: names differ between servers; unknown ones are passed over.
+`loose_`: a server ignores such an option if it does not know the name.
 """
 
 
@@ -125,11 +122,11 @@ _REFUSED = frozenset(
         "bootstrap",
     )
 )
-"""Options that open another port, run statements, write elsewhere or let anyone in, and that cannot be overridden by a later line."""
+"""Options that open another port, run statements, write elsewhere or let anyone in, and that no later line overrides."""
 
 
 class Access(Enum):
-    """Who gets in: accounts as they are in the data, or anyone who can open the private socket (for a first look)."""
+    """Who can log in: the accounts in the data, or anyone who can open the private socket (for the first start)."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
@@ -137,12 +134,12 @@ class Access(Enum):
 
 @dataclass(frozen=True)
 class PathMap:
-    """Source mount points and what stands in their place."""
+    """The mount points of the source and those of the copy, as pairs."""
 
     pairs: tuple[tuple[str, str], ...]
 
     def translate(self, path: str) -> str:
-        """Return the path in the copy. PreflightError if it lies on none of the volumes: the copy must not touch it."""
+        """Return the path in the copy. PreflightError if it lies on none of the volumes, as the copy must not touch it."""
         clean = normpath(path)
         for source, target in sorted(self.pairs, key=lambda pair: -len(pair[0])):
             root = normpath(source)
@@ -158,7 +155,7 @@ class PathMap:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """Who the started server is. `port` None: no network at all. `folder` is its private folder."""
+    """The identity of a server on a copy. `port` None: no network at all. `folder` is its private folder."""
 
     server_id: int
     port: int | None
@@ -194,7 +191,7 @@ def _absolute(value: str, datadir: str) -> str:
 
 
 def binlog_paths(variables: Mapping[str, str], kind: str) -> tuple[str, str] | None:
-    """Return base name and index of the binary (`log_bin`) or relay (`relay_log`) log as the source had them, absolute."""
+    """Return base name and index of the source's binary (`log_bin`) or relay (`relay_log`) log, as absolute paths."""
     datadir = variables["datadir"]
     base = variables.get(f"{kind}_basename", "")
     if not base:
@@ -215,8 +212,8 @@ def option_file(
     """Return the option file of a server on a copy of the files.
 
     `extra` are the site's own lines. A later line wins, so they cannot bring back a path, an identity or anything that
-    acts. `last` are lines of ours for what is to be done with it now; they win over all others. PreflightError if the
-    source used a path outside its volumes.
+    acts. `last` are our own lines for the task at hand; they win over all others. PreflightError if the source used a
+    path outside its volumes.
     """
     datadir = variables["datadir"]
     lines = [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
@@ -229,7 +226,8 @@ def option_file(
             lines.append(f"{name}={paths.translate(_absolute(value, datadir))}")
     if variables.get("innodb_data_file_path"):
         lines.append(
-            f"innodb_data_file_path={';'.join(_data_file(part, paths) for part in variables['innodb_data_file_path'].split(';'))}"
+            "innodb_data_file_path="
+            + ";".join(_data_file(part, paths) for part in variables["innodb_data_file_path"].split(";"))
         )
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
@@ -260,12 +258,12 @@ def option_file(
     lines += last
     if any("\n" in line or "\r" in line for line in lines):
         raise PreflightError(
-            "a recorded variable or a configured option has a line break in it",
-            hint="the manifest or server.options was altered; it is not used",
+            "a recorded variable or a configured option contains a line break",
+            hint="check server.options; otherwise the manifest was altered",
         )
     section = "mariadbd" if flavour is Flavour.MARIADB else "mysqld"
     return (
-        "# Written by zsnapdb. A server on a copy: its own paths and identity, nothing that acts by"
+        "# Written by zsnapdb for a server on a copy: its own paths and identity, nothing that acts by"
         f" itself.\n[{section}]\n" + "\n".join(lines) + "\n"
     )
 
@@ -277,7 +275,7 @@ def _refuse_options(extra: Sequence[str]) -> None:
         if name in _REFUSED or line.lstrip().startswith(("[", "!")):
             raise PreflightError(
                 f"server.options has {line!r}",
-                hint="a copy's server must not listen, write or start anything there; take it out",
+                hint="remove the line: the server of a copy must not set this option",
             )
 
 
@@ -297,7 +295,7 @@ def rewrite_index(text: str, folder: str) -> str:
 
 def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """Return base name and index, as the source had them, of each log whose indices a copy has to rewrite."""
-    return tuple(found for kind in ("log_bin", "relay_log") if (found := binlog_paths(variables, kind)) is not None)
+    return tuple(paths for kind in ("log_bin", "relay_log") if (paths := binlog_paths(variables, kind)) is not None)
 
 
 def is_loopback(address: str) -> bool:

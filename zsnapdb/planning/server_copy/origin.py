@@ -1,7 +1,7 @@
-"""What a server on a copy must know of the server whose files they are. Pure.
+"""The facts of a source server that a server on a copy of its files needs. Pure.
 
-It is kept on every snapshot of a set, as one user property, and on every clone: so a copy can be made and started while
-the source is down and the repository out of reach.
+Every snapshot of a set and every clone carries them as one user property. So a copy can be made and started while the
+source is down and the repository is out of reach.
 """
 
 from __future__ import annotations
@@ -78,10 +78,7 @@ class Origin(BaseModel):
         return GtidSet.parse(self.unlogged) if self.unlogged is not None else None
 
     def encode(self) -> str:
-        """Return it as one line for a user property.
-
-        What would make it too long is left out, the least needed first: `unlogged`.
-        """
+        """Return the origin as one line for a user property, without `unlogged` if it would be too long."""
         whole = self.model_dump_json(exclude_defaults=True)
         return (
             whole

@@ -1,4 +1,4 @@
-"""What a drill looks at and how it judges what it finds; what past drills say of how long a step takes. Pure."""
+"""What a drill samples, how it judges the results, and how long a step took in past drills. Pure."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
 
 
 def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
-    """Return items of at most `budget` bytes together (None: all), never none where there is one: then the smallest.
+    """Return items of at most `budget` bytes together (None: all); the smallest item if none fits.
 
-    The same items, budget and seed give the same answer; with enough seeds each one's turn comes.
+    The same items, budget and seed give the same answer. Over enough seeds every item is chosen.
     """
     if budget is None:
         return tuple(sorted(items, key=lambda item: item.name))
@@ -61,7 +61,7 @@ def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple
 def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, seed: int) -> tuple[PageRange, ...]:
     """Return page ranges of about `budget` bytes together (None: all files whole).
 
-    A file too large for what is left gives a part of itself.
+    Of a file that is larger than the rest of the budget a part is chosen.
     """
     if budget is None:
         return tuple(PageRange(file.name, 0, None) for file in sorted(files, key=lambda file: file.name))
@@ -81,7 +81,7 @@ def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, see
 
 
 def seed_of(drill_id: str) -> int:
-    """Return the seed of a drill for which none was named: another one each time, and the one its id repeats."""
+    """Return the seed of a drill for which none was given: each drill has another one, and its id determines it."""
     return int.from_bytes(hashlib.blake2b(drill_id.encode(), digest_size=4).digest())
 
 
@@ -93,12 +93,11 @@ def choose_backup(known: Sequence[str], seed: int) -> str:
 
 
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
-    """Return what CHECK TABLE objects to, None if nothing.
+    """Return the objections of CHECK TABLE, None if there are none.
 
-    Its rows are table, operation, kind of message, text; the last one is the verdict.
-
-    An error is one whatever the verdict; so is a warning of corruption. Other warnings (a client has the table open)
-    are none. An engine that cannot check says so in a note.
+    Its rows are table, operation, kind of message, text; the last one is the verdict. An error counts whatever the
+    verdict, and so does a warning of corruption. Other warnings (a client has the table open) do not count. An engine
+    that cannot check says so in a note.
     """
     texts = [(str(row[2]).lower(), str(row[3])) for row in rows]
     if not texts:
@@ -114,8 +113,8 @@ def judge_probe(probe: ProbeSettings, rows: Sequence[Sequence[object]]) -> str |
     """Return what is wrong with the answer to a probe, None if it is the expected one."""
     if len(rows) != 1:
         return f"{len(rows)} rows, not one"
-    found = rows[0][0]
-    text = found.decode(errors="replace") if isinstance(found, bytes) else "NULL" if found is None else str(found)
+    answer = rows[0][0]
+    text = answer.decode(errors="replace") if isinstance(answer, bytes) else "NULL" if answer is None else str(answer)
     if probe.expect is not None:
         if isinstance(probe.expect, str):
             return None if text == probe.expect else f"{text!r}, not {probe.expect!r}"
@@ -133,10 +132,10 @@ def judge_probe(probe: ProbeSettings, rows: Sequence[Sequence[object]]) -> str |
 
 def _number(text: str) -> Decimal | None:
     try:
-        found = Decimal(text)
+        number = Decimal(text)
     except InvalidOperation:
         return None
-    return found if found.is_finite() else None
+    return number if number.is_finite() else None
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,10 @@ class Timing:
 
 
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
-    """Return how long a step of that kind is expected to take: the median of the past ones, by byte where it moves bytes. None if none is known."""
+    """Return the expected seconds of a step of that kind: the median of past ones, per byte where it moves bytes.
+
+    None if no past step of that kind is known.
+    """
     past = [timing for timing in history if timing.kind == kind]
     if size:
         rates = [timing.seconds / timing.size for timing in past if timing.size]

@@ -1,4 +1,4 @@
-"""Where a rescued table goes, under which name and by which way. Pure."""
+"""Where a rescued table goes, under which name, and by which transport. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _QUOTED = re.compile(r"^(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class TableName:
     """A table, or a whole schema (`table` None)."""
 
     schema: str
@@ -28,18 +28,18 @@ class Wanted:
         return f"{self.schema}.{self.table}" if self.table is not None else self.schema
 
 
-def parse_table(text: str) -> Wanted:
-    """Return the table `schema.table` names; a part with a dot or a backtick in it stands in backticks.
+def parse_table(text: str) -> TableName:
+    """Return the table that `schema.table` names. A part with a dot or a backtick must be in backticks.
 
-    PreflightError if it names none.
+    PreflightError if the text names no table.
     """
     match = _QUOTED.match(text)
     if match is None:
         raise PreflightError(
-            f"{text!r} names no table", hint="write schema.table; a name with a dot in it stands in backticks"
+            f"{text!r} names no table", hint="write schema.table; put a name with a dot into backticks"
         )
     quoted_schema, schema, quoted_table, table = match.groups()
-    return Wanted(schema or quoted_schema.replace("``", "`"), table or quoted_table.replace("``", "`"))
+    return TableName(schema or quoted_schema.replace("``", "`"), table or quoted_table.replace("``", "`"))
 
 
 @dataclass(frozen=True)
@@ -61,28 +61,28 @@ class LiveServer:
 
 
 def parse_destination(text: str) -> DumpFile | LiveServer:
-    """Return where `--into` points. A password in it is refused: the command line is everybody's to read."""
+    """Return what `--into` names. A password in it is refused, because everybody on the host can read a command line."""
     if not re.match(r"^(mysql|mariadb)://", text):
         if "://" in text:
             raise PreflightError(
-                f"cannot deliver into {text.split('://')[0]}://", hint="a file, or mysql://user@host:port/schema"
+                f"cannot deliver into {text.split('://')[0]}://", hint="give a file, or mysql://user@host:port/schema"
             )
         return DumpFile(text)
     parts = urlsplit(text)
     if parts.password is not None:
         raise PreflightError(
             "the address has a password in it, which everybody on this host can read",
-            hint="leave it out and name --password-file",
+            hint="remove it and use --password-file",
         )
     if not parts.username:
         raise PreflightError(
-            "the address names no user", hint="mysql://user@host:port/schema, with ?socket=/path for a socket"
+            "the address names no user", hint="write mysql://user@host:port/schema, with ?socket=/path for a socket"
         )
     try:
         port = parts.port or 3306
     except ValueError as error:
         raise PreflightError(
-            f"the address has no usable port: {error}", hint="mysql://user@host:port/schema"
+            f"the address has no usable port: {error}", hint="write mysql://user@host:port/schema"
         ) from error
     socket = parse_qs(parts.query).get("socket", [None])[0]
     return LiveServer(
@@ -90,21 +90,21 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
     )
 
 
-def new_name(wanted: Wanted, chosen: str | None, schema: str | None, as_of: datetime) -> Wanted:
-    """Return the name on the live server: the chosen one, else the old one with the time the data is of.
+def new_name(wanted: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
+    """Return the name on the live server: the chosen one, else the old name with the time of the data.
 
     `chosen` is `table`, `schema.table`, or for a schema its new name. `schema` is the one the destination names.
     """
     stamp = f"_{as_of:%Y%m%d_%H%M%S}"
     if wanted.table is None:
-        return Wanted(chosen or wanted.schema[: _LONGEST_NAME - len(stamp)] + stamp, None)
+        return TableName(chosen or wanted.schema[: _LONGEST_NAME - len(stamp)] + stamp, None)
     if chosen is None:
-        return Wanted(schema or wanted.schema, wanted.table[: _LONGEST_NAME - len(stamp)] + stamp)
-    return parse_table(chosen) if "." in chosen or "`" in chosen else Wanted(schema or wanted.schema, chosen)
+        return TableName(schema or wanted.schema, wanted.table[: _LONGEST_NAME - len(stamp)] + stamp)
+    return parse_table(chosen) if "." in chosen or "`" in chosen else TableName(schema or wanted.schema, chosen)
 
 
 class Transport(StrEnum):
-    """How rows get into a live server: its own copy of the tablespace, or dumped and loaded."""
+    """How rows get into a live server: as a tablespace, or dumped and loaded."""
 
     TABLESPACE = "tablespace"
     DUMP = "dump"
@@ -128,7 +128,7 @@ class ServerKind:
 class TableKind:
     """What decides whether a table can move as a tablespace."""
 
-    name: Wanted
+    name: TableName
     engine: str
     options: str
     has_fulltext: bool
@@ -144,24 +144,24 @@ class TransportChoice:
 
 
 def choose_transport(
-    asked: Transport | None, table: TableKind, source: ServerKind, target: ServerKind, *, is_local: bool
+    requested: Transport | None, table: TableKind, source: ServerKind, target: ServerKind, *, is_local: bool
 ) -> TransportChoice:
     """Return how the table gets into the live server. `is_local`: its files are on this host and ours to write.
 
-    Left to itself a server with a binlog is loaded: ALTER TABLE … IMPORT TABLESPACE needs the file on every replica and
-    in every replay of the binlog (refman 8.4, "Importing InnoDB Tables"), rows are there by themselves. PreflightError
-    if what was asked for is not possible.
+    By default a server with a binlog gets a dump. ALTER TABLE … IMPORT TABLESPACE would need the file on every replica
+    and in every replay of the binlog (refman 8.4, "Importing InnoDB Tables"); rows of a dump are in the binlog.
+    PreflightError if the requested transport is not possible.
     """
     against = _objection(table, source, target, is_local=is_local)
-    if asked is Transport.DUMP:
-        return TransportChoice(Transport.DUMP, "asked for")
-    if asked is Transport.TABLESPACE:
+    if requested is Transport.DUMP:
+        return TransportChoice(Transport.DUMP, "requested")
+    if requested is Transport.TABLESPACE:
         if against is not None:
             raise PreflightError(
                 f"{table.name} cannot move as a tablespace: {against}",
-                hint="leave --transport out: it is dumped and loaded then",
+                hint="leave --transport out; the table is then dumped and loaded",
             )
-        return TransportChoice(Transport.TABLESPACE, "asked for")
+        return TransportChoice(Transport.TABLESPACE, "requested")
     if against is None and target.has_binlog:
         against = "the server has a binlog: its replicas and a recovery from it would not find the file"
     return (
@@ -192,8 +192,11 @@ def _objection(table: TableKind, source: ServerKind, target: ServerKind, *, is_l
     return next((text for is_so, text in objections if is_so), None)
 
 
-def is_plain(name: Wanted) -> bool:
-    """Whether files are called as the names are: other characters are encoded (refman 8.4, "Mapping of Identifiers to File Names")."""
+def is_plain(name: TableName) -> bool:
+    """Whether the files have the same names as the table.
+
+    Other characters are encoded (refman 8.4, "Mapping of Identifiers to File Names").
+    """
     return bool(_PLAIN.match(name.schema) and _PLAIN.match(name.table or "_"))
 
 
@@ -203,13 +206,13 @@ def quoted(*names: str) -> str:
 
 
 def option_value(text: str) -> str:
-    """Return the value as an option file holds it, in quotes (refman 8.4, "Using Option Files": backslash escapes).
+    """Return the value in quotes, as an option file holds it (refman 8.4, "Using Option Files": backslash escapes).
 
-    PreflightError if it cannot.
+    PreflightError if an option file cannot hold it.
     """
     if "\n" in text or "\r" in text or "\0" in text:
         raise PreflightError(
-            "a value for an option file has a line break in it",
-            hint="option files cannot hold it; check the password file",
+            "a value for an option file contains a line break",
+            hint="option files cannot hold line breaks; check the password file",
         )
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -212,7 +212,7 @@ def prepared(source: CloneSource) -> str:
 def swept(found: Sequence[ReapOutcome]) -> str:
     """What a sweep did, or would do."""
     rows = [
-        (item.what, item.name, item.fate.value, item.reason + (f"; {item.error.message}" if item.error else ""))
+        (item.what, item.name, item.verdict.value, item.reason + (f"; {item.error.message}" if item.error else ""))
         for item in found
     ]
     return table(("WHAT", "NAME", "FATE", "WHY"), rows)
@@ -372,7 +372,7 @@ def swept_json(found: Sequence[ReapOutcome], *, planned: bool) -> str:
         {
             "what": item.what,
             "name": item.name,
-            "fate": item.fate.value,
+            "verdict": item.verdict.value,
             "reason": item.reason,
             "error": item.error.message if item.error else None,
         }
@@ -381,5 +381,5 @@ def swept_json(found: Sequence[ReapOutcome], *, planned: bool) -> str:
     return document(
         "reap-plan" if planned else "reap",
         swept=rows,
-        reaped=sum(1 for item in found if item.fate is LeaseVerdict.REAP),
+        reaped=sum(1 for item in found if item.verdict is LeaseVerdict.REAP),
     )

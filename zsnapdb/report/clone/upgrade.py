@@ -35,7 +35,9 @@ def rehearsal_json(result: Rehearsal) -> str:
         old_version=result.old_version,
         new_version=result.new_version,
         phases=[{"name": phase.name, "seconds": phase.seconds} for phase in result.phases],
-        tables=[{"table": checked.table, "said": checked.said, "good": checked.is_good} for checked in result.tables],
+        tables=[
+            {"table": checked.table, "answer": checked.answer, "good": checked.is_good} for checked in result.tables
+        ],
         queries=[
             {
                 "query": c.query,

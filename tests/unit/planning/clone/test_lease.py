@@ -74,25 +74,31 @@ def test_a_stamp_is_read_back(moment: datetime) -> None:
 @pytest.mark.parametrize("text", ["", "-", "tomorrow", "2026-11-21"])
 def test_an_unreadable_time_counts_as_for_ever(text: str) -> None:
     assert read_stamp(text) == FOREVER
-    assert judge(CloneLease(NOW - HOUR, read_stamp(text)), 0, UNUSED, POLICY, NOW).fate is LeaseVerdict.KEEP
-    assert judge(CloneLease(read_stamp(text)), 0, UNUSED, POLICY, NOW).fate is LeaseVerdict.KEEP
+    assert judge(CloneLease(NOW - HOUR, read_stamp(text)), 0, UNUSED, POLICY, NOW).verdict is LeaseVerdict.KEEP
+    assert judge(CloneLease(read_stamp(text)), 0, UNUSED, POLICY, NOW).verdict is LeaseVerdict.KEEP
 
 
 def test_an_expired_clone_that_nobody_uses_is_taken() -> None:
     verdict = judge(CloneLease(NOW - HOUR), 0, UNUSED, POLICY, NOW)
-    assert verdict.fate is LeaseVerdict.REAP
+    assert verdict.verdict is LeaseVerdict.REAP
     assert "expired" in verdict.reason
 
 
 def test_one_in_use_is_given_grace_and_no_more() -> None:
-    assert judge(CloneLease(NOW - timedelta(minutes=29)), 0, CloneUse(1, None), POLICY, NOW).fate is LeaseVerdict.KEEP
-    assert judge(CloneLease(NOW - timedelta(minutes=31)), 0, CloneUse(1, None), POLICY, NOW).fate is LeaseVerdict.REAP
+    assert (
+        judge(CloneLease(NOW - timedelta(minutes=29)), 0, CloneUse(1, None), POLICY, NOW).verdict is LeaseVerdict.KEEP
+    )
+    assert (
+        judge(CloneLease(NOW - timedelta(minutes=31)), 0, CloneUse(1, None), POLICY, NOW).verdict is LeaseVerdict.REAP
+    )
 
 
 def test_an_idle_one_is_taken_only_where_that_is_configured() -> None:
     idle = CloneUse(0, NOW - 3 * HOUR)
-    assert judge(CloneLease(NOW + HOUR), 0, idle, POLICY, NOW).fate is LeaseVerdict.REAP
-    assert judge(CloneLease(NOW + HOUR), 0, idle, Policy(3600, 86400, 86400, 0, None, 3), NOW).fate is LeaseVerdict.KEEP
+    assert judge(CloneLease(NOW + HOUR), 0, idle, POLICY, NOW).verdict is LeaseVerdict.REAP
+    assert (
+        judge(CloneLease(NOW + HOUR), 0, idle, Policy(3600, 86400, 86400, 0, None, 3), NOW).verdict is LeaseVerdict.KEEP
+    )
 
 
 @given(leases, st.integers(0, 2), uses, moments)
@@ -102,7 +108,7 @@ def test_what_is_protected_has_dependents_or_cannot_be_asked_is_never_taken(
     verdict = judge(lease, dependents, use, POLICY, now)
     assert verdict.reason
     if dependents or lease.is_protected(now) or use.clients is None:
-        assert verdict.fate is LeaseVerdict.KEEP
+        assert verdict.verdict is LeaseVerdict.KEEP
 
 
 def test_each_quota_names_its_limit() -> None:

@@ -14,14 +14,14 @@ MARIADB = {"innodb_log_file_size": "134217728", "innodb_undo_tablespaces": "3"}
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_policy_masks_whoever_asks_unless_it_was_masked_already(asked: bool) -> None:
-    assert is_masked(required=True, configured=True, asked=asked, already=False)
-    assert not is_masked(required=True, configured=True, asked=asked, already=True)
-    assert is_masked(required=False, configured=True, asked=asked, already=False) == asked
+    assert is_masked(required=True, configured=True, requested=asked, already=False)
+    assert not is_masked(required=True, configured=True, requested=asked, already=True)
+    assert is_masked(required=False, configured=True, requested=asked, already=False) == asked
 
 
 def test_masking_with_nothing_is_refused() -> None:
-    with pytest.raises(PreflightError, match="nothing that masks"):
-        is_masked(required=False, configured=False, asked=True, already=False)
+    with pytest.raises(PreflightError, match="no masking configured"):
+        is_masked(required=False, configured=False, requested=True, already=False)
 
 
 def test_a_policy_without_anything_that_masks_is_no_configuration() -> None:

@@ -18,7 +18,7 @@ from zsnapdb.planning.trial.rescue import (
     ServerKind,
     TableKind,
     Transport,
-    Wanted,
+    TableName,
     choose_transport,
     is_plain,
     new_name,
@@ -37,12 +37,12 @@ NAME = st.text(
 @given(NAME, NAME)
 def test_any_name_in_backticks_is_understood(schema: str, table: str) -> None:
     if "\n" not in schema + table:
-        assert parse_table(quoted(schema, table)) == Wanted(schema, table)
+        assert parse_table(quoted(schema, table)) == TableName(schema, table)
 
 
 def test_a_plain_name_needs_no_backticks() -> None:
-    assert parse_table("ledger.accounts") == Wanted("ledger", "accounts")
-    assert parse_table("ledger.`a.b`") == Wanted("ledger", "a.b")
+    assert parse_table("ledger.accounts") == TableName("ledger", "accounts")
+    assert parse_table("ledger.`a.b`") == TableName("ledger", "a.b")
 
 
 @pytest.mark.parametrize("text", ["accounts", ".accounts", "ledger.", "`ledger.accounts", ""])
@@ -75,18 +75,18 @@ def test_a_destination_that_cannot_be_used_is_refused_without_repeating_a_secret
 
 
 def test_the_new_name_tells_the_time_of_the_data_and_is_never_too_long() -> None:
-    assert new_name(Wanted("shop", "orders"), None, None, AS_OF) == Wanted("shop", "orders_20261121_043602")
-    assert new_name(Wanted("shop", "orders"), None, "other", AS_OF) == Wanted("other", "orders_20261121_043602")
-    assert new_name(Wanted("shop", "orders"), "copy", "other", AS_OF) == Wanted("other", "copy")
-    assert new_name(Wanted("shop", "orders"), "a.b", "other", AS_OF) == Wanted("a", "b")
-    assert new_name(Wanted("shop", None), None, None, AS_OF) == Wanted("shop_20261121_043602", None)
-    assert new_name(Wanted("shop", None), "x", None, AS_OF) == Wanted("x", None)
-    assert len(new_name(Wanted("shop", "x" * 64), None, None, AS_OF).table or "") == 64
+    assert new_name(TableName("shop", "orders"), None, None, AS_OF) == TableName("shop", "orders_20261121_043602")
+    assert new_name(TableName("shop", "orders"), None, "other", AS_OF) == TableName("other", "orders_20261121_043602")
+    assert new_name(TableName("shop", "orders"), "copy", "other", AS_OF) == TableName("other", "copy")
+    assert new_name(TableName("shop", "orders"), "a.b", "other", AS_OF) == TableName("a", "b")
+    assert new_name(TableName("shop", None), None, None, AS_OF) == TableName("shop_20261121_043602", None)
+    assert new_name(TableName("shop", None), "x", None, AS_OF) == TableName("x", None)
+    assert len(new_name(TableName("shop", "x" * 64), None, None, AS_OF).table or "") == 64
 
 
 HERE = ServerKind(Flavour.MYSQL, "8.4.3", 16384, has_binlog=True)
 QUIET = ServerKind(Flavour.MYSQL, "8.4.9", 16384, has_binlog=False)
-TABLE = TableKind(Wanted("zsnapdb_rescue", "t"), "InnoDB", "", has_fulltext=False, is_file_per_table=True)
+TABLE = TableKind(TableName("zsnapdb_rescue", "t"), "InnoDB", "", has_fulltext=False, is_file_per_table=True)
 
 
 def test_a_tablespace_moves_only_where_no_binlog_would_speak_of_it() -> None:
@@ -142,9 +142,9 @@ def test_what_cannot_move_is_dumped_and_refused_if_asked_to_move(
 
 
 def test_only_names_without_other_characters_are_file_names() -> None:
-    assert is_plain(Wanted("a", "b_1"))
-    assert not is_plain(Wanted("a-b", "c"))
-    assert not is_plain(Wanted("a", "../c"))
+    assert is_plain(TableName("a", "b_1"))
+    assert not is_plain(TableName("a-b", "c"))
+    assert not is_plain(TableName("a", "../c"))
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=0x2FF), max_size=20))
