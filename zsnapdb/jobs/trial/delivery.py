@@ -21,9 +21,9 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.trial.rescue import (
     ServerKind,
     TableKind,
+    TableName,
     Transport,
     TransportChoice,
-    TableName,
     choose_transport,
     is_plain,
     quoted,
