@@ -3,6 +3,7 @@
     ZsnapdbError            1   something is wrong and nobody foresaw it
     ├── ConfigError         3   the configuration cannot be used
     ├── PreflightError      4   the server, its files or the pool are not fit for what was asked; nothing was touched
+    │   └── NotOursError    4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
     ├── ServerError         5   the database server cannot be reached, or refused
     │   └── LockError       10  the lock was not to be had in time, or was lost
     │       └── LockNotGranted  nothing was held; another attempt may succeed
@@ -50,6 +51,23 @@ class PreflightError(ZsnapdbError):
 
     code = "preflight"
     exit_code = 4
+
+
+class NotOursError(PreflightError):
+    """A dataset, snapshot or bookmark does not carry our mark, and so it was not destroyed.
+
+    `name` is its full name, `property_name` the ZFS property that was looked at; `value` and `source` are what `zfs
+    get` printed of it.
+    """
+
+    code = "not-ours"
+
+    def __init__(self, message: str, *, name: str, property_name: str, value: str, source: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.name = name
+        self.property_name = property_name
+        self.value = value
+        self.source = source
 
 
 class ServerError(ZsnapdbError):

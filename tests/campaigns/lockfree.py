@@ -39,7 +39,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.planning.server_copy.identity import Access, PathMap
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, owned
 
 SOCKET = "/run/mysqld/mysqld.sock"
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
@@ -118,6 +118,10 @@ def next_number(cursor: pymysql.cursors.Cursor, sql: str) -> int:
     """Return the number behind the highest one in names such as d_17."""
     cursor.execute(sql)
     return max((int(str(row[0]).rpartition("_")[2]) for row in cursor.fetchall()), default=0) + 1
+
+
+MARK = owned.Mark("zsnapdb:campaign", "lockfree")
+"""Of the datasets that a round makes."""
 
 
 @dataclass
@@ -315,14 +319,13 @@ class Campaign:
         )
         try:
             for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
-                datasets.clone(taken.set.snapshots[role].full_name, dataset, {"mountpoint": layout.mountpoints[role]})
+                options = {"mountpoint": layout.mountpoints[role], MARK.name: "lockfree"}
+                datasets.clone(taken.set.snapshots[role].full_name, dataset, options)
             return self._compare(taken, observed, layout)
         finally:
-            for dataset in sorted(layout.datasets.values(), key=len, reverse=True):
-                if datasets.exists(dataset):
-                    datasets.unmount(dataset)
-                    datasets.destroy(dataset)
-            snapshots.destroy_made(names, taken.set.backup_id)
+            made = [dataset for dataset in layout.datasets.values() if datasets.exists(dataset)]
+            owned.destroy_datasets(made, MARK)
+            owned.destroy_set(names, taken.set.backup_id)
 
     def _compare(self, taken: Taken, observed: Observed, layout: CopyLayout) -> list[str]:
         pairs = tuple((observed.mountpoints[role], layout.mountpoints[role]) for role in layout.datasets)

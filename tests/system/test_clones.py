@@ -144,7 +144,7 @@ def test_destroy_refuses_what_is_not_marked_as_the_clone(lab: Lab) -> None:
         zfs("create", f"{made['clone']['datasets'][0]}/foreign")
         done = lab.zsnapdb("clone", "destroy", "marked")
         assert done.code == 4, done.stderr
-        assert "is not part of marked" in done.stderr
+        assert "is not ours to destroy: zsnapdb:clone is marked (inherited from" in done.stderr
         assert set(made["clone"]["datasets"]) <= set(zfs("list", "-H", "-o", "name"))
         assert f"{made['clone']['datasets'][0]}/foreign" in zfs("list", "-H", "-o", "name")
     finally:

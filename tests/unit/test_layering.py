@@ -184,3 +184,14 @@ def test_no_command_goes_through_a_shell() -> None:
             if isinstance(node, ast.Call):
                 assert not any(word.arg == "shell" for word in node.keywords), path
                 assert not (isinstance(node.func, ast.Attribute) and node.func.attr in ("system", "popen")), path
+
+
+def test_only_the_module_that_proves_what_is_ours_runs_a_destroy_of_zfs() -> None:
+    commands = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.List | ast.Tuple)
+        and any(isinstance(word, ast.Constant) and word.value == "destroy" for word in node.elts)
+    }
+    assert commands == {"zfs/owned.py"}

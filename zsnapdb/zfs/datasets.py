@@ -1,4 +1,4 @@
-"""Datasets: look, create, clone, set, mount, destroy by exact name."""
+"""Datasets: look, create, clone, set, mount. Destroying is for `zfs/owned.py` alone."""
 
 from __future__ import annotations
 
@@ -38,6 +38,18 @@ def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
     """Return the named properties of one dataset, exact values (-p). NotThere if it does not exist."""
     found = rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset])
     return {name: Property(value, source) for name, value, source in found}
+
+
+def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
+    """Return the properties `keys` of exactly the named datasets and snapshots, by name, as one command gives them.
+
+    NotThere if one does not exist.
+    """
+    listed = rows([ZFS, "get", "-H", "-p", "-o", "name,property,value,source", ",".join(keys), *names])
+    by_name: dict[str, dict[str, Property]] = {}
+    for name, key, value, source in listed:
+        by_name.setdefault(name, {})[key] = Property(value, source)
+    return by_name
 
 
 def pools() -> list[str]:
@@ -106,21 +118,6 @@ def available(dataset: str) -> int:
     return int(properties(dataset, ["available"])["available"].value)
 
 
-def roll_back(dataset: str, snapshot: str, prefix: str) -> None:
-    """Take the dataset back to its snapshot (short name).
-
-    Later snapshots must begin with `prefix`, and are destroyed; one that does not makes it fail.
-    """
-    names = [
-        name
-        for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", "-s", "createtxg", dataset])
-    ]
-    for name in reversed(names[names.index(f"{dataset}@{snapshot}") + 1 :]):
-        if name.partition("@")[2].startswith(prefix):
-            run_when_free([ZFS, "destroy", name])
-    run_when_free([ZFS, "rollback", f"{dataset}@{snapshot}"])
-
-
 def mount(dataset: str) -> None:
     """Mount a filesystem at its mountpoint."""
     run([ZFS, "mount", dataset])
@@ -130,23 +127,3 @@ def unmount(dataset: str) -> None:
     """Unmount a filesystem; an unmounted one is left as it is."""
     if properties(dataset, ["mounted"])["mounted"].value == "yes":
         run_when_free([ZFS, "unmount", dataset])
-
-
-def destroy(dataset: str) -> None:
-    """Destroy exactly this filesystem. Never recursive, never forced: dependents make it fail."""
-    if "@" in dataset or "#" in dataset:
-        raise ValueError(f"not a filesystem name: {dataset}")
-    run_when_free([ZFS, "destroy", dataset])
-
-
-def destroy_snapshot(name: str) -> None:
-    """Destroy exactly this snapshot; for snapshots the caller has proved to have made."""
-    if "@" not in name:
-        raise ValueError(f"not a snapshot name: {name}")
-    run_when_free([ZFS, "destroy", name])
-
-
-def destroy_snapshots_of(dataset: str) -> None:
-    """Destroy every snapshot of exactly this dataset; for datasets the caller has proved to have made."""
-    for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset]):
-        run_when_free([ZFS, "destroy", name])

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import CommandError, ConsistencyError, NotThere
+from zsnapdb.errors import ConsistencyError
 from zsnapdb.model import PROPERTY, Snapshot
 from zsnapdb.zfs import core
-from zsnapdb.zfs.command import ZFS, rows, run, run_when_free, set_options
+from zsnapdb.zfs.command import ZFS, rows, run, set_options
 from zsnapdb.zfs.datasets import Property
 
 HOLD_TAG = f"{PROPERTY}:backup"
@@ -191,43 +191,6 @@ def bookmark(snapshot: Snapshot) -> str:
     return name
 
 
-def destroy_bookmark(dataset: str, short: str, guid: int) -> None:
-    """Destroy the dataset's bookmark of that name if it stands for the snapshot with the GUID; any other is left."""
-    name = f"{dataset}#{short}"
-    if bookmarks(dataset).get(guid) == name:
-        run_when_free([ZFS, "destroy", name])
-
-
-def destroy(name: str) -> None:
-    """Destroy exactly this snapshot, which the caller has proved to be its own. Dependents or holds make it fail."""
-    if "@" not in name:
-        raise ValueError(f"not a snapshot name: {name}")
-    run_when_free([ZFS, "destroy", name])
-
-
-def destroy_made(snapshots: Sequence[str], backup_id: str) -> None:
-    """Destroy snapshots of a set that came to nothing, and their bookmarks.
-
-    Each must carry the backup's id, or it is left and named.
-
-    Names that do not exist are passed over, so the call can be repeated.
-    """
-    for name in snapshots:
-        try:
-            value = run([ZFS, "get", "-H", "-o", "value,source", f"{PROPERTY}:backup", name]).strip().split("\t")
-        except NotThere:
-            continue
-        if value != [backup_id, "local"]:
-            raise CommandError(
-                f"{name} does not carry backup id {backup_id}, found {value}",
-                hint="it is not ours to destroy; look at it with `zfs get all`",
-            )
-        for snapshot in describe([name]):
-            destroy_bookmark(snapshot.dataset, snapshot.name, snapshot.guid)
-        release([name])
-        run_when_free([ZFS, "destroy", name])
-
-
 @dataclass(frozen=True)
 class SnapshotUse:
     """Who needs a snapshot: the number of holds on it, its clones; and the bytes that only it keeps in the pool."""
@@ -245,34 +208,3 @@ def uses(dataset: str) -> dict[str, SnapshotUse]:
     ):
         found[name] = SnapshotUse(int(holds), tuple(clones.split(",")) if clones not in ("", "-") else (), int(used))
     return found
-
-
-def destroy_stored(name: str, guid: int, backup_id: str) -> None:
-    """Destroy one snapshot of ours whose backup is stored.
-
-    No hold is let go: one that somebody holds or cloned makes it fail (zfs-destroy(8)).
-
-    CommandError unless it is the very snapshot with that GUID and carries the backup's id, set on it. One that is gone
-    is passed over.
-    """
-    try:
-        found = {
-            row[0]: (row[1], row[2])
-            for row in rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", f"guid,{PROPERTY}:backup", name])
-        }
-    except NotThere:
-        return
-    if found["guid"][0] != str(guid) or found[f"{PROPERTY}:backup"] != (backup_id, "local"):
-        raise CommandError(
-            f"{name} is not the snapshot of backup {backup_id} that was looked at",
-            hint="it was left alone; look at it with `zfs get all`",
-        )
-    run([ZFS, "destroy", name])
-
-
-def destroy_proved_bookmark(name: str, guid: int) -> None:
-    """Destroy one bookmark, if it stands for the snapshot with that GUID. One that is gone is passed over."""
-    if "#" not in name:
-        raise ValueError(f"not a bookmark: {name}")
-    if bookmarks(name.partition("#")[0]).get(guid) == name:
-        run([ZFS, "destroy", name])

@@ -16,7 +16,7 @@ from zsnapdb.jobs.backup.preflight import observe
 from zsnapdb.jobs.backup.snapshot import take
 from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.zfs.snapshots import destroy_made
+from zsnapdb.zfs.owned import destroy_set
 
 
 def _say(document: dict[str, object]) -> None:
@@ -39,7 +39,7 @@ def main() -> None:
             return
     _say({"code": 0, "held_ms": taken.held_ms, "note": taken.choice.name})
     sys.stdin.readline()
-    destroy_made([snapshot.full_name for snapshot in taken.set.snapshots.values()], backup_id)
+    destroy_set([snapshot.full_name for snapshot in taken.set.snapshots.values()], backup_id)
 
 
 main()

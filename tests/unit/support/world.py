@@ -195,12 +195,15 @@ class World:
         return str(len(snap.holds)) if column == "userrefs" else snap.properties.get(column, "-")
 
     def _zfs_get(self, words: list[str]) -> str:
-        name = words[-1]
-        snap = self._snap(name)
-        if "value,source" in words:
-            value = snap.properties.get(words[-2])
-            return f"{value}\tlocal\n" if value is not None else "-\t-\n"
-        return f"guid\t{snap.guid}\t-\n"
+        columns, keys, *names = words[words.index("-o") + 1 :]
+        lines = []
+        for name in names:
+            snap = self._snap(name)
+            for key in keys.split(","):
+                value, source = (str(snap.guid), "-") if key == "guid" else (snap.properties.get(key, "-"), "local")
+                row = {"name": name, "property": key, "value": value, "source": "-" if value == "-" else source}
+                lines.append("\t".join(row[column] for column in columns.split(",")) + "\n")
+        return "".join(lines)
 
     def _zfs_set(self, words: list[str]) -> str:
         for name in (word for word in words if "=" not in word):

@@ -19,7 +19,7 @@ from zsnapdb.repository.backup_journal import BackupJournal, Begun, journals
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.unfinished import unfinished as announced
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs import owned, snapshots
 
 JOURNAL_FOLDER = Path("/var/lib/zsnapdb/journal")
 
@@ -132,9 +132,10 @@ def give_up(instance: Instance, repository: Repository, item: Found, tell: Tell)
     volumes = item.journal.begun.volumes
     try:
         release_bases(volume.dataset for volume in volumes)
+        owned.destroy_set(item.journal.begun.snapshots(), item.backup_id)
+        # A bookmark may be left whose snapshot is gone.
         for volume in volumes:
-            snapshots.destroy_bookmark(volume.dataset, volume.snapshot, volume.guid)
-        snapshots.destroy_made(item.journal.begun.snapshots(), item.backup_id)
+            owned.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
     except ZsnapdbError as error:
         tell(f"what it left could not all be removed: {error.message}")
     item.journal.remove()
@@ -164,7 +165,7 @@ def sweep(instance: Instance, repository: Repository, tell: Tell) -> None:
             if backup_id in stored:
                 keep_as_base(names, repository)
             else:
-                snapshots.destroy_made(names, backup_id)
+                owned.destroy_set(names, backup_id)
         except ZsnapdbError as error:
             tell(f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}")
     release_bases(instance.volumes.values())

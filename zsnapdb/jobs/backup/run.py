@@ -33,7 +33,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.store.open import open_store
-from zsnapdb.zfs import datasets, snapshots, version
+from zsnapdb.zfs import datasets, owned, snapshots, version
 
 
 @dataclass(frozen=True)
@@ -213,7 +213,7 @@ def _store(
         )
 
     names = [s.full_name for s in taken.set.snapshots.values()]
-    with undone_on_error(lambda: snapshots.destroy_made(names, backup_id)):
+    with undone_on_error(lambda: owned.destroy_set(names, backup_id)):
         begun = _begun(instance, observed, repository, taken, planned.base.base)
         protect(names)
         journal = BackupJournal.create(interrupted.folder(instance), begun, no_journal)
@@ -221,7 +221,7 @@ def _store(
 
     def undo() -> None:
         if not journal.is_durable and backup_id not in repository.backup_ids(instance.name):
-            snapshots.destroy_made(names, backup_id)
+            owned.destroy_set(names, backup_id)
             remove(repository, instance.name, backup_id)
 
     with undone_on_error(undo), _closed(journal):

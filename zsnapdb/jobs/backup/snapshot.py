@@ -41,7 +41,7 @@ from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.facts import Channel
 from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs import owned, snapshots
 
 _CATCH_UP_SECONDS = 30.0
 _AT_ONCE_SECONDS = 1.0
@@ -85,7 +85,7 @@ def take(
     hooked = Hooked(instance.name, instance.hooks(), backup_id, tuple(names.values()), tell)
     origin = Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
     marks = {STATE_PROPERTY: state, ORIGIN_PROPERTY: origin.encode()}
-    with undone_on_error(lambda: snapshots.destroy_made(list(names.values()), backup_id)):
+    with undone_on_error(lambda: owned.destroy_set(list(names.values()), backup_id)):
         with hooked.around():
             done = _under_least_lock(instance, observed, session, hooked, backup_id, marks)
         with stepped_back():
@@ -234,7 +234,7 @@ def _refuse_half_done_ddl(
         _in_snapshot(observed.facts.variables["datadir"], observed, instance, snapshot_name(backup_id))
     )
     if half_done:
-        snapshots.destroy_made(names, backup_id)
+        owned.destroy_set(names, backup_id)
         raise LockNotGranted(
             f"{half_done} DDL statement(s) were half done in the snapshot",
             hint="use lock.strategy = 'stage', which waits for them",

@@ -9,17 +9,16 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs.clone import locks, properties
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.properties import ClonePhase, clone_mark
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, SourceKind, commits
-from zsnapdb.jobs.clone.volumes import destroy as destroy_datasets
-from zsnapdb.jobs.clone.volumes import drop_detaching, marked_below, remove_folders
+from zsnapdb.jobs.clone.volumes import drop_detaching, remove_folders
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.set_properties import LIVE
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql.server import ServerProcess
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | 
             f"clone {name} has commits: {', '.join(commit.set.backup_id for commit in made)}",
             hint="--commits destroys them too; or keep the clone",
         )
-    marked_below(info.top, CLONE_PROPERTY, name)
+    owned.members(info.top, clone_mark(name))
     return DestroyPlan(info, made)
 
 
@@ -82,7 +81,7 @@ def destroy_held(settings: Settings, name: str, *, with_commits: bool = False) -
 
 def destroy_commit(made: SnapshotSet) -> None:
     """Destroy the snapshots of a commit; each must carry its id."""
-    snapshots.destroy_made([snapshot.full_name for snapshot in made.snapshots.values()], made.backup_id)
+    owned.destroy_set([snapshot.full_name for snapshot in made.snapshots.values()], made.backup_id)
 
 
 def remove_all(anchor: str, name: str, root: Path) -> None:
@@ -90,17 +89,18 @@ def remove_all(anchor: str, name: str, root: Path) -> None:
 
     Then the folders it was mounted at.
     """
-    found = marked_below(anchor, CLONE_PROPERTY, name)
+    mark = clone_mark(name)
+    members = owned.members(anchor, mark)
     ServerProcess(root / PRIVATE_FOLDER).kill()
-    drop_detaching(anchor, CLONE_PROPERTY, name)
-    destroy_datasets(found, CLONE_PROPERTY, name)
+    drop_detaching(anchor, mark)
+    owned.destroy_datasets(members, mark)
     remove_folders(root)
 
 
 def drop_live(source: CloneSource) -> None:
     """Remove the fresh snapshot set of a clone that came to nothing."""
     if source.kind is SourceKind.LIVE:
-        snapshots.destroy_made([snapshot.full_name for snapshot in source.set.snapshots.values()], source.set.backup_id)
+        owned.destroy_set([snapshot.full_name for snapshot in source.set.snapshots.values()], source.set.backup_id)
 
 
 def unused_live(instance: Instance) -> list[SnapshotSet]:
@@ -117,4 +117,4 @@ def drop_unused_live(instance: Instance, backup_id: str) -> None:
     with locks.if_free(f"live-{instance.name}") as free:
         for found in unused_live(instance) if free else []:
             if found.backup_id == backup_id:
-                snapshots.destroy_made([snapshot.full_name for snapshot in found.snapshots.values()], backup_id)
+                owned.destroy_set([snapshot.full_name for snapshot in found.snapshots.values()], backup_id)

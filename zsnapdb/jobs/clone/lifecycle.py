@@ -24,7 +24,7 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, stamp
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, owned
 
 _COMMIT_LOCK_SECONDS = 10.0
 """For how long a commit may wait for its lock, and for how long a statement that is in its way may have been running."""
@@ -220,7 +220,7 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
         short = snapshot_name(commit_id)
         names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
         # A lock that was lost proves nothing of the snapshot.
-        with undone_on_error(lambda: snapshots.destroy_made(names, commit_id)), held_still(info):
+        with undone_on_error(lambda: owned.destroy_set(names, commit_id)), held_still(info):
             made = volumes.snapshot(info.volumes, short, facts)
         return Committed(info, SnapshotSet(commit_id, made), text)
 

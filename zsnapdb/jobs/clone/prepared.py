@@ -41,7 +41,8 @@ from zsnapdb.mysql import server
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.owned import Mark
 
 RECEIVED = "received"
 PREPARED = "prepared"
@@ -277,14 +278,11 @@ def remove(kept: PreparedSet) -> None:
         raise PreflightError(
             f"{kept.anchor} has clones: {', '.join(kept.clones)}", hint="destroy them first: `zsnapdb clone list`"
         )
-    members = _members(kept)
+    members = owned.members(kept.anchor, *_marks(kept))
     # From here on nobody makes a clone of it; cut short, it is a leak that the next sweep clears.
     datasets.set_properties(kept.anchor, {properties.PHASE_PROPERTY: ClonePhase.DESTROYING})
     _end_servers(members)
-    for dataset in sorted(members, key=len, reverse=True):
-        datasets.unmount(dataset)
-        datasets.destroy_snapshots_of(dataset)
-        datasets.destroy(dataset)
+    owned.destroy_datasets(members, *_marks(kept), with_snapshots=True)
 
 
 def _end_servers(members: list[str]) -> None:
@@ -296,15 +294,6 @@ def _end_servers(members: list[str]) -> None:
                 server.ServerProcess(root / PRIVATE_FOLDER).kill()
 
 
-def _members(kept: PreparedSet) -> list[str]:
-    """Return the anchor and what is below it.
-
-    A dataset still being received carries the mark of the restore, not yet the set's.
-    """
-    found = datasets.children(kept.anchor, [KEPT_PROPERTY, RESTORED_PROPERTY])
-    for dataset, values in found.items():
-        if not any(mark.is_local for mark in values.values()):
-            raise PreflightError(
-                f"{dataset} below {kept.anchor} is not part of {kept.set_id}", hint="move or destroy it first"
-            )
-    return list(found)
+def _marks(kept: PreparedSet) -> tuple[Mark, Mark]:
+    """Return the marks of its datasets: one that is still being received has that of the restore, not yet the set's."""
+    return Mark(KEPT_PROPERTY, kept.set_id), Mark(RESTORED_PROPERTY)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from zsnapdb.model import PROPERTY
+from zsnapdb.zfs.owned import Mark
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 ROLE_PROPERTY = f"{PROPERTY}:role"
@@ -42,6 +43,11 @@ MASKED_PROPERTY = f"{PROPERTY}:masked"
 
 Snapshots of it have it from there.
 """
+
+
+def clone_mark(name: str) -> Mark:
+    """Return the mark of every dataset and snapshot of the clone."""
+    return Mark(CLONE_PROPERTY, name)
 
 
 class ClonePhase(StrEnum):

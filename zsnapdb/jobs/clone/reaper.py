@@ -24,7 +24,7 @@ from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import SnapshotSet
 from zsnapdb.planning.clone.lease import CloneUse, LeaseVerdict, Verdict, judge, read_stamp, stamp
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _sweep_live(settings: Settings, *, act: bool) -> Iterator[ReapOutcome]:
     for _, made in _unused_live(settings):
         names = [snapshot.full_name for snapshot in made.snapshots.values()]
         found = ReapOutcome("live set", made.backup_id, LeaseVerdict.REAP, "it was taken for a clone and has none")
-        yield _done(found, act, partial(snapshots.destroy_made, names, made.backup_id))
+        yield _done(found, act, partial(owned.destroy_set, names, made.backup_id))
 
 
 def _done(found: ReapOutcome, act: bool, take: Callable[[], object]) -> ReapOutcome:

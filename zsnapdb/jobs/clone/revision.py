@@ -19,7 +19,7 @@ from zsnapdb.jobs.clone.create import locate, pool_for
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_held
 from zsnapdb.jobs.clone.live_set import take_live
-from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase, clone_mark
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Remote, SourceKind, with_volumes
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
@@ -27,7 +27,7 @@ from zsnapdb.jobs.set_properties import BACKUP_PROPERTY
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Progress, SnapshotSet
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.streams import SEND_FLAGS, ReceiveStream, SendStream
 
 _BLOCK = 1 << 20
@@ -163,9 +163,10 @@ def _next_number(info: CloneInfo) -> int:
 
 def _take_back(info: CloneInfo, revision: int) -> None:
     """Remove a new revision that came to nothing; the clone is as it was."""
-    volumes.drop_detaching(info.top, CLONE_PROPERTY, info.name)
+    volumes.drop_detaching(info.top, clone_mark(info.name))
     top = f"{info.top}/r{revision}"
-    volumes.destroy(volumes.marked_below(top, CLONE_PROPERTY, info.name), CLONE_PROPERTY, info.name)
+    mark = clone_mark(info.name)
+    owned.destroy_datasets(owned.members(top, mark), mark)
     datasets.set_properties(info.top, {properties.PHASE_PROPERTY: info.phase})
 
 
@@ -174,7 +175,7 @@ def drop_leftovers(info: CloneInfo) -> list[str]:
 
     One with commits stays, as they need it.
     """
-    volumes.drop_detaching(info.top, CLONE_PROPERTY, info.name)
+    volumes.drop_detaching(info.top, clone_mark(info.name))
     gone: list[str] = []
     for number in sorted({dataset[len(info.top) + 1 :].partition("/")[0] for dataset in info.leftovers}):
         top = f"{info.top}/{number}"
@@ -182,10 +183,11 @@ def drop_leftovers(info: CloneInfo) -> list[str]:
         marked = snapshots.below(top, (properties.COMMIT_PROPERTY, CLONE_PROPERTY))
         if any(values[properties.COMMIT_PROPERTY].is_local for values in marked.values()):
             continue
+        mark = clone_mark(info.name)
         for snapshot, values in marked.items():
-            if values[CLONE_PROPERTY] == datasets.Property(info.name, "local"):
-                snapshots.destroy(snapshot.full_name)
-        volumes.destroy(members, CLONE_PROPERTY, info.name)
+            if mark.is_on(values):
+                owned.destroy_snapshot(snapshot.full_name, mark)
+        owned.destroy_datasets(members, mark)
         gone += members
     return gone
 
@@ -275,7 +277,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, report: Report) -> No
                 report(Progress(f"copy {role}", done, 0))
             sent.finish()
             received.finish()
-        snapshots.destroy(f"{dataset}@{short}")
+        owned.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))
 
 
 def _write_all(stream: ReceiveStream, block: bytes) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from zsnapdb.config import ServerSettings
-from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
 from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
@@ -20,7 +19,8 @@ from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, CopyLayout, l
 from zsnapdb.model import Snapshot
 from zsnapdb.planning.server_copy.identity import PathMap
 from zsnapdb.planning.server_copy.origin import Origin
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.owned import Mark
 
 DETACHING = "zsnapdb-detach"
 """What the names of snapshots that a detach sends from begin with."""
@@ -101,50 +101,16 @@ def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, st
     return dict(zip(names, made, strict=True))
 
 
-def destroy(found: Iterable[str], mark: str, value: str) -> None:
-    """Destroy the datasets, inner ones first.
-
-    Each must carry the mark with that value, set locally, or nothing is destroyed.
-    """
-    order = sorted(found, key=len, reverse=True)
-    for dataset in order:
-        if datasets.properties(dataset, [mark])[mark] != datasets.Property(value, "local"):
-            raise PreflightError(
-                f"{dataset} does not carry {mark} = {value}", hint="it is not ours to destroy; look at `zfs get all`"
-            )
-    for dataset in order:
-        datasets.unmount(dataset)
-        datasets.destroy(dataset)
-
-
-def marked_below(anchor: str, mark: str, value: str) -> list[str]:
-    """Return the anchor and what is below it, outer ones first.
-
-    PreflightError if any of it does not carry the mark: it is somebody else's.
-    """
-    if not datasets.exists(anchor):
-        return []
-    found = datasets.children(anchor, [mark])
-    foreign = [dataset for dataset, values in found.items() if values[mark] != datasets.Property(value, "local")]
-    if foreign:
-        listing = ", ".join(foreign)
-        raise PreflightError(
-            f"{listing} below {anchor} is not part of {value}",
-            hint="children that are not ours stop it; move or destroy them first",
-        )
-    return sorted(found, key=len)
-
-
-def drop_detaching(anchor: str, mark: str, value: str) -> None:
+def drop_detaching(anchor: str, mark: Mark) -> None:
     """Destroy the snapshots that a detach sends from and receives, which one that came to nothing leaves.
 
     Those of datasets without the mark are left alone.
     """
-    found = datasets.children(anchor, [mark]) if datasets.exists(anchor) else {}
-    ours = {dataset for dataset, values in found.items() if values[mark] == datasets.Property(value, "local")}
-    for snapshot in snapshots.below(anchor, (mark,)) if ours else ():
+    below = datasets.children(anchor, [mark.name]) if datasets.exists(anchor) else {}
+    ours = {dataset for dataset, values in below.items() if mark.is_on(values)}
+    for snapshot in snapshots.below(anchor, (mark.name,)) if ours else ():
         if snapshot.dataset in ours and snapshot.name.startswith(f"{DETACHING}-"):
-            snapshots.destroy(snapshot.full_name)
+            owned.destroy_named_snapshot(snapshot.full_name, f"{DETACHING}-", mark)
 
 
 def remove_folders(root: Path) -> None:

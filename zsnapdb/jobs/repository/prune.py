@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere, PreflightError
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOursError, NotThere, PreflightError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.exclusion import writing
 from zsnapdb.jobs.instance import Instance, Tell
@@ -47,7 +47,7 @@ from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.store.base import Afterlife, ObjectHold
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, owned, snapshots
 
 _ASKING = 8
 """Requests in flight when many objects are asked about."""
@@ -126,10 +126,10 @@ def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftove
     found, marks_found, guids = [], [], {}
     for role, dataset in instance.volumes.items():
         uses = snapshots.uses(dataset)
-        for owned in snapshots.owned(
+        for marked_snapshot in snapshots.owned(
             dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]
         ):
-            at, said = owned.snapshot, owned.properties
+            at, said = marked_snapshot.snapshot, marked_snapshot.properties
             use = uses.get(at.full_name)
             is_own = is_backup_id(said[BACKUP_PROPERTY]) and at.name == snapshot_name(said[BACKUP_PROPERTY])
             if (
@@ -451,10 +451,10 @@ class _Run:
         for decision in decisions:
             try:
                 if "#" in decision.name:
-                    snapshots.destroy_proved_bookmark(decision.name, decision.guid)
+                    owned.destroy_bookmark(decision.name, decision.guid)
                 else:
-                    snapshots.destroy_stored(decision.name, decision.guid, decision.backup_id)
-            except CommandError as error:
+                    owned.destroy_stored(decision.name, decision.guid, decision.backup_id)
+            except (CommandError, NotOursError) as error:
                 self._notes.append(f"{decision.name} stays: {error.message}")
                 continue
             self._destroyed.append(decision.name)

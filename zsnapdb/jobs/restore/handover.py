@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zsnapdb.errors import ConfigError, ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.restore.replay import served
-from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, be_mounted, step_snapshots
+from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, be_mounted, restored_mark, step_snapshots
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, check_inside
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.model import PROPERTY, Flavour, parse_gtids
@@ -19,7 +19,7 @@ from zsnapdb.mysql.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.restore.steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.server_copy.identity import Access, PathMap
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, owned
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
 
@@ -53,7 +53,7 @@ def _drop_step_snapshots(work: Work) -> None:
     for dataset in work.datasets:
         if datasets.exists(dataset):
             for name in step_snapshots(dataset):
-                datasets.destroy_snapshot(name)
+                owned.destroy_snapshot(name, restored_mark(work.plan))
 
 
 def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
@@ -180,11 +180,11 @@ def _promote(work: Work, step: Promote) -> HandedOver:
     server.remove_identity(copy.datadir)
     shutil.rmtree(root / PRIVATE_FOLDER, ignore_errors=True)
     for part in step.parts:
-        if not datasets.properties(part.place, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
+        if not owned.is_ours(part.place, restored_mark(work.plan)):
             # An earlier run came this far: whatever snapshots it has now are the site's.
             continue
         # Without a snapshot of the old history the next backup is a full one, of the new history alone.
-        datasets.destroy_snapshots_of(part.place)
+        owned.destroy_snapshots_of(part.place, restored_mark(work.plan))
         datasets.inherit(part.place, [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
@@ -227,6 +227,6 @@ def _swap(work: Work, step: Promote) -> None:
                 f"{old} is not there to become {new}", hint="something else was renamed in between; look at `zfs list`"
             )
     top = work.plan.layout.top
-    container = datasets.exists(top) and top not in [part.dataset for part in step.parts]
-    if container and datasets.properties(top, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
-        datasets.destroy(top)
+    mark = restored_mark(work.plan)
+    if top not in [part.dataset for part in step.parts] and owned.is_ours(top, mark):
+        owned.destroy_datasets([top], mark)

@@ -28,7 +28,8 @@ from zsnapdb.repository import layout as keys
 from zsnapdb.repository.manifest import Manifest, PositionPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
-from zsnapdb.zfs import datasets, snapshots, version
+from zsnapdb.zfs import datasets, owned, snapshots, version
+from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
 RESTORED_PROPERTY = f"{PROPERTY}:restored"
@@ -36,6 +37,11 @@ STEP_SNAPSHOT = "zsnapdb-restore-"
 """Beginning of the names of the snapshots that separate the steps of a restore; they go with its end."""
 
 _PATIENCE = 30.0
+
+
+def restored_mark(plan: RestorePlan) -> Mark:
+    """Return the mark of every dataset and step snapshot that the restore makes."""
+    return Mark(RESTORED_PROPERTY, plan.backup_id)
 
 
 @dataclass(frozen=True)
@@ -271,7 +277,7 @@ def take_back(work: Work, snapshot: str) -> None:
     be_mounted(work)
     work.copy.process().kill_all()
     for dataset in work.datasets:
-        datasets.roll_back(dataset, snapshot, STEP_SNAPSHOT)
+        owned.roll_back(dataset, snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
 
 
 def keep(work: Work, step: str) -> None:
@@ -286,7 +292,7 @@ def keep(work: Work, step: str) -> None:
     made.start()
     made.finish()
     for name in before:
-        datasets.destroy_snapshot(name)
+        owned.destroy_snapshot(name, restored_mark(work.plan))
 
 
 def step_snapshots(dataset: str) -> list[str]:
@@ -302,7 +308,7 @@ def recover(work: Work, step: Recover) -> None:
     be_mounted(work)
     work.copy.process().kill_all()
     for part in next(found for found in work.plan.steps if isinstance(found, MountVolumes)).parts:
-        datasets.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT)
+        owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
     copy = work.copy
     copy.make_private()
     wanted = PositionPart(
@@ -352,10 +358,8 @@ def check(work: Work, step: CheckServer) -> Position:
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:
-    """Remove the datasets a restore made: each carries our mark, set locally. Their snapshots go first."""
+    """Remove the datasets that the restore made, with their snapshots; any other dataset is left."""
     copy.process().kill_all()
-    for dataset in sorted({plan.layout.top, *plan.layout.datasets.values()}, key=len, reverse=True):
-        if datasets.exists(dataset) and datasets.properties(dataset, [RESTORED_PROPERTY])[RESTORED_PROPERTY].is_local:
-            datasets.unmount(dataset)
-            datasets.destroy_snapshots_of(dataset)
-            datasets.destroy(dataset)
+    mark = restored_mark(plan)
+    places = {plan.layout.top, *plan.layout.datasets.values()}
+    owned.destroy_datasets([name for name in places if owned.is_ours(name, mark)], mark, with_snapshots=True)

@@ -15,7 +15,8 @@ from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.model import PROPERTY
 from zsnapdb.mysql.server import ServerProcess
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs.owned import Mark
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
 _NO_MOUNT = {"mountpoint": "none", "canmount": "off"}
@@ -104,28 +105,16 @@ def sweep(home_dataset: str, mount_root: Path) -> list[str]:
 def remove(container: str, mount_root: Path) -> None:
     """End the servers on a scratch copy and destroy its datasets.
 
-    Each must carry our mark, set locally, or nothing is destroyed.
+    NotOursError, and nothing is destroyed, if one of them does not carry our mark. A copy that is gone is passed over.
     """
-    if not datasets.exists(container):
-        return
-    found = datasets.children(container, [SCRATCH_PROPERTY, RESTORED_PROPERTY, "mountpoint"])
-    for name, properties in found.items():
-        if not (properties[SCRATCH_PROPERTY].is_local or properties[RESTORED_PROPERTY].is_local):
-            raise PreflightError(
-                f"{name} does not carry our mark",
-                hint=f"it is not ours to destroy, and so {container} stays; look at `zfs get all {name}`",
-            )
-    folders = [
-        Path(properties["mountpoint"].value)
-        for properties in found.values()
-        if properties["mountpoint"].value.startswith("/")
-    ]
+    # The copy carries the mark of the restore that made it, all else that of this place.
+    marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
+    members = owned.members(container, *marks)
+    points = [datasets.properties(name, ["mountpoint"])["mountpoint"].value for name in members]
+    folders = [Path(point) for point in points if point.startswith("/")]
     for folder in folders:
         ServerProcess(folder / PRIVATE_FOLDER).kill_all()
-    for name in sorted(found, key=len, reverse=True):
-        datasets.unmount(name)
-        datasets.destroy_snapshots_of(name)
-        datasets.destroy(name)
+    owned.destroy_datasets(members, *marks, with_snapshots=True)
     for folder in sorted(folders, key=lambda folder: len(str(folder)), reverse=True):
         _remove_empty(folder, mount_root)
 

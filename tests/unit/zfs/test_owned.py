@@ -1,0 +1,267 @@
+"""Only what carries our mark, set locally, under this exact name is destroyed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from zsnapdb.errors import CommandError, NotOursError, NotThere
+from zsnapdb.zfs import command, datasets, owned, snapshots
+from zsnapdb.zfs.owned import Mark
+
+MARK = Mark("zsnapdb:clone", "life")
+OURS = ("life", "local")
+ANCHOR = "tank/clones/life"
+SNAPSHOT = f"{ANCHOR}/r1@zsnapdb-one"
+BOOKMARK = f"{ANCHOR}/r1#zsnapdb-one"
+
+
+@dataclass
+class Zfs:
+    """A scripted `zfs`: objects by full name, each with properties as value and source; and what was changed."""
+
+    objects: dict[str, dict[str, tuple[str, str]]] = field(default_factory=dict)
+    holds: dict[str, set[str]] = field(default_factory=dict)
+    changes: list[str] = field(default_factory=list)
+
+    def run(self, argv: list[str], *, timeout: float = 60.0) -> str:
+        assert argv[0] == "zfs"
+        if argv[1] == "get":
+            return self._get(argv)
+        if argv[1] == "list":
+            return self._list(argv)
+        if argv[1] == "holds":
+            return "".join(f"{argv[-1]}\t{tag}\tnow\n" for tag in self.holds.get(argv[-1], ()))
+        return self._change(argv)
+
+    def _look(self, name: str, key: str) -> tuple[str, str]:
+        if name not in self.objects:
+            raise NotThere(f"{name}: dataset does not exist")
+        return self.objects[name].get(key, ("yes", "-") if key == "mounted" else ("-", "-"))
+
+    def _get(self, argv: list[str]) -> str:
+        columns, keys, *names = argv[argv.index("-o") + 1 :]
+        if "-r" in argv:
+            names = [name for name in self.objects if name == names[0] or name.startswith(names[0] + "/")]
+            names = [name for name in names if "@" not in name and "#" not in name]
+        lines = []
+        for name in names:
+            for key in keys.split(","):
+                value, source = self._look(name, key)
+                row = {"name": name, "property": key, "value": value, "source": source}
+                lines.append("\t".join(row[column] for column in columns.split(",")) + "\n")
+        return "".join(lines)
+
+    def _list(self, argv: list[str]) -> str:
+        options = {word: argv[n + 1] for n, word in enumerate(argv) if word in ("-o", "-t")}
+        name = argv[-1]
+        if options["-t"] == "all" or "-d" not in argv:
+            self._look(name, "guid")
+            names = [name]
+        else:
+            separator = "#" if options["-t"] == "bookmark" else "@"
+            names = [other for other in self.objects if other.startswith(name + separator)]
+        columns = options["-o"].split(",")
+        return "".join(
+            "\t".join(other if column == "name" else self._look(other, column)[0] for column in columns) + "\n"
+            for other in names
+        )
+
+    def _change(self, argv: list[str]) -> str:
+        assert argv[1] in ("destroy", "unmount", "release", "rollback")
+        if argv[1] == "destroy":
+            _, _, name = argv  # No flag: never recursive, never forced.
+            if self.holds.get(name):
+                raise CommandError(f"{name}: dataset is busy")
+            del self.objects[name]
+        if argv[1] == "release":
+            self.holds[argv[-1]].remove(argv[2])
+        self.changes.append(" ".join(argv[1:]))
+        return ""
+
+    @property
+    def destroyed(self) -> list[str]:
+        return [change.removeprefix("destroy ") for change in self.changes if change.startswith("destroy ")]
+
+
+@pytest.fixture
+def zfs(monkeypatch: pytest.MonkeyPatch) -> Zfs:
+    scripted = Zfs()
+    for module in (command, datasets, snapshots):
+        monkeypatch.setattr(module, "run", scripted.run)
+    scripted.objects = {
+        ANCHOR: {"zsnapdb:clone": OURS},
+        f"{ANCHOR}/r1": {"zsnapdb:clone": OURS},
+        SNAPSHOT: {"guid": ("11", "-"), "createtxg": ("5", "-"), "zsnapdb:backup": ("one", "local")},
+        BOOKMARK: {"guid": ("11", "-")},
+    }
+    return scripted
+
+
+FOREIGN = {
+    "unset": ("-", "-"),
+    "inherited": ("life", f"inherited from {ANCHOR}"),
+    "received": ("life", "received"),
+    "of another": ("other", "local"),
+}
+
+
+@pytest.mark.parametrize("seen", FOREIGN.values(), ids=FOREIGN)
+def test_a_dataset_without_the_mark_set_locally_is_refused_and_nothing_is_destroyed(
+    zfs: Zfs, seen: tuple[str, str]
+) -> None:
+    zfs.objects[f"{ANCHOR}/r1"]["zsnapdb:clone"] = seen
+    before = dict(zfs.objects)
+    with pytest.raises(NotOursError) as refusal:
+        owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+    assert zfs.objects == before
+    assert zfs.changes == []
+    assert refusal.value.name == f"{ANCHOR}/r1"
+    assert (refusal.value.property_name, refusal.value.value, refusal.value.source) == ("zsnapdb:clone", *seen)
+
+
+def test_the_refusal_says_the_name_the_property_and_its_value(zfs: Zfs) -> None:
+    zfs.objects[ANCHOR]["zsnapdb:clone"] = ("life", "inherited from tank")
+    with pytest.raises(NotOursError, match=f"^{ANCHOR} is not ours.*zsnapdb:clone is life \\(inherited from tank\\)"):
+        owned.destroy_datasets([ANCHOR], MARK)
+    zfs.objects[ANCHOR] = {}
+    with pytest.raises(NotOursError, match="zsnapdb:clone is not set, it must be life \\(local\\)"):
+        owned.destroy_datasets([ANCHOR], MARK)
+
+
+def test_datasets_go_inner_ones_first_unmounted_and_with_their_snapshots_where_that_was_said(zfs: Zfs) -> None:
+    owned.destroy_datasets([ANCHOR, f"{ANCHOR}/r1"], MARK, with_snapshots=True)
+    assert zfs.changes == [
+        f"unmount {ANCHOR}/r1",
+        f"destroy {SNAPSHOT}",
+        f"destroy {ANCHOR}/r1",
+        f"unmount {ANCHOR}",
+        f"destroy {ANCHOR}",
+    ]
+
+
+def test_snapshots_of_a_dataset_stay_where_nobody_said_they_go(zfs: Zfs) -> None:
+    owned.destroy_datasets([f"{ANCHOR}/r1"], MARK)
+    assert zfs.destroyed == [f"{ANCHOR}/r1"]
+
+
+def test_one_of_several_marks_is_enough(zfs: Zfs) -> None:
+    zfs.objects[ANCHOR] = {"zsnapdb:restored": ("any", "local")}
+    owned.destroy_datasets([ANCHOR], MARK, Mark("zsnapdb:restored"))
+    assert zfs.destroyed == [ANCHOR]
+
+
+def test_members_are_the_anchor_and_all_below_it_or_a_refusal(zfs: Zfs) -> None:
+    assert owned.members(ANCHOR, MARK) == [ANCHOR, f"{ANCHOR}/r1"]
+    assert owned.members("tank/clones/gone", MARK) == []
+    zfs.objects[f"{ANCHOR}/r1/foreign"] = {"zsnapdb:clone": ("life", f"inherited from {ANCHOR}")}
+    with pytest.raises(NotOursError, match="r1/foreign is not ours"):
+        owned.members(ANCHOR, MARK)
+
+
+def test_a_snapshot_is_not_ours_by_the_mark_of_its_dataset(zfs: Zfs) -> None:
+    zfs.objects[SNAPSHOT]["zsnapdb:clone"] = ("life", f"inherited from {ANCHOR}/r1")
+    with pytest.raises(NotOursError):
+        owned.destroy_snapshot(SNAPSHOT, MARK)
+    zfs.objects[SNAPSHOT]["zsnapdb:clone"] = OURS
+    owned.destroy_snapshot(SNAPSHOT, MARK)
+    assert zfs.destroyed == [SNAPSHOT]
+
+
+def test_a_received_snapshot_goes_by_its_guid_on_a_dataset_of_ours(zfs: Zfs) -> None:
+    with pytest.raises(NotOursError, match="guid is 11, it must be 12"):
+        owned.destroy_received_snapshot(SNAPSHOT, 12, MARK)
+    with pytest.raises(NotOursError, match=f"^{ANCHOR}/r1 is not ours"):
+        owned.destroy_received_snapshot(SNAPSHOT, 11, Mark("zsnapdb:clone", "other"))
+    owned.destroy_received_snapshot(SNAPSHOT, 11, MARK)
+    assert zfs.destroyed == [SNAPSHOT]
+
+
+def test_a_named_snapshot_goes_by_our_name_on_a_dataset_of_ours(zfs: Zfs) -> None:
+    with pytest.raises(NotOursError, match="name is zsnapdb-one, it must be zsnapdb-detach"):
+        owned.destroy_named_snapshot(SNAPSHOT, "zsnapdb-detach-", MARK)
+    with pytest.raises(NotOursError):
+        owned.destroy_named_snapshot(SNAPSHOT, "zsnapdb-", Mark("zsnapdb:clone", "other"))
+    owned.destroy_named_snapshot(SNAPSHOT, "zsnapdb-", MARK)
+    assert zfs.destroyed == [SNAPSHOT]
+
+
+def test_a_set_that_came_to_nothing_goes_with_its_bookmarks_and_holds_and_can_go_twice(zfs: Zfs) -> None:
+    zfs.holds[SNAPSHOT] = {snapshots.HOLD_TAG}
+    for _ in range(2):
+        owned.destroy_set([SNAPSHOT], "one")
+    assert zfs.changes == [f"destroy {BOOKMARK}", f"release {snapshots.HOLD_TAG} {SNAPSHOT}", f"destroy {SNAPSHOT}"]
+
+
+def test_a_bookmark_of_the_name_of_a_set_that_stands_for_another_snapshot_stays(zfs: Zfs) -> None:
+    zfs.objects[BOOKMARK]["guid"] = ("99", "-")
+    owned.destroy_set([SNAPSHOT], "one")
+    assert zfs.destroyed == [SNAPSHOT]
+
+
+def test_a_set_of_another_backup_keeps_its_snapshots_and_holds(zfs: Zfs) -> None:
+    zfs.holds[SNAPSHOT] = {snapshots.HOLD_TAG}
+    with pytest.raises(NotOursError, match="zsnapdb:backup is one"):
+        owned.destroy_set([SNAPSHOT], "two")
+    assert zfs.changes == []
+
+
+def test_a_stored_snapshot_goes_only_if_it_is_the_very_one(zfs: Zfs) -> None:
+    with pytest.raises(NotOursError, match="guid is 11, it must be 12"):
+        owned.destroy_stored(SNAPSHOT, 12, "one")
+    with pytest.raises(NotOursError, match="zsnapdb:backup is one"):
+        owned.destroy_stored(SNAPSHOT, 11, "two")
+    assert zfs.changes == []
+    for _ in range(2):
+        owned.destroy_stored(SNAPSHOT, 11, "one")
+    assert zfs.destroyed == [SNAPSHOT]
+
+
+def test_a_stored_snapshot_that_somebody_holds_stays_at_once(zfs: Zfs) -> None:
+    zfs.holds[SNAPSHOT] = {"theirs"}
+    with pytest.raises(CommandError, match="is busy"):
+        owned.destroy_stored(SNAPSHOT, 11, "one")
+    assert SNAPSHOT in zfs.objects
+
+
+def test_a_bookmark_goes_by_our_name_and_its_guid(zfs: Zfs) -> None:
+    foreign = f"{ANCHOR}/r1#theirs"
+    zfs.objects[foreign] = {"guid": ("11", "-")}
+    with pytest.raises(NotOursError, match="guid is 11, it must be 12"):
+        owned.destroy_bookmark(BOOKMARK, 12)
+    with pytest.raises(NotOursError, match="name is theirs, it must be zsnapdb-"):
+        owned.destroy_bookmark(foreign, 11)
+    for _ in range(2):
+        owned.destroy_bookmark(BOOKMARK, 11)
+    assert zfs.destroyed == [BOOKMARK]
+
+
+def test_rolling_back_destroys_marked_later_snapshots_alone(zfs: Zfs) -> None:
+    later = {f"{ANCHOR}/r1@zsnapdb-step-two": OURS, f"{ANCHOR}/r1@zsnapdb-step-three": OURS}
+    for name, seen in later.items():
+        zfs.objects[name] = {"zsnapdb:clone": seen}
+    zfs.objects[f"{ANCHOR}/r1@theirs"] = {}
+    owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
+    assert zfs.destroyed == list(reversed(later))
+    assert zfs.changes[-1] == f"rollback {SNAPSHOT}"
+    zfs.objects[f"{ANCHOR}/r1@zsnapdb-step-four"] = {}
+    with pytest.raises(NotOursError):
+        owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
+
+
+WRONG_KINDS: dict[str, Callable[[], None]] = {
+    "a snapshot as a dataset": lambda: owned.destroy_datasets([SNAPSHOT], MARK),
+    "a dataset as a snapshot": lambda: owned.destroy_snapshot(ANCHOR, MARK),
+    "a dataset as a stored snapshot": lambda: owned.destroy_stored(ANCHOR, 11, "one"),
+    "a dataset in a set": lambda: owned.destroy_set([ANCHOR], "one"),
+    "a snapshot as a bookmark": lambda: owned.destroy_bookmark(SNAPSHOT, 11),
+}
+
+
+@pytest.mark.parametrize("call", WRONG_KINDS.values(), ids=WRONG_KINDS)
+def test_nothing_is_destroyed_as_something_else(zfs: Zfs, call: Callable[[], None]) -> None:
+    with pytest.raises(ValueError, match=r"^not a "):
+        call()
+    assert zfs.changes == []

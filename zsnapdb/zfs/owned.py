@@ -1,0 +1,238 @@
+"""Destroys what is ours, and nothing else. No other module runs `zfs destroy`.
+
+A dataset or snapshot is ours if it carries one of our marks: a user property, set on it locally (zfsprops(7): an
+inherited or received value says nothing about it). A snapshot without a mark of its own is ours if it lies on a dataset
+of ours and has the name or the GUID that we gave it. A bookmark has no user properties: it is ours if it has our name
+and stands for the snapshot whose GUID we recorded.
+
+Each call destroys by one exact name, never recursively (-r, -R), never by force (-f).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.errors import NotOursError, NotThere
+from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX
+from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs.command import ZFS, rows, run_when_free
+from zsnapdb.zfs.datasets import UNSET, Property
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A user property that makes a dataset or snapshot ours. `value` None: any value does, where the name is enough."""
+
+    name: str
+    value: str | None = None
+
+    def is_on(self, properties: dict[str, Property]) -> bool:
+        """Whether the properties hold this mark, set locally."""
+        seen = properties[self.name]
+        return seen.is_local and self.value in (None, seen.value)
+
+
+def is_ours(name: str, *marks: Mark) -> bool:
+    """Whether the dataset or snapshot exists and carries one of the marks."""
+    try:
+        prove([name], *marks)
+    except (NotOursError, NotThere):
+        return False
+    return True
+
+
+def prove(names: Sequence[str], *marks: Mark) -> None:
+    """Raise NotOursError for the first of the datasets or snapshots that carries none of the marks.
+
+    NotThere if one does not exist.
+    """
+    if not names:
+        return
+    seen = datasets.properties_of(names, [mark.name for mark in marks])
+    for name in names:
+        _prove(name, seen[name], marks)
+
+
+def _prove(name: str, properties: dict[str, Property], marks: Sequence[Mark]) -> None:
+    if any(mark.is_on(properties) for mark in marks):
+        return
+    mark = marks[0]
+    raise _refusal(name, mark.name, f"{mark.value or 'any value'} (local)", properties[mark.name])
+
+
+def _refusal(name: str, property_name: str, expected: str, seen: Property) -> NotOursError:
+    value = "not set" if seen.value == UNSET else seen.value
+    source = "" if seen.source == UNSET else f" ({seen.source})"
+    return NotOursError(
+        f"{name} is not ours to destroy: {property_name} is {value}{source}, it must be {expected}",
+        name=name,
+        property_name=property_name,
+        value=seen.value,
+        source=seen.source,
+        hint=f"look at it with `zfs get all {name}`; move or destroy it yourself if nobody needs it",
+    )
+
+
+def members(anchor: str, *marks: Mark) -> list[str]:
+    """Return the anchor and every dataset below it, outer ones first; empty if there is no anchor.
+
+    NotOursError if one of them carries none of the marks.
+    """
+    if not datasets.exists(anchor):
+        return []
+    below = datasets.children(anchor, [mark.name for mark in marks])
+    for name, properties in below.items():
+        _prove(name, properties, marks)
+    return sorted(below, key=len)
+
+
+def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = False) -> None:
+    """Unmount and destroy exactly these datasets, inner ones first, `with_snapshots` after every snapshot of theirs.
+
+    NotOursError, and nothing is destroyed, if one of them carries none of the marks. Clones, holds, and without
+    `with_snapshots` snapshots, make it fail.
+    """
+    order = sorted(names, key=len, reverse=True)
+    for name in order:
+        _check_separator(name, "")
+    prove(order, *marks)
+    for name in order:
+        datasets.unmount(name)
+        if with_snapshots:
+            destroy_snapshots_of(name, *marks)
+        _destroy(name)
+
+
+def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
+    """Destroy every snapshot of exactly this dataset, whoever made it. NotOursError unless the dataset is ours."""
+    prove([dataset], *marks)
+    for name in snapshots.by_guid(dataset).values():
+        _destroy(name)
+
+
+def destroy_snapshot(name: str, *marks: Mark) -> None:
+    """Destroy exactly this snapshot. NotOursError unless it carries one of the marks. Holds and clones make it fail."""
+    _check_separator(name, "@")
+    prove([name], *marks)
+    _destroy(name)
+
+
+def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
+    """Destroy one snapshot that came with a stream into a dataset of ours, and so has no mark of its own.
+
+    NotOursError unless its dataset carries one of the marks and it has the GUID of the snapshot that was sent.
+    """
+    _check_separator(name, "@")
+    prove([name.partition("@")[0]], *marks)
+    _prove_guid(name, guid, datasets.guid(name))
+    _destroy(name)
+
+
+def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
+    """Destroy one snapshot of a dataset of ours that has a name of ours.
+
+    NotOursError unless its short name begins with `prefix` and its dataset carries one of the marks.
+    """
+    _check_separator(name, "@")
+    dataset, _, short = name.partition("@")
+    _prove_name(name, short, prefix)
+    prove([dataset], *marks)
+    _destroy(name)
+
+
+def destroy_set(names: Sequence[str], backup_id: str) -> None:
+    """Destroy the snapshots of a set that came to nothing, with the bookmarks of them, and our holds on them.
+
+    NotOursError for the first that does not carry the backup's id. A snapshot that does not exist is passed over, so
+    the call can be repeated.
+    """
+    for name in names:
+        _check_separator(name, "@")
+        try:
+            prove([name], _backup_mark(backup_id))
+        except NotThere:
+            continue
+        for snapshot in snapshots.describe([name]):
+            bookmark = f"{snapshot.dataset}#{snapshot.name}"
+            if _bookmark_guids(snapshot.dataset).get(bookmark) == snapshot.guid:
+                destroy_bookmark(bookmark, snapshot.guid)
+        snapshots.release([name])
+        _destroy(name)
+
+
+def destroy_stored(name: str, guid: int, backup_id: str) -> None:
+    """Destroy one snapshot whose backup is stored. One that is gone is passed over.
+
+    No hold is let go and nobody is waited for: a snapshot that somebody holds or cloned makes it fail
+    (zfs-destroy(8)). NotOursError unless it is the very snapshot with that GUID and carries the backup's id.
+    """
+    _check_separator(name, "@")
+    mark = _backup_mark(backup_id)
+    try:
+        seen = datasets.properties(name, ["guid", mark.name])
+    except NotThere:
+        return
+    _prove_guid(name, guid, int(seen["guid"].value))
+    _prove(name, seen, [mark])
+    _destroy(name, patience=0.0)
+
+
+def destroy_bookmark(name: str, guid: int) -> None:
+    """Destroy one bookmark. One that is gone is passed over.
+
+    NotOursError unless it has a name of ours and stands for the snapshot with that GUID.
+    """
+    _check_separator(name, "#")
+    dataset, _, short = name.partition("#")
+    here = _bookmark_guids(dataset).get(name)
+    if here is None:
+        return
+    _prove_name(name, short, SNAPSHOT_PREFIX)
+    _prove_guid(name, guid, here)
+    _destroy(name)
+
+
+def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
+    """Take the dataset back to its snapshot (short name).
+
+    Later snapshots whose names begin with `prefix` and that carry one of the marks are destroyed; any other one makes
+    it fail.
+    """
+    columns = ["-o", "name", "-s", "createtxg"]
+    names = [name for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", *columns, dataset])]
+    for name in reversed(names[names.index(f"{dataset}@{snapshot}") + 1 :]):
+        if name.partition("@")[2].startswith(prefix):
+            destroy_snapshot(name, *marks)
+    run_when_free([ZFS, "rollback", f"{dataset}@{snapshot}"])
+
+
+def _bookmark_guids(dataset: str) -> dict[str, int]:
+    """Return the GUID each of the dataset's bookmarks stands for, by full name (two may stand for one snapshot)."""
+    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset])
+    return {name: int(guid) for name, guid in listed}
+
+
+def _backup_mark(backup_id: str) -> Mark:
+    return Mark(f"{PROPERTY}:backup", backup_id)
+
+
+def _prove_guid(name: str, expected: int, seen: int) -> None:
+    if seen != expected:
+        raise _refusal(name, "guid", str(expected), Property(str(seen), UNSET))
+
+
+def _prove_name(name: str, short: str, prefix: str) -> None:
+    if not short.startswith(prefix):
+        raise _refusal(name, "name", f"{prefix}*", Property(short, UNSET))
+
+
+def _check_separator(name: str, separator: str) -> None:
+    """Raise ValueError unless the name is of the kind meant: a snapshot (@), a bookmark (#), a dataset (neither)."""
+    if "".join(character for character in name if character in "@#") != separator:
+        kind = {"@": "a snapshot", "#": "a bookmark", "": "a dataset"}[separator]
+        raise ValueError(f"not {kind}: {name}")
+
+
+def _destroy(name: str, *, patience: float = 20.0) -> None:
+    run_when_free([ZFS, "destroy", name], patience=patience)
