@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-
 PACKAGE = Path(__file__).parents[2] / "zsnapdb"
 
 BASE = {"errors", "gtid", "model", "config", "quantities", ""}
