@@ -78,7 +78,7 @@ def test_binlogs_go_from_the_server_only_when_they_are_archived_and_fetched(gues
     write(guest)
     after = zsnapdb(guest, "binlog", "archive", "--once")
     assert (after["transactions"], after["begun"], after["gaps"]) == (1, None, [])
-    assert zsnapdb(guest, "status")["holes"] == []
+    assert zsnapdb(guest, "status")["gaps"] == []
     check_a_gap(guest)
     check_a_reset(guest)
 
@@ -128,8 +128,8 @@ def check_a_gap(guest: Guest) -> None:
     write(guest)
     zsnapdb(guest, "binlog", "archive", "--once")
     status = zsnapdb(guest, "status")
-    assert (len(status["recoverable"]), len(status["holes"])) == (2, 1)
-    assert "were gone" in status["holes"][0]["reason"] or "was gone" in status["holes"][0]["reason"]
+    assert (len(status["recoverable"]), len(status["gaps"])) == (2, 1)
+    assert "were gone" in status["gaps"][0]["reason"] or "was gone" in status["holes"][0]["reason"]
 
 
 def check_a_reset(guest: Guest) -> None:

@@ -143,7 +143,7 @@ def check_times(lab: Lab, file: Path) -> None:
 def check_status(lab: Lab, archived: tuple[ArchivedFile, ...]) -> None:
     """From the first backup to the last commit everything can be recovered, and the status says so."""
     found = lab.zsnapdb("status", "main", "--json").json
-    assert found["holes"] == []
+    assert found["gaps"] == []
     assert [part["backups"] != [] for part in found["recoverable"]] == [True]
     assert found["recoverable"][0]["to"] == found["binlog"]["last_commit"]
     assert (found["binlog"]["file"], found["binlog"]["offset"]) == (archived[-1].name, archived[-1].end)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from zsnapdb.jobs.binlog.archiver import Round
-from zsnapdb.planning.binlog.archive import missing_between
 from zsnapdb.planning.binlog.purge import PurgePlan
+from zsnapdb.planning.binlog.route import missing_before
 from zsnapdb.report.document import document
 from zsnapdb.report.units import moment, size, table
 from zsnapdb.repository.binlog_archive import Archive
@@ -53,7 +53,7 @@ def gaps_of(files: tuple[ArchivedFile, ...]) -> list[str | None]:
     """Return, per file of one incarnation, what is missing right before it; None where nothing is."""
     before = [None, *files[:-1]] if files else []
     return [
-        file.gap or (missing_between(last, file.number, file.previous) if last else None)
+        missing_before(last, file) if last else file.gap
         for last, file in zip(before, files, strict=True)
     ]
 

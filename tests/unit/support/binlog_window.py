@@ -1,12 +1,12 @@
-"""Archived binlogs and backups as planning sees them: files of ten transactions each, and points beside them."""
+"""Archived files and backups in made-up histories of MySQL servers, as the route through the archive sees them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from zsnapdb.gtid import Gtids, GtidSet, joined
-from zsnapdb.model import BinlogCoordinates
-from zsnapdb.planning.binlog.window import BackupPoint
+from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.planning.binlog.route import BackupPoint
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "aaaaaaaa-0000-0000-0000-0000000000ff"
 SECOND = 1_000_000
@@ -69,4 +69,4 @@ def at(
     second: int, text: str, file: str | None = "binlog.000002", offset: int = 500, server: str = A, name: str = "b"
 ) -> BackupPoint:
     where = BinlogCoordinates(file, offset) if file else None
-    return BackupPoint(name, second * SECOND, second * SECOND, server, where, gtids(text))
+    return BackupPoint(name, second * SECOND, second * SECOND, server, where, gtids(text), Flavour.MYSQL)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.jobs.repository.status import point_of
+from zsnapdb.jobs.backup_point import point_of
 from zsnapdb.model import backup_time
 from zsnapdb.planning.binlog import retention
 from zsnapdb.planning.binlog.retention import BinlogDecision

@@ -9,20 +9,18 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from zsnapdb.errors import DamagedError
+from zsnapdb.jobs.backup_point import point_of
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import BinlogCoordinates, backup_time
-from zsnapdb.planning.binlog.window import BackupPoint, Window, window
+from zsnapdb.model import backup_time
+from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile, server_name
-from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.drills import Evidence
 from zsnapdb.repository.manifest import Manifest
 
 _MICROSECONDS = 1_000_000
-_LONGEST_WAIT = 86_400 * _MICROSECONDS
-"""So long, at most, may lie between the moment a backup gets its id and its snapshot: the largest `lock.budget`."""
 
 
 @dataclass(frozen=True)
@@ -69,22 +67,6 @@ def status(instance: Instance) -> ProtectionStatus:
 def archived(instance: Instance) -> Archive:
     """Return what is archived of the instance's binlogs."""
     return BinlogArchive(instance.open_repository(), instance.name).load()
-
-
-def point_of(manifest: Manifest | Summary) -> BackupPoint:
-    """Return where a backup stands in the history of its server."""
-    position = manifest.position.position(manifest.server.flavour)
-    taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS
-    created = round(manifest.created.timestamp() * _MICROSECONDS)
-    where = position.coordinates
-    return BackupPoint(
-        backup_id=manifest.backup_id,
-        taken=taken,
-        before=max(taken, min(created, taken + _LONGEST_WAIT)),
-        server=server_name(manifest.server.server_uuid, manifest.server.server_id),
-        coordinates=BinlogCoordinates(where.file, where.offset) if where else None,
-        gtids=position.gtids,
-    )
 
 
 def _last(archive: Archive) -> ArchivedFile | None:

@@ -6,12 +6,12 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
+from zsnapdb.jobs.backup_point import point_of
 from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
@@ -19,10 +19,11 @@ from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import programs, server
 from zsnapdb.mysql.transactions import transactions
+from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.restore import points
-from zsnapdb.planning.restore.points import Base, Boundary, Log, RestoreRoute, Scanned
+from zsnapdb.planning.restore.points import Boundary, RestoreRoute, Scanned
 from zsnapdb.planning.restore.steps import (
     ArchivedTransaction,
     CheckServer,
@@ -48,8 +49,6 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 """First release with CHANGE REPLICATION SOURCE (refman 8.0, "What Is New in MySQL 8.0")."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -82,7 +81,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         # Asked for by its id, a damaged manifest is told as such, not as one that is not there.
         repository.manifest(instance.name, target.backup_id)
     chosen = _choose(instance, repository, manifests, target)
-    manifest = next(m for m in manifests if m.backup_id == chosen.choice.path.base.backup_id)
+    manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
     refuse_absolute(manifest.server.absolute_tablespaces)
     chain = restore_chain(manifests, manifest) if not manifest.is_full else (manifest,)
     for link in chain:
@@ -272,104 +271,64 @@ class _Chosen:
         if self.boundary is None:
             return ()
         return points.replays(
-            self.choice.path.base, self.choice.logs, self.start, self.boundary.stop, self.boundary.gtids, batch_bytes
+            self.choice.point, self.choice.files, self.start, self.boundary.stop, self.boundary.gtids, batch_bytes
         )
-
-
-def base_of(manifest: Manifest) -> Base:
-    """Return a backup as choosing sees it."""
-    position = manifest.position.position(manifest.server.flavour)
-    at = position.coordinates
-    facts = manifest.server
-    return Base(
-        manifest.backup_id,
-        facts.flavour,
-        facts.server_uuid,
-        facts.server_id,
-        position.gtids,
-        at.file if at else None,
-        at.offset if at else None,
-    )
-
-
-def log_of(file: ArchivedFile) -> Log:
-    """Return an archived binlog as choosing sees it."""
-    span = file.span
-    return Log(
-        incarnation=file.incarnation,
-        file=file.name,
-        server_uuid=file.head.server_uuid,
-        server_id=file.head.server_id,
-        previous=file.previous,
-        gtids=file.gtids,
-        head_end=file.head.end,
-        end=file.end,
-        transactions=span.transactions,
-        first_commit=_moment(span.first_commit),
-        last_commit=_moment(span.last_commit),
-        gap=file.gap,
-        last_gtid=span.last_gtid,
-    )
-
-
-def _moment(microseconds: int | None) -> datetime | None:
-    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
 
 
 def _choose(instance: Instance, repository: Repository, manifests: Sequence[Manifest], target: Target) -> _Chosen:
     """Return the choice, with the transactions of the logs that decide it read."""
-    bases = tuple(base_of(manifest) for manifest in manifests)
+    backups = tuple(point_of(manifest) for manifest in manifests)
     if isinstance(target, AtBackup):
-        choice = points.choose(target, bases, (), now())
-        return _Chosen(choice, points.point_of(choice, None))
+        choice = points.choose(target, backups, (), now())
+        return _Chosen(choice, points.restore_point(choice, None))
     archive = archive_of(instance, repository)
     files = archive.load().files
-    logs = tuple(log_of(file) for file in files)
     by_place = {(file.incarnation, file.name): file for file in files}
-    created = {manifest.backup_id: manifest.created for manifest in manifests}
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
         reader = _Reader(archive, by_place, Path(folder))
         while True:
-            choice = points.choose(target, bases, logs, now())
-            if choice.exact_backup or not choice.logs:
-                return _Chosen(choice, points.point_of(choice, None))
-            first = choice.logs[0]
-            start = points.start_in(choice.path.base, first, reader.scan(first))
-            base = choice.path.base
+            choice = points.choose(target, backups, files, now())
+            if choice.exact_backup or not choice.files:
+                return _Chosen(choice, points.restore_point(choice, None))
+            first = choice.files[0]
+            start = points.start_in(choice.route, reader.scan(first))
             if (
                 isinstance(target, AtTime)
-                and created[base.backup_id] > target.moment
+                and commit_time(choice.point.before) > target.moment
                 and points.is_past(target, start, reader.scan(first))
             ):
                 # The backup was begun before that time and snapshotted after it: an older one leads there.
-                bases = points.without(bases, base)
+                backups = points.without(backups, choice.point)
                 continue
             return _bounded(choice, start, reader)
 
 
 def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:
-    last = choice.logs[-1]
-    begin = start if len(choice.logs) == 1 else last.head_end
+    last = choice.files[-1]
+    begin = start if len(choice.files) == 1 else last.start
     if choice.boundary is None:
-        gtids = points.reached_by(choice.path.base, choice.logs)
-        newest = (
-            ArchivedTransaction(last.last_gtid, last.last_commit, last.file, last.end)
-            if last.last_commit is not None and last.end > begin
-            else None
-        )
-        found = Boundary(last.end, None, None, gtids)
-        return _Chosen(choice, replace(points.point_of(choice, found), last=newest), start, found)
-    found = points.boundary_in(choice, begin, reader.scan(last))
-    index = choice.path.logs.index(last)
+        boundary = Boundary(last.end, None, None, choice.route.reached)
+        newest = _newest(choice, begin, reader)
+        return _Chosen(choice, replace(points.restore_point(choice, boundary), last=newest), start, boundary)
+    boundary = points.boundary_in(choice, begin, reader.scan(last))
     file = None
-    if found.following is None and index + 1 < len(choice.path.logs):
+    if boundary.following is None:
         # The neighbour behind the boundary is the first transaction of the binlogs after it.
-        for log in choice.path.logs[index + 1 :]:
-            following = next(iter(reader.scan(log)), None)
+        for later in choice.route.files[len(choice.files) :]:
+            following = next(iter(reader.scan(later)), None)
             if following is not None:
-                found, file = replace(found, following=following), log.file
+                boundary, file = replace(boundary, following=following), later.name
                 break
-    return _Chosen(choice, points.point_of(choice, found, file), start, found)
+    return _Chosen(choice, points.restore_point(choice, boundary, file), start, boundary)
+
+
+def _newest(choice: RestoreRoute, begin: int, reader: _Reader) -> ArchivedTransaction | None:
+    """Return the last transaction of a route that is replayed to its end; None if the last file holds none from `begin` on."""
+    last = choice.files[-1]
+    if last.last_commit is None or last.end <= begin:
+        return None
+    gtid = reader.files[last.incarnation, last.name].span.last_gtid
+    return ArchivedTransaction(gtid, commit_time(last.last_commit), last.name, last.end)
 
 
 @dataclass
@@ -380,14 +339,14 @@ class _Reader:
     files: dict[tuple[str, str], ArchivedFile]
     folder: Path
 
-    def scan(self, log: Log) -> Iterator[Scanned]:
-        """Yield the transactions of a log, in order. It is fetched when the first one is asked for."""
-        path = self.folder / f"{log.incarnation}-{log.file}"
+    def scan(self, binlog: RouteFile) -> Iterator[Scanned]:
+        """Yield the transactions of a binlog, in order. It is fetched when the first one is asked for."""
+        path = self.folder / f"{binlog.incarnation}-{binlog.name}"
         if not path.exists():
-            self.archive.fetch(self.files[log.incarnation, log.file], path)
+            self.archive.fetch(self.files[binlog.incarnation, binlog.name], path)
         with path.open("rb") as file:
-            for found in transactions(file, log.file):
-                yield Scanned(found.gtid, found.start, found.end, _EPOCH + timedelta(microseconds=found.committed))
+            for entry in transactions(file, binlog.name):
+                yield Scanned(entry.gtid, entry.start, entry.end, commit_time(entry.committed))
 
 
 def random_server_id() -> int:

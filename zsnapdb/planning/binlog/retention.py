@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zsnapdb.planning.binlog.window import BackupPoint, Dated, follow
+from zsnapdb.planning.binlog.route import BackupPoint, RouteFile, follow
 
 MARGIN = 86_400 * 1_000_000
 """Microseconds by which a binlog must be older than every backup that stays: commit times and backup ids come from clocks."""
@@ -22,7 +22,7 @@ class BinlogDecision:
     reason: str
 
 
-def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[Dated]) -> tuple[BinlogDecision, ...]:
+def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
     """Return what becomes of each archived file (incarnations and their files in order).
 
     `points`: where the backups stand that stay; `oldest`: when the oldest of all that stay was begun, those that cannot
@@ -31,8 +31,8 @@ def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[Da
     """
     used: dict[tuple[str, str], str] = {}
     for point in sorted(points, key=lambda point: point.taken):
-        for stretch in follow(point, files).stretches:
-            used.setdefault((stretch.incarnation, stretch.name), point.backup_id)
+        for file in follow(point, files).files:
+            used.setdefault((file.incarnation, file.name), point.backup_id)
     newest = {file.server: at for at, file in enumerate(files)}
     return tuple(
         _one(at, file, used.get((file.incarnation, file.name)), oldest, newest[file.server] == at)
@@ -40,7 +40,7 @@ def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[Da
     )
 
 
-def _one(at: int, file: Dated, user: str | None, oldest: int | None, is_newest: bool) -> BinlogDecision:
+def _one(at: int, file: RouteFile, user: str | None, oldest: int | None, is_newest: bool) -> BinlogDecision:
     ended = max(file.created * 1_000_000, file.last_commit or 0)
     if user is not None:
         stays = f"rolls {user} forward"

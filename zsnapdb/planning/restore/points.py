@@ -6,183 +6,23 @@ A point is a transaction boundary. What it may be asked as is in planning/target
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.gtid import Gtids, contains, joined
-from zsnapdb.model import Flavour, backup_time, parse_gtids
+from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route, RouteFile, commit_time, follow
+from zsnapdb.planning.binlog.window import leading
 from zsnapdb.planning.restore.steps import ArchivedTransaction, LogPart, Replay, RestorePoint
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
 
-@dataclass(frozen=True)
-class Base:
-    """A stored backup, as far as choosing goes: which server, where it stands."""
-
-    backup_id: str
-    flavour: Flavour
-    server_uuid: str | None
-    server_id: int
-    gtids: Gtids | None
-    file: str | None
-    offset: int | None
-
-
-@dataclass(frozen=True)
-class Log:
-    """An archived binlog, as far as choosing goes.
-
-    `previous` is what came before it, `gtids` its own transactions; times are UTC.
-    """
-
-    incarnation: str
-    file: str
-    server_uuid: str | None
-    server_id: int
-    previous: Gtids | None
-    gtids: Gtids | None
-    head_end: int
-    end: int
-    transactions: int
-    first_commit: datetime | None
-    last_commit: datetime | None
-    gap: str | None
-    last_gtid: str | None = None
-
-
-@dataclass(frozen=True)
-class Path:
-    """Archived binlogs that follow a backup without a gap. `broken` says in words what ended it, if something did."""
-
-    base: Base
-    logs: tuple[Log, ...]
-    broken: str | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.logs
-
-
-def path_from(base: Base, logs: Sequence[Log]) -> Path:
-    """Return the binlogs that follow the backup: from the one it stands in, as long as nothing is missing.
-
-    `logs` are in order: by incarnation, oldest first, then by number. The first must be of the backup's own server, or,
-    if none is, of one that holds the same history by its GTIDs. A later incarnation is followed only if it holds
-    everything that was reached before it.
-    """
-    groups: dict[str, list[Log]] = {}
-    for log in logs:
-        groups.setdefault(log.incarnation, []).append(log)
-    names = list(groups)
-    own = [name for name in names if _is_of(groups[name][0], base) and _starting(base, groups[name]) is not None]
-    other = [name for name in names if name not in own and _holds_history(base, groups[name])]
-    if not own and not other:
-        return Path(base, (), None if not logs else "no archived binlog continues the backup")
-    begin = (own or other)[-1]
-    found = _follow(base if own else _unplaced(base), groups[begin])
-    for name in names[names.index(begin) + 1 :]:
-        if found.broken is not None or not _continues(found, groups[name]):
-            continue
-        reached = replace(_unplaced(base), gtids=reached_by(base, found.logs))
-        more = _follow(reached, groups[name])
-        found = Path(base, (*found.logs, *more.logs), more.broken)
-    return found
-
-
-def _is_of(log: Log, base: Base) -> bool:
-    if base.flavour is Flavour.MYSQL:
-        return log.server_uuid == base.server_uuid
-    return log.server_id == base.server_id
-
-
-def _unplaced(base: Base) -> Base:
-    """Return the backup without its place in a binlog: names of files mean nothing to another server."""
-    return replace(base, file=None, offset=None)
-
-
-def _holds_history(base: Base, logs: Sequence[Log]) -> bool:
-    """Whether another server's logs hold everything that is in the backup, and something it lacks."""
-    whole = _whole(logs)
-    return (
-        base.gtids is not None
-        and whole is not None
-        and contains(whole, base.gtids)
-        and _starting(_unplaced(base), logs) is not None
-    )
-
-
-def _whole(logs: Sequence[Log]) -> Gtids | None:
-    whole = logs[0].previous
-    for log in logs:
-        whole = joined(whole, log.gtids)
-    return whole
-
-
-def _starting(base: Base, logs: Sequence[Log]) -> int | None:
-    """Return the index of the first log with something new behind the backup, or of the one it stands in.
-
-    None if there is none.
-    """
-    if base.file is not None and base.offset is not None:
-        for index, log in enumerate(logs):
-            if log.file == base.file and log.end >= base.offset and _may_be_in(base, log):
-                return index
-    if base.gtids is None:
-        return None
-    for index, log in enumerate(logs):
-        if (
-            log.previous is not None
-            and contains(base.gtids, log.previous)
-            and not contains(base.gtids, log.gtids or log.previous)
-        ):
-            return index
-    return None
-
-
-def _may_be_in(base: Base, log: Log) -> bool:
-    """Whether the backup's position may be inside the log: what came before it is in the backup, and on MariaDB the backup is in what it reaches.
-
-    A server of MySQL may have GTIDs that are in no binlog; that it is the same one says its UUID.
-    """
-    if base.gtids is None or log.previous is None:
-        return True
-    reached = joined(log.previous, log.gtids)
-    return contains(base.gtids, log.previous) and (
-        base.flavour is Flavour.MYSQL or (reached is not None and contains(reached, base.gtids))
-    )
-
-
-def _follow(base: Base, logs: Sequence[Log]) -> Path:
-    first = _starting(base, logs)
-    if first is None:
-        return Path(base, ())
-    chosen: list[Log] = []
-    reached = base.gtids
-    for index, log in enumerate(logs[first:]):
-        if index and log.gap is not None:
-            return Path(base, tuple(chosen), f"before {log.file}: {log.gap}")
-        if reached is not None and log.previous is not None and not contains(reached, log.previous):
-            return Path(base, tuple(chosen), f"transactions before {log.file} are in no archived binlog")
-        chosen.append(log)
-        reached = joined(reached, log.gtids)
-    return Path(base, tuple(chosen))
-
-
-def _continues(path: Path, logs: Sequence[Log]) -> bool:
-    """Whether these logs hold the same history as the path and go on from its end."""
-    reached = reached_by(path.base, path.logs)
-    if reached is None:
-        return False
-    whole = _whole(logs)
-    return whole is not None and contains(whole, reached) and not contains(reached, whole)
-
-
-def reached_by(base: Base, logs: Iterable[Log]) -> Gtids | None:
-    """Return all transactions that are in after the backup and these logs."""
-    reached = base.gtids
-    for log in logs:
-        reached = joined(reached, log.gtids)
+def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
+    """Return all transactions that are in after the backup and these binlogs."""
+    reached = point.gtids
+    for file in files:
+        reached = joined(reached, file.gtids)
     return reached
 
 
@@ -198,40 +38,47 @@ class Scanned:
 
 @dataclass(frozen=True)
 class RestoreRoute:
-    """What was chosen: the backup, the logs to replay in order, and the log whose transactions tell where to stop.
+    """What was chosen: the route, its files to replay in order, and the file whose transactions tell where to stop.
 
-    `boundary` None: all of the logs are replayed.
+    `boundary` None: all of the files are replayed.
     """
 
     target: Target
-    path: Path
-    logs: tuple[Log, ...]
-    boundary: Log | None
+    route: Route
+    files: tuple[RouteFile, ...]
+    boundary: RouteFile | None
     exact_backup: bool = False
 
+    @property
+    def point(self) -> BackupPoint:
+        """The backup that the restore begins with."""
+        return self.route.point
 
-def choose(target: Target, backups: Sequence[Base], logs: Sequence[Log], now: datetime) -> RestoreRoute:
-    """Return which backup and logs lead to the target. NotThere or PreflightError says what there is instead.
+
+def choose(
+    target: Target, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime
+) -> RestoreRoute:
+    """Return which backup and binlogs lead to the target. NotThere or PreflightError says what there is instead.
 
     `backups` oldest first. Of all backups that lead there the newest is taken: the least to replay.
     """
     if not backups:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
     if isinstance(target, AtBackup):
-        found = (
+        point = (
             backups[-1]
             if target.backup_id is None
             else next((b for b in backups if b.backup_id == target.backup_id), None)
         )
-        if found is None:
+        if point is None:
             raise NotThere(f"the repository holds no backup {target.backup_id}", hint="see `zsnapdb list`")
-        return RestoreRoute(target, path_from(found, logs), (), None, exact_backup=True)
+        return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
     if isinstance(target, Latest):
-        path = path_from(backups[-1], logs)
-        return RestoreRoute(target, path, path.logs, None)
+        route = leading(backups, lambda point: follow(point, files))
+        return RestoreRoute(target, route, route.files, None)
     if isinstance(target, AtTime):
-        return _choose_time(target, backups, logs, now)
-    return _choose_gtid(target, backups, logs)
+        return _choose_time(target, backups, files, now)
+    return _choose_gtid(target, backups, files)
 
 
 def _shown(moment: datetime) -> str:
@@ -239,61 +86,69 @@ def _shown(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
 
 
-def _choose_time(target: AtTime, backups: Sequence[Base], logs: Sequence[Log], now: datetime) -> RestoreRoute:
+def _choose_time(
+    target: AtTime, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime
+) -> RestoreRoute:
     moment = target.moment
     if moment > now:
         raise PreflightError(f"{_shown(moment)} is in the future", hint="name a time that has been, or `latest`")
-    early = [base for base in backups if backup_time(base.backup_id) <= moment]
+    early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
         raise NotThere(f"no backup is older than {_shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
-    path = path_from(early[-1], logs)
-    if path.is_empty:
-        reason = path.broken or "no binlogs are archived behind it"
+    route = leading(early, lambda point: follow(point, files))
+    if route.is_empty:
         raise NotThere(
-            f"{_shown(moment)} cannot be reached from backup {path.base.backup_id}: {reason}",
-            hint=f"`--to {path.base.backup_id}` restores that backup alone",
+            f"{_shown(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
+            hint=f"`--to {route.point.backup_id}` restores that backup alone",
         )
-    newest = max((log.last_commit for log in path.logs if log.last_commit is not None), default=None)
-    if newest is None or newest < moment:
-        at = _shown(newest) if newest is not None else "the backup"
+    if commit_time(route.to) < moment:
+        newest = max((file.last_commit for file in route.files if file.last_commit is not None), default=None)
+        at = _shown(commit_time(newest)) if newest is not None else "the backup"
         raise NotThere(
-            f"{_shown(moment)} is later than what is archived, which ends at"
-            f" {at}{': ' + path.broken if path.broken else ''}",
+            f"{_shown(moment)} is later than what is archived, which ends at {at}{_because(route)}",
             hint="`--to latest` restores as far as the archive reaches",
         )
-    last = max(
-        (i for i, log in enumerate(path.logs) if log.first_commit is not None and log.first_commit <= moment), default=0
-    )
-    return RestoreRoute(target, path, path.logs[: last + 1], path.logs[last])
+    started = [
+        at
+        for at, file in enumerate(route.files)
+        if file.first_commit is not None and commit_time(file.first_commit) <= moment
+    ]
+    last = max(started, default=0)
+    return RestoreRoute(target, route, route.files[: last + 1], route.files[last])
 
 
-def _choose_gtid(target: AtGtids | BeforeGtid, backups: Sequence[Base], logs: Sequence[Log]) -> RestoreRoute:
+def _because(route: Route) -> str:
+    """Return what ended a route as the rest of a sentence; nothing where it leads as far as anything is archived."""
+    return "" if route.end.kind is EndKind.NEWEST else f": {route.end.reason}"
+
+
+def _choose_gtid(
+    target: AtGtids | BeforeGtid, backups: Sequence[BackupPoint], files: Sequence[RouteFile]
+) -> RestoreRoute:
     flavour = backups[-1].flavour
     try:
-        wanted = parse_gtids(flavour, target.text)
+        gtids = parse_gtids(flavour, target.text)
     except ValueError as error:
         raise PreflightError(
             f"{target.text!r} is no GTID of {flavour}: {error}",
             hint="see `zsnapdb show` for what the backups and the archive hold",
         ) from error
-    for base in reversed(backups):
-        if base.gtids is None:
+    for point in reversed(backups):
+        if point.gtids is None:
             raise PreflightError("the server did not number its transactions", hint="name a time, or a backup")
-        if contains(base.gtids, wanted):
-            if isinstance(target, AtGtids) and contains(wanted, base.gtids):
-                return RestoreRoute(target, path_from(base, logs), (), None, exact_backup=True)
+        if contains(point.gtids, gtids):
+            if isinstance(target, AtGtids) and contains(gtids, point.gtids):
+                return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
             continue
-        path = path_from(base, logs)
-        reached = base.gtids
-        for index, log in enumerate(path.logs):
-            after = joined(reached, log.gtids)
-            if after is not None and contains(after, wanted):
-                return RestoreRoute(target, path, path.logs[: index + 1], log)
-            reached = after or reached
-        end = reached_by(base, path.logs)
+        route = follow(point, files)
+        reached: Gtids | None = point.gtids
+        for index, file in enumerate(route.files):
+            reached = joined(reached, file.gtids)
+            if reached is not None and contains(reached, gtids):
+                return RestoreRoute(target, route, route.files[: index + 1], file)
         raise NotThere(
-            f"{target.text} is neither in a backup nor in the archived binlogs behind {base.backup_id}, which reach to"
-            f" {end}" + (f": {path.broken}" if path.broken else ""),
+            f"{target.text} is neither in a backup nor in the archived binlogs behind {point.backup_id}, which reach to"
+            f" {route.reached}{_because(route)}",
             hint="`--to latest` restores as far as the archive reaches",
         )
     raise NotThere(
@@ -302,23 +157,26 @@ def _choose_gtid(target: AtGtids | BeforeGtid, backups: Sequence[Base], logs: Se
     )
 
 
-def start_in(base: Base, log: Log, scanned: Iterable[Scanned]) -> int:
-    """Return the offset in the first log at which what the backup lacks begins."""
-    if base.file == log.file and base.offset is not None and _may_be_in(base, log):
-        return base.offset
-    end = log.head_end
-    for found in scanned:
-        if not _has(base, found):
-            return found.start
-        end = found.end
+def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
+    """Return the offset in the route's first file at which what the backup lacks begins.
+
+    `scanned`, all its transactions, is read only where the route does not know it exactly.
+    """
+    if route.is_start_exact:
+        return route.start
+    end = route.start
+    for transaction in scanned:
+        if not _has(route.point, transaction):
+            return transaction.start
+        end = transaction.end
     return end
 
 
-def _has(base: Base, found: Scanned) -> bool:
+def _has(point: BackupPoint, transaction: Scanned) -> bool:
     return (
-        base.gtids is not None
-        and found.gtid is not None
-        and contains(base.gtids, parse_gtids(base.flavour, found.gtid))
+        point.gtids is not None
+        and transaction.gtid is not None
+        and contains(point.gtids, parse_gtids(point.flavour, transaction.gtid))
     )
 
 
@@ -341,21 +199,22 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
     A time: behind the last transaction stamped at or before it. Where the server's clock was set back, transactions
     before that one may be stamped later; they are in, and a note says so.
     """
-    base, target = choice.path.base, choice.target
-    reached = reached_by(base, choice.logs[:-1])
+    point, target = choice.point, choice.target
+    reached = reached_by(point, choice.files[:-1])
     last: Scanned | None = None
     following: Scanned | None = None
     gtids, pending, later, passed = reached, reached, 0, 0
     stop = start
-    for found in scanned:
-        if found.end <= start:
+    for transaction in scanned:
+        if transaction.end <= start:
             continue
-        pending = joined(pending, parse_gtids(base.flavour, found.gtid) if found.gtid is not None else None)
-        if _is_in(target, base.flavour, found, gtids):
-            last, stop, gtids, following, later = found, found.end, pending, None, later + passed
+        own = parse_gtids(point.flavour, transaction.gtid) if transaction.gtid is not None else None
+        pending = joined(pending, own)
+        if _is_in(target, point.flavour, transaction, gtids):
+            last, stop, gtids, following, later = transaction, transaction.end, pending, None, later + passed
             passed = 0
             continue
-        following = following or found
+        following = following or transaction
         if not isinstance(target, AtTime):
             break
         passed += 1
@@ -367,13 +226,14 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
     return Boundary(stop, last, following, gtids, notes)
 
 
-def _is_in(target: Target, flavour: Flavour, found: Scanned, reached: Gtids | None) -> bool:
+def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtids | None) -> bool:
     """Whether a transaction belongs to the state asked for; `reached` is what was in before it."""
     if isinstance(target, AtTime):
-        return found.committed <= target.moment
+        return transaction.committed <= target.moment
     if isinstance(target, BeforeGtid):
-        return found.gtid != target.text and not (
-            found.gtid is not None and parse_gtids(flavour, found.gtid) == parse_gtids(flavour, target.text)
+        return transaction.gtid != target.text and not (
+            transaction.gtid is not None
+            and parse_gtids(flavour, transaction.gtid) == parse_gtids(flavour, target.text)
         )
     if isinstance(target, AtGtids):
         return reached is None or not contains(reached, parse_gtids(flavour, target.text))
@@ -385,66 +245,64 @@ def is_past(target: Target, start: int, scanned: Iterable[Scanned]) -> bool:
     if not isinstance(target, AtTime):
         return False
     newest = None
-    for found in scanned:
-        if found.end > start:
+    for transaction in scanned:
+        if transaction.end > start:
             break
-        newest = found
+        newest = transaction
     return newest is not None and newest.committed > target.moment
 
 
-def without(backups: Sequence[Base], base: Base) -> tuple[Base, ...]:
+def without(backups: Sequence[BackupPoint], point: BackupPoint) -> tuple[BackupPoint, ...]:
     """Return the backups older than this one."""
-    return tuple(backups[: list(backups).index(base)])
+    return tuple(backups[: list(backups).index(point)])
 
 
-def to_transaction(found: Scanned | None, file: str) -> ArchivedTransaction | None:
+def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransaction | None:
     """Return a scanned transaction as the plan shows it."""
-    return None if found is None else ArchivedTransaction(found.gtid, found.committed, file, found.end)
+    if transaction is None:
+        return None
+    return ArchivedTransaction(transaction.gtid, transaction.committed, file, transaction.end)
 
 
 def replays(
-    base: Base, logs: Sequence[Log], start: int, stop: int, gtids: Gtids | None, batch_bytes: int
+    point: BackupPoint, files: Sequence[RouteFile], start: int, stop: int, gtids: Gtids | None, batch_bytes: int
 ) -> tuple[Replay, ...]:
-    """Return the replay steps: the logs in batches of about `batch_bytes`, each with what is in after it; after the last that is `gtids`.
+    """Return the replay steps: the binlogs in batches of about `batch_bytes`, each with what is in after it; after the last that is `gtids`.
 
-    The first log begins at `start`, the last ends at `stop` (offsets in bytes). A log with nothing to replay is left
+    The first binlog begins at `start`, the last ends at `stop` (offsets in bytes). One with nothing to replay is left
     out.
     """
     steps: list[Replay] = []
     batch: list[LogPart] = []
-    reached = base.gtids
-    for index, log in enumerate(logs):
-        first, last = index == 0, index == len(logs) - 1
-        part = LogPart(
-            log.incarnation,
-            log.file,
-            stop if last else log.end,
-            start if first else log.head_end,
-            stop if last else log.end,
-        )
-        if part.stop is not None and part.stop > part.start:
+    reached = point.gtids
+    for index, file in enumerate(files):
+        first, last = index == 0, index == len(files) - 1
+        end = stop if last else file.end
+        part = LogPart(file.incarnation, file.name, end, start if first else file.start, end)
+        if end > part.start:
             batch.append(part)
-        reached = gtids if last else joined(reached, log.gtids)
+        reached = gtids if last else joined(reached, file.gtids)
         if batch and (last or sum(log_part.size for log_part in batch) >= batch_bytes):
             steps.append(Replay(len(steps) + 1, tuple(batch), None if reached is None else str(reached)))
             batch = []
     return tuple(steps)
 
 
-def point_of(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
+def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
     """Return the point a choice comes to; without a boundary the backup alone.
 
-    `following_file`: the log of the first one left out.
+    `following_file`: the binlog of the first one left out.
     """
-    base = choice.path.base
-    notes = (
-        [f"the archive goes no further: {choice.path.broken}"]
-        if choice.path.broken and isinstance(choice.target, Latest)
-        else []
-    )
+    is_short = isinstance(choice.target, Latest) and choice.route.end.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE)
+    notes = [f"the archive goes no further: {choice.route.end.reason}"] if is_short else []
     if boundary is None:
-        return RestorePoint(None if base.gtids is None else str(base.gtids), notes=tuple(notes))
-    file = choice.logs[-1].file
-    gtids = None if boundary.gtids is None else str(boundary.gtids)
+        gtids = choice.point.gtids
+        return RestorePoint(None if gtids is None else str(gtids), notes=tuple(notes))
+    file = choice.files[-1].name
     following = to_transaction(boundary.following, following_file or file)
-    return RestorePoint(gtids, to_transaction(boundary.last, file), following, (*notes, *boundary.notes))
+    return RestorePoint(
+        None if boundary.gtids is None else str(boundary.gtids),
+        to_transaction(boundary.last, file),
+        following,
+        (*notes, *boundary.notes),
+    )

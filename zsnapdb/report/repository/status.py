@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from zsnapdb.jobs.repository.status import ProtectionStatus
+from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.report.document import document
 from zsnapdb.report.units import duration, moment
 
 
 def window_lines(found: Window) -> list[str]:
-    """A line per range and hole, in the order of time."""
+    """A line per range and gap, in the order of time, and why the last range ends where something ended it."""
     lines = []
     for number, part in enumerate(found.ranges):
         backups = f"{len(part.backups)} backups" if len(part.backups) > 1 else f"backup {part.backups[0]}"
@@ -17,9 +18,11 @@ def window_lines(found: Window) -> list[str]:
             lines.append(f"recoverable   {moment(part.start)}, {backups} alone")
         else:
             lines.append(f"recoverable   {moment(part.start)} to {moment(part.end)}, {backups}")
-        if number < len(found.holes):
-            hole = found.holes[number]
-            lines.append(f"HOLE          {moment(hole.start)} to {moment(hole.end)}: {hole.reason}")
+        if number < len(found.gaps):
+            gap = found.gaps[number]
+            lines.append(f"GAP           {moment(gap.start)} to {moment(gap.end)}: {gap.reason.reason}")
+        elif part.ends.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
+            lines.append(f"ENDS          {moment(part.end)}: {part.ends.reason}")
     return lines or ["recoverable   nothing: there is no backup"]
 
 
@@ -45,12 +48,26 @@ def status_text(found: ProtectionStatus) -> str:
 
 
 def window_fields(found: Window) -> dict[str, object]:
-    """Ranges and holes as JSON fields; times in UTC."""
+    """Ranges and gaps as JSON fields; times in UTC."""
     return {
         "recoverable": [
-            {"from": moment(part.start), "to": moment(part.end), "backups": list(part.backups)} for part in found.ranges
+            {
+                "from": moment(part.start),
+                "to": moment(part.end),
+                "backups": list(part.backups),
+                "ends": {"kind": part.ends.kind.value, "reason": part.ends.reason},
+            }
+            for part in found.ranges
         ],
-        "holes": [{"from": moment(hole.start), "to": moment(hole.end), "reason": hole.reason} for hole in found.holes],
+        "gaps": [
+            {
+                "from": moment(gap.start),
+                "to": moment(gap.end),
+                "kind": gap.reason.kind.value,
+                "reason": gap.reason.reason,
+            }
+            for gap in found.gaps
+        ],
     }
 
 

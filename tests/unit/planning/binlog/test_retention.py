@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import SECOND, Kept, at, own
 from zsnapdb.planning.binlog.retention import MARGIN, decide
-from zsnapdb.planning.binlog.window import follow
+from zsnapdb.planning.binlog.route import follow
 
 DAYS = 86_400
 """A file a day, so that the margin of a day is one file."""
@@ -70,5 +70,5 @@ def test_every_backup_that_stays_is_rolled_forward_as_far_as_before(
     assert files[-1] in stays
     for point in points:
         assert follow(point, stays) == follow(point, files)
-    # What is left has no hole in it: only the oldest went.
+    # What is left has no gap in it: only the oldest went.
     assert stays == files[len(files) - len(stays) :]

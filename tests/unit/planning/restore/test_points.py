@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -9,19 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zsnapdb.errors import NotThere, PreflightError, ZsnapdbError
-from zsnapdb.gtid import GtidPosition, GtidSet
-from zsnapdb.model import Flavour
-from zsnapdb.planning.restore.points import (
-    Base,
-    Log,
-    Scanned,
-    boundary_in,
-    choose,
-    is_past,
-    path_from,
-    replays,
-    start_in,
-)
+from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, joined
+from zsnapdb.model import BinlogCoordinates, Flavour, backup_time
+from zsnapdb.planning.binlog.route import BackupPoint, EndKind, follow
+from zsnapdb.planning.restore.points import Scanned, boundary_in, choose, is_past, replays, start_in
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -38,10 +30,66 @@ def mysql(first: int, last: int, source: str = UUID) -> GtidSet:
     return GtidSet.of([(source, (first, last))])
 
 
+def microseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * 1_000_000)
+
+
+def point(backup_id: str, flavour: Flavour, server: str, gtids: Gtids, file: str, offset: int) -> BackupPoint:
+    taken = microseconds(backup_time(backup_id))
+    return BackupPoint(backup_id, taken, taken, server, BinlogCoordinates(file, offset), gtids, flavour)
+
+
 def base(
-    backup_id: str = "20261120T120000Z-0001", gtids: int = 10, file: str = "binlog.000001", offset: int = 1100
-) -> Base:
-    return Base(backup_id, Flavour.MYSQL, UUID, 1, mysql(1, gtids), file, offset)
+    backup_id: str = "20261120T120010Z-0001", gtids: int = 10, file: str = "binlog.000001", offset: int = 1100
+) -> BackupPoint:
+    return point(backup_id, Flavour.MYSQL, UUID, mysql(1, gtids), file, offset)
+
+
+@dataclass(frozen=True)
+class Log:
+    """An archived binlog of transactions that are committed from `first` to `last`."""
+
+    incarnation: str
+    name: str
+    server: str
+    previous: Gtids | None
+    gtids: Gtids
+    start: int
+    end: int
+    first: datetime
+    last: datetime
+    gap: str | None = None
+    is_sealed: bool = True
+    is_anonymous: bool = False
+    fingerprint: str = ""
+
+    @property
+    def number(self) -> int:
+        return int(self.name.rpartition(".")[2])
+
+    @property
+    def size(self) -> int:
+        return self.end
+
+    @property
+    def transactions(self) -> int:
+        return (self.end - self.start) // 100
+
+    @property
+    def reached(self) -> Gtids | None:
+        return joined(self.previous, self.gtids)
+
+    @property
+    def created(self) -> int:
+        return int(self.first.timestamp())
+
+    @property
+    def first_commit(self) -> int | None:
+        return microseconds(self.first)
+
+    @property
+    def last_commit(self) -> int | None:
+        return microseconds(self.last)
 
 
 def log(
@@ -55,24 +103,13 @@ def log(
     gap: str | None = None,
 ) -> Log:
     """A binlog of transactions first to last, each 100 bytes from 100 on and committed a second after the one before."""
-    return Log(
-        incarnation,
-        f"binlog.{number:06d}",
-        uuid,
-        1,
-        mysql(1, first - 1, source) if first > 1 else GtidSet(),
-        mysql(first, last, source),
-        100,
-        100 + 100 * (last - first + 1),
-        last - first + 1,
-        at(first),
-        at(last),
-        gap,
-        f"{source}:{last}",
-    )
+    before = mysql(1, first - 1, source) if first > 1 else GtidSet()
+    end = 100 + 100 * (last - first + 1)
+    own = mysql(first, last, source)
+    return Log(incarnation, f"binlog.{number:06d}", uuid, before, own, 100, end, at(first), at(last), gap)
 
 
-def scan(found: Log, first: int, last: int) -> list[Scanned]:
+def scan(first: int, last: int) -> list[Scanned]:
     return [
         Scanned(f"{UUID}:{n}", 100 + 100 * (n - first), 200 + 100 * (n - first), at(n)) for n in range(first, last + 1)
     ]
@@ -132,33 +169,28 @@ def test_a_time_with_an_offset_is_the_moment_it_says(local: datetime, hours: int
 
 
 def test_binlogs_are_followed_from_where_the_backup_stands() -> None:
-    assert [found.file for found in path_from(base(), LOGS).logs] == ["binlog.000001", "binlog.000002", "binlog.000003"]
-    assert [found.file for found in path_from(base(gtids=30, file="binlog.000002"), LOGS).logs] == [
-        "binlog.000002",
-        "binlog.000003",
-    ]
+    assert follow(base(), LOGS).files == LOGS
+    assert follow(base("20261120T120030Z-0002", 30, "binlog.000002"), LOGS).files == LOGS[1:]
 
 
-def test_a_hole_ends_the_path_and_is_told() -> None:
-    path = path_from(base(), (LOGS[0], LOGS[2]))
-    assert ([found.file for found in path.logs], path.broken) == (
-        ["binlog.000001"],
-        "transactions before binlog.000003 are in no archived binlog",
-    )
-    path = path_from(base(), (LOGS[0], log(2, 21, 30, gap="binlog.000002 was purged"), LOGS[2]))
-    assert (len(path.logs), path.broken) == (1, "before binlog.000002: binlog.000002 was purged")
+def test_a_gap_ends_the_route_and_is_told() -> None:
+    route = follow(base(), (LOGS[0], LOGS[2]))
+    assert (route.files, route.end.kind) == (LOGS[:1], EndKind.GAP)
+    assert f"transactions {UUID}:21-30: the files between binlog.000001 and number 3" in route.end.reason
+    route = follow(base(), (LOGS[0], log(2, 21, 30, gap="binlog.000002 was purged"), LOGS[2]))
+    assert (len(route.files), route.end.reason) == (1, "before binlog.000002: binlog.000002 was purged")
 
 
 def test_binlogs_of_another_server_with_other_transactions_are_not_taken() -> None:
-    path = path_from(base(), (log(1, 1, 20, uuid=OTHER, source=OTHER),))
-    assert (path.logs, path.broken) == ((), "no archived binlog continues the backup")
+    route = follow(base(), (log(1, 1, 20, uuid=OTHER, source=OTHER),))
+    assert (route.files, route.end.kind) == ((), EndKind.NOT_ARCHIVED)
 
 
 def test_after_a_failover_the_new_sources_binlogs_go_on_only_if_they_hold_what_was_reached() -> None:
     taken_over = log(1, 21, 50, incarnation="b", uuid=OTHER)
-    assert [found.incarnation for found in path_from(base(), (LOGS[0], taken_over)).logs] == ["a", "b"]
+    assert [file.incarnation for file in follow(base(), (LOGS[0], taken_over)).files] == ["a", "b"]
     behind = log(1, 16, 18, incarnation="b", uuid=OTHER)
-    assert [found.incarnation for found in path_from(base(), (LOGS[0], behind)).logs] == ["a"]
+    assert [file.incarnation for file in follow(base(), (LOGS[0], behind)).files] == ["a"]
 
 
 def test_a_restored_server_that_went_another_way_does_not_lead_into_what_was_thrown_away() -> None:
@@ -166,28 +198,28 @@ def test_a_restored_server_that_went_another_way_does_not_lead_into_what_was_thr
 
     A backup of it is not followed by what a had after 10.
     """
-    new = Log("b", "binlog.000009", OTHER, 1, mysql(1, 10), mysql(1, 5, OTHER), 100, 600, 5, at(100), at(105), None)
-    found = Base(
-        "20261120T130000Z-0002", Flavour.MYSQL, OTHER, 1, mysql(1, 10).union(mysql(1, 2, OTHER)), "binlog.000009", 300
-    )
-    assert [(one.incarnation, one.file) for one in path_from(found, (*LOGS, new)).logs] == [("b", "binlog.000009")]
-    assert [one.incarnation for one in path_from(base(), (*LOGS, new)).logs] == ["a", "a", "a"]
+    new = Log("b", "binlog.000009", OTHER, mysql(1, 10), mysql(1, 5, OTHER), 100, 600, at(100), at(105))
+    both = mysql(1, 10).union(mysql(1, 2, OTHER))
+    backup = point("20261120T130000Z-0002", Flavour.MYSQL, OTHER, both, "binlog.000009", 300)
+    assert follow(backup, (*LOGS, new)).files == (new,)
+    route = follow(base(), (*LOGS, new))
+    assert (route.files, route.end.kind) == (LOGS, EndKind.LOST_IN_FAILOVER)
 
 
 def test_the_newest_backup_that_leads_there_is_taken() -> None:
     backups = (base(), base("20261120T120025Z-0002", 25, "binlog.000002", 600))
     chosen = choose(AtTime(at(35)), backups, LOGS, NOW)
-    assert (chosen.path.base.backup_id, [found.file for found in chosen.logs]) == (
+    assert (chosen.point.backup_id, [file.name for file in chosen.files]) == (
         "20261120T120025Z-0002",
         ["binlog.000002", "binlog.000003"],
     )
-    assert choose(AtTime(at(15)), backups, LOGS, NOW).path.base.backup_id == "20261120T120000Z-0001"
-    assert choose(AtGtids(f"{UUID}:24"), backups, LOGS, NOW).path.base.backup_id == "20261120T120000Z-0001"
-    assert choose(AtGtids(f"{UUID}:26"), backups, LOGS, NOW).path.base.backup_id == "20261120T120025Z-0002"
-    assert choose(BeforeGtid(f"{UUID}:26"), backups, LOGS, NOW).path.base.backup_id == "20261120T120025Z-0002"
+    assert choose(AtTime(at(15)), backups, LOGS, NOW).point.backup_id == "20261120T120010Z-0001"
+    assert choose(AtGtids(f"{UUID}:24"), backups, LOGS, NOW).point.backup_id == "20261120T120010Z-0001"
+    assert choose(AtGtids(f"{UUID}:26"), backups, LOGS, NOW).point.backup_id == "20261120T120025Z-0002"
+    assert choose(BeforeGtid(f"{UUID}:26"), backups, LOGS, NOW).point.backup_id == "20261120T120025Z-0002"
     assert choose(AtGtids(f"{UUID}:1-25"), backups, LOGS, NOW).exact_backup
-    assert choose(Latest(), backups, LOGS, NOW).logs == LOGS[1:]
-    assert choose(AtBackup(None), backups, (), NOW).path.base == backups[1]
+    assert choose(Latest(), backups, LOGS, NOW).files == LOGS[1:]
+    assert choose(AtBackup(None), backups, (), NOW).point == backups[1]
 
 
 @pytest.mark.parametrize(
@@ -207,8 +239,8 @@ def test_what_cannot_be_reached_is_said(to: AtTime, error: type[ZsnapdbError], w
         choose(to, (base(),), LOGS, NOW)
 
 
-def test_a_time_behind_a_hole_is_not_reached() -> None:
-    with pytest.raises(NotThere, match=r"transactions before binlog\.000003 are in no archived binlog"):
+def test_a_time_behind_a_gap_is_not_reached() -> None:
+    with pytest.raises(NotThere, match=r"the files between binlog\.000001 and number 3 were gone"):
         choose(AtTime(at(35)), (base(),), (LOGS[0], LOGS[2]), NOW)
 
 
@@ -221,15 +253,15 @@ def test_a_boundary_is_right_behind_or_before_what_was_asked_for(number: int) ->
         (BeforeGtid(f"{UUID}:{number}"), number - 1),
     ):
         chosen = choose(to, (base(),), LOGS, NOW)
-        found = chosen.logs[-1]
-        first = {1: 1, 2: 21, 3: 31}[int(found.file[-1])]
-        scanned = scan(found, first, first + found.transactions - 1)
-        start = 1100 if len(chosen.logs) == 1 else 100
+        file = next(file for file in LOGS if file is chosen.files[-1])
+        first = {1: 1, 2: 21, 3: 31}[file.number]
+        scanned = scan(first, first + file.transactions - 1)
+        start = 1100 if len(chosen.files) == 1 else 100
         boundary = boundary_in(chosen, start, scanned)
         assert boundary.gtids == mysql(1, last)
         assert boundary.following is None or boundary.following.gtid == f"{UUID}:{last + 1}"
         assert boundary.stop == max(start, 100 + 100 * (last - first + 1))
-        steps = replays(chosen.path.base, chosen.logs, 1100, boundary.stop, boundary.gtids, 1)
+        steps = replays(chosen.point, chosen.files, 1100, boundary.stop, boundary.gtids, 1)
         replayed = sum((part.stop or 0) - part.start for step in steps for part in step.logs)
         assert replayed == 100 * (last - 10)
         assert not steps or steps[-1].gtids == str(mysql(1, last))
@@ -237,7 +269,7 @@ def test_a_boundary_is_right_behind_or_before_what_was_asked_for(number: int) ->
 
 def test_with_a_clock_set_back_the_last_one_stamped_by_then_decides_and_a_note_says_so() -> None:
     chosen = choose(AtTime(at(15)), (base(),), LOGS, NOW)
-    scanned = scan(chosen.logs[-1], 1, 20)
+    scanned = scan(1, 20)
     scanned[16] = Scanned(f"{UUID}:17", scanned[16].start, scanned[16].end, at(12))
     boundary = boundary_in(chosen, 1100, scanned)
     assert boundary.gtids == mysql(1, 17)
@@ -248,16 +280,16 @@ def test_with_a_clock_set_back_the_last_one_stamped_by_then_decides_and_a_note_s
 
 
 def test_a_backup_that_was_begun_before_and_snapshotted_after_the_time_is_past_it() -> None:
-    scanned = scan(LOGS[0], 1, 20)
+    scanned = scan(1, 20)
     assert is_past(AtTime(at(9)), 1100, scanned)
     assert not is_past(AtTime(at(10)), 1100, scanned)
     assert not is_past(Latest(), 1100, scanned)
 
 
 def test_where_the_replay_starts_is_found_by_gtid_in_another_servers_binlog() -> None:
-    elsewhere = base(gtids=5, file="other.000009")
-    assert start_in(elsewhere, LOGS[0], scan(LOGS[0], 1, 20)) == 600
-    assert start_in(base(), LOGS[0], ()) == 1100
+    elsewhere = follow(base(gtids=5, file="other.000009"), LOGS)
+    assert (elsewhere.is_start_exact, start_in(elsewhere, scan(1, 20))) == (False, 600)
+    assert start_in(follow(base(), LOGS), ()) == 1100
 
 
 def test_mariadb_positions_are_followed_by_their_heads() -> None:
@@ -265,27 +297,13 @@ def test_mariadb_positions_are_followed_by_their_heads() -> None:
         return GtidPosition({0: (1, number)})
 
     logs = tuple(
-        Log(
-            "a",
-            f"b.{n:06d}",
-            None,
-            1,
-            head(10 * n),
-            head(10 * n + 10),
-            100,
-            1100,
-            10,
-            at(10 * n),
-            at(10 * n + 10),
-            None,
-            f"0-1-{10 * n + 10}",
-        )
+        Log("a", f"b.{n:06d}", "server_id 1", head(10 * n), head(10 * n + 10), 100, 1100, at(10 * n), at(10 * n + 10))
         for n in (1, 2)
     )
-    backup = Base("20261120T120000Z-0001", Flavour.MARIADB, None, 1, head(15), "b.000001", 600)
+    backup = point("20261120T120015Z-0001", Flavour.MARIADB, "server_id 1", head(15), "b.000001", 600)
     chosen = choose(AtGtids("0-1-24"), (backup,), logs, NOW)
-    assert chosen.logs == logs
+    assert chosen.files == logs
     scanned = [Scanned(f"0-1-{n}", 100 * (n - 20), 100 * (n - 19), at(n)) for n in range(21, 31)]
     boundary = boundary_in(chosen, 100, scanned)
     assert (boundary.gtids, boundary.stop) == (head(24), 500)
-    assert choose(BeforeGtid("0-1-16"), (backup,), logs, NOW).logs == logs[:1]
+    assert choose(BeforeGtid("0-1-16"), (backup,), logs, NOW).files == logs[:1]

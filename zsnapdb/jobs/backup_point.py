@@ -1,0 +1,30 @@
+"""Where a stored backup stands in the history of its server, as the route through the archive asks for it."""
+
+from __future__ import annotations
+
+from zsnapdb.model import BinlogCoordinates, backup_time
+from zsnapdb.planning.binlog.route import BackupPoint
+from zsnapdb.repository.binlogs import server_name
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.manifest import Manifest
+
+_MICROSECONDS = 1_000_000
+_LONGEST_WAIT = 86_400 * _MICROSECONDS
+"""So long, at most, may lie between the moment a backup gets its id and its snapshot: the largest `lock.budget`."""
+
+
+def point_of(manifest: Manifest | Summary) -> BackupPoint:
+    """Return where a backup stands in the history of its server."""
+    position = manifest.position.position(manifest.server.flavour)
+    taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS
+    created = round(manifest.created.timestamp() * _MICROSECONDS)
+    where = position.coordinates
+    return BackupPoint(
+        backup_id=manifest.backup_id,
+        taken=taken,
+        before=max(taken, min(created, taken + _LONGEST_WAIT)),
+        server=server_name(manifest.server.server_uuid, manifest.server.server_id),
+        coordinates=BinlogCoordinates(where.file, where.offset) if where else None,
+        gtids=position.gtids,
+        flavour=manifest.server.flavour,
+    )
