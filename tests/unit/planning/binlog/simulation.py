@@ -1,0 +1,227 @@
+"""A server's life, made up: it writes, rotates, is backed up, reset, set back and taken over; with what was archived of it.
+
+Every transaction is one of its own, whatever number the server gives it; so a wrong restore shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tests.unit.planning.binlog.histories import SECOND, Kept
+from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
+from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.planning.binlog.route import BackupPoint, Route, commit_time
+from zsnapdb.planning.restore.points import Scanned, start_in
+
+HEAD, SIZE = 100, 10
+
+
+@dataclass(frozen=True)
+class Written:
+    """A transaction: `key` is its own; server and number are its GTID."""
+
+    key: int
+    server: int
+    number: int
+    second: int
+
+
+@dataclass(frozen=True)
+class Binlog:
+    """A file of the server: the transactions in it, and those its server had numbered before it."""
+
+    number: int
+    created: int
+    before: tuple[Written, ...]
+    written: tuple[Written, ...] = ()
+    is_rotated: bool = False
+
+
+@dataclass(frozen=True)
+class Server:
+    """Its data are `history`; `numbered` are the transactions in its GTIDs (a reset empties these alone)."""
+
+    id: int
+    history: tuple[Written, ...]
+    numbered: tuple[Written, ...]
+    binlogs: tuple[Binlog, ...]
+
+    def write(self, written: Written) -> Server:
+        last = replace(self.binlogs[-1], written=(*self.binlogs[-1].written, written))
+        return replace(
+            self,
+            history=(*self.history, written),
+            numbered=(*self.numbered, written),
+            binlogs=(*self.binlogs[:-1], last),
+        )
+
+    def rotate(self, second: int) -> Server:
+        last = replace(self.binlogs[-1], is_rotated=True)
+        following = Binlog(last.number + 1, second, self.numbered)
+        return replace(self, binlogs=(*self.binlogs[:-1], last, following))
+
+
+@dataclass
+class Simulation:
+    """What came of it: backups, archived files, and every history that a server really had."""
+
+    flavour: Flavour
+    has_gtids: bool
+    points: list[BackupPoint] = field(default_factory=list)
+    files: list[Kept] = field(default_factory=list)
+    histories: list[tuple[Written, ...]] = field(default_factory=list)
+    states: dict[str, tuple[Written, ...]] = field(default_factory=dict)
+    contents: dict[tuple[str, str], tuple[Written, ...]] = field(default_factory=dict)
+
+    def name(self, server: int) -> str:
+        """By what a server is known."""
+        if self.flavour is Flavour.MARIADB:
+            return f"server_id {server}"
+        return f"{server:08d}-71ca-11e1-9e33-c80aa9429562"
+
+    def gtid(self, written: Written) -> str | None:
+        if not self.has_gtids:
+            return None
+        if self.flavour is Flavour.MARIADB:
+            return f"0-{written.server}-{written.number}"
+        return f"{self.name(written.server)}:{written.number}"
+
+    def gtids(self, numbered: Sequence[Written]) -> Gtids | None:
+        if not self.has_gtids:
+            return None
+        if self.flavour is Flavour.MARIADB:
+            last = numbered[-1] if numbered else None
+            return GtidPosition({0: (last.server, last.number)} if last else {})
+        return GtidSet.of([(self.name(one.server), (one.number, one.number)) for one in numbered])
+
+    def archive(self, incarnation: str, server: Server, known: set[Binlog]) -> None:
+        """Archive the server's files as a new history, from the first on that is not known whole."""
+        fresh = [at for at, binlog in enumerate(server.binlogs) if binlog not in known or not binlog.is_rotated]
+        for binlog in server.binlogs[fresh[0] :]:
+            own = self.gtids(binlog.written) if binlog.written else None
+            end = HEAD + SIZE * len(binlog.written)
+            before = self.gtids(binlog.before) if self.has_gtids else GtidSet()
+            file = Timed(
+                incarnation,
+                binlog.number,
+                before,
+                own,
+                binlog.created,
+                self.name(server.id),
+                is_sealed=binlog.is_rotated,
+                is_anonymous=bool(binlog.written) and not self.has_gtids,
+                start=HEAD,
+                end=end,
+                size=end,
+                times=tuple(one.second * SECOND for one in binlog.written),
+            )
+            self.files.append(file)
+            self.contents[incarnation, file.name] = binlog.written
+
+
+@dataclass(frozen=True)
+class Timed(Kept):
+    """An archived file whose transactions are committed at `times` (microseconds)."""
+
+    times: tuple[int, ...] = ()
+
+    @property
+    def first_commit(self) -> int | None:
+        return min(self.times, default=None)
+
+    @property
+    def last_commit(self) -> int | None:
+        return max(self.times, default=None)
+
+
+def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], lost: set[int]) -> Simulation:
+    """Return what comes of the happenings in turn, each with a number that chooses among its ways.
+
+    `lost` are the places of archived files that are not there any more.
+    """
+    made = Simulation(*kind)
+    server = Server(1, (), (), (Binlog(1, 10, ()),))
+    earlier: list[Server] = [server]
+    known: set[Binlog] = set()
+    incarnation, ids = 1, 1
+
+    def leave() -> None:
+        """End an incarnation: what it holds was archived until now."""
+        nonlocal incarnation, known
+        made.archive(f"{incarnation:03d}", server, known)
+        made.histories.append(server.history)
+        known = set(server.binlogs)
+        incarnation += 1
+
+    for second, (happening, way) in zip(range(20, 10_000, 10), happenings, strict=False):
+        if happening == "write":
+            numbers = [
+                one.number for one in server.numbered if made.flavour is Flavour.MARIADB or one.server == server.id
+            ]
+            server = server.write(Written(second, server.id, max(numbers, default=0) + 1, second))
+        elif happening == "rotate":
+            server = server.rotate(second)
+        elif happening == "backup":
+            made_of = BinlogCoordinates(
+                f"binlog.{server.binlogs[-1].number:06d}", HEAD + SIZE * len(server.binlogs[-1].written)
+            )
+            name = f"b{second:06d}"
+            moment = second * SECOND
+            made.points.append(
+                BackupPoint(
+                    name, moment, moment, made.name(server.id), made_of, made.gtids(server.numbered), made.flavour
+                )
+            )
+            made.states[name] = server.history
+        elif happening == "reset":
+            leave()
+            server = replace(server, numbered=(), binlogs=(Binlog(1, second, ()),))
+            earlier = [server]
+        elif happening == "back":
+            leave()
+            server = earlier[way % len(earlier)].rotate(second)
+        elif happening == "failover":
+            leave()
+            ids += 1
+            server = _successor(server, ids, way)
+            known, earlier = set(), []
+        earlier.append(server)
+    leave()
+    made.files = [file for at, file in enumerate(made.files) if at not in lost]
+    return made
+
+
+def _successor(server: Server, new_id: int, way: int) -> Server:
+    """Return a server that replicated all but the last few transactions, or all, and has its own binlogs of some of them."""
+    loss, copied = (way % 3 if way % 2 else 0), way % 4
+    replicated = server.numbered[: len(server.numbered) - loss] if loss else server.numbered
+    history = server.history[: len(server.history) - min(loss, len(server.numbered))]
+    before = replicated[: max(0, len(replicated) - copied)]
+    written = replicated[len(before) :]
+    created = min([one.second for one in written], default=server.binlogs[-1].created)
+    return Server(new_id, history, replicated, (Binlog(50, created, before, written),))
+
+
+def restored(simulation: Simulation, route: Route) -> tuple[Written, ...]:
+    """Return the state that a restore along the route comes to, as the servers' appliers do it.
+
+    MySQL passes over transactions that it has, by their GTIDs; MariaDB does not.
+    """
+    state = list(simulation.states[route.point.backup_id])
+    executed = route.point.gtids
+    for index, file in enumerate(route.files):
+        written = simulation.contents[file.incarnation, file.name]
+        scanned = [
+            Scanned(simulation.gtid(one), file.start + SIZE * at, file.start + SIZE * (at + 1), commit_time(0))
+            for at, one in enumerate(written)
+        ]
+        start = start_in(route, scanned) if index == 0 else file.start
+        for one, place in zip(written, scanned, strict=True):
+            own = simulation.gtids([one])
+            is_known = executed is not None and own is not None and contains(executed, own)
+            if place.start < start or (is_known and simulation.flavour is Flavour.MYSQL):
+                continue
+            state.append(one)
+            executed = joined(executed, own)
+    return tuple(state)

@@ -1,0 +1,232 @@
+"""The route through the archive: which binlogs continue a backup, and what ends them, told by its kind.
+
+No route crosses a gap or leads into another history, and what status promises is what a restore can plan.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.planning.binlog.histories import SECOND, A, B, Kept, at, gtids, own
+from tests.unit.planning.binlog.simulation import Simulation, restored, simulate
+from zsnapdb.errors import NotThere
+from zsnapdb.gtid import GtidPosition, GtidSet
+from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.planning.binlog.archive import missing_between
+from zsnapdb.planning.binlog.route import NEWEST, NO_ARCHIVE, NOT_ARCHIVED, BackupPoint, EndKind, commit_time, follow
+from zsnapdb.planning.binlog.window import window
+from zsnapdb.planning.restore.points import choose
+from zsnapdb.planning.restore.targets import AtTime, Latest
+
+POINT = at(25, f"{A}:1-15")
+
+
+def names(point: BackupPoint, files: list[Kept]) -> tuple[list[tuple[str, str, int]], EndKind]:
+    route = follow(point, files)
+    starts = [route.start, *(file.start for file in route.files[1:])]
+    return [(file.incarnation, file.name, start) for file, start in zip(route.files, starts, strict=False)], (
+        route.end.kind
+    )
+
+
+def test_a_backup_is_followed_from_its_offset_to_the_newest_transaction() -> None:
+    files = [own(1), own(2), own(3), own(4, sealed=False)]
+    route = follow(POINT, files)
+    assert (route.files, route.start, route.is_start_exact) == (tuple(files[1:]), 500, True)
+    assert (route.to, route.end, str(route.reached)) == (49 * SECOND, NEWEST, f"{A}:1-40")
+
+
+def test_a_gap_ends_it_and_names_what_is_missing() -> None:
+    route = follow(POINT, [own(1), own(2), own(4), own(5)])
+    assert ([file.number for file in route.files], route.end.kind) == ([2], EndKind.GAP)
+    assert f"{A}:21-30" in route.end.reason
+    noted = Kept("1", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-30"), 30, gap="binlog.000003 could not be read")
+    route = follow(POINT, [own(1), own(2), noted])
+    assert (len(route.files), route.end.kind) == (1, EndKind.GAP)
+    assert "could not be read" in route.end.reason
+
+
+def test_a_file_that_is_missing_but_held_no_transaction_is_no_gap() -> None:
+    four = Kept("1", 4, gtids(f"{A}:1-20"), gtids(f"{A}:21-30"), 40)
+    assert follow(POINT, [own(1), own(2), four]).end == NEWEST
+
+
+def test_a_file_that_was_not_archived_to_its_end_is_a_gap() -> None:
+    files = [own(1), Kept("1", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-18"), 20, is_sealed=False), own(3)]
+    route = follow(POINT, files)
+    assert [file.name for file in route.files] == ["binlog.000002"]
+    assert f"{A}:19-20" in route.end.reason
+
+
+def test_a_backup_that_the_archive_has_not_reached_stands_alone() -> None:
+    route = follow(POINT, [own(1)])
+    assert (route.files, route.to, route.end) == ((), 25 * SECOND, NOT_ARCHIVED)
+    assert follow(POINT, []).end == NO_ARCHIVE
+
+
+def test_after_a_reset_a_backup_is_not_followed_into_files_that_have_the_same_names_and_gtids() -> None:
+    again = [own(number, 1000 + 10 * number, incarnation="2") for number in (1, 2, 3)]
+    assert names(POINT, [own(1), own(2), *again]) == ([("1", "binlog.000002", 500)], EndKind.RESET)
+    assert names(at(1025, f"{A}:1-15"), [own(1), own(2), *again])[0][0] == ("2", "binlog.000002", 500)
+
+
+def test_a_backup_after_a_reset_is_not_found_in_the_history_before_it() -> None:
+    """Its own binlog is not archived so far; the older one of that name fits it in every number."""
+    again = own(1, 1010, incarnation="2")
+    assert follow(at(1025, f"{A}:1-15"), [own(1), own(2), again]).end == NOT_ARCHIVED
+
+
+def test_a_position_that_two_histories_fit_is_in_neither() -> None:
+    """The reset came between the backup's beginning and its snapshot, or after the snapshot: nothing says which."""
+    again = [own(number, 26 + number, incarnation="2") for number in (1, 2)]
+    point = BackupPoint(
+        "b", 25 * SECOND, 60 * SECOND, A, BinlogCoordinates("binlog.000002", 500), gtids(f"{A}:1-15"), Flavour.MYSQL
+    )
+    assert follow(point, [own(1), own(2), *again]).end.kind is EndKind.AMBIGUOUS
+
+
+def test_after_a_failover_it_goes_on_by_gtids_in_the_file_of_the_other_server() -> None:
+    taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{A}:19-20,{B}:1-10"), 30, B, base="mysql-bin")
+    older = Kept("2", 76, gtids(f"{A}:1-5"), gtids(f"{A}:6-18"), 10, B, base="mysql-bin")
+    files = [own(1), own(2), older, taken_over]
+    assert names(POINT, files)[0] == [("1", "binlog.000002", 500), ("2", "mysql-bin.000077", 100)]
+    assert str(follow(POINT, files).reached) == f"{A}:1-20,{B}:1-10"
+
+
+def test_a_failover_that_lost_transactions_ends_it_and_names_them() -> None:
+    taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{B}:1-10"), 30, B)
+    route = follow(POINT, [own(1), own(2), taken_over])
+    assert ([file.incarnation for file in route.files], route.end.kind) == (["1"], EndKind.LOST_IN_FAILOVER)
+    assert f"without transactions {A}:19-20" in route.end.reason
+
+
+def test_another_server_that_wrote_nothing_of_its_own_ends_nothing() -> None:
+    replica = Kept("2", 77, gtids(f"{A}:1-5"), gtids(f"{A}:6-18"), 10, B)
+    assert follow(POINT, [own(1), own(2), replica]).end == NEWEST
+
+
+def test_a_backup_taken_on_the_new_server_before_it_was_archived_is_found_by_gtids() -> None:
+    taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{A}:19-20,{B}:1-10"), 30, B)
+    point = at(35, f"{A}:1-20,{B}:1-3", "other.000001", 7, B)
+    assert names(point, [own(1), own(2), taken_over])[0] == [("2", "binlog.000077", 100)]
+    assert not follow(point, [own(1), own(2), taken_over]).is_start_exact
+
+
+def test_a_server_that_was_set_back_is_followed_into_its_newer_history() -> None:
+    lost = Kept("1", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-25"), 30, is_sealed=False)
+    other = Kept("2", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-29"), 100)
+    files = [own(1), own(2), lost, other]
+    assert names(POINT, files) == ([("1", "binlog.000002", 500), ("2", "binlog.000003", 100)], EndKind.NEWEST)
+    behind = at(33, f"{A}:1-23", "binlog.000003")
+    assert names(behind, files) == ([("1", "binlog.000003", 500)], EndKind.SET_BACK)
+
+
+def test_a_server_set_back_twice_is_not_followed_by_numbers_that_stand_for_other_transactions() -> None:
+    lost = Kept("1", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-30"), 30)
+    other = Kept("2", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-30"), 100)
+    later = Kept("3", 3, gtids(f"{A}:1-30"), gtids(f"{A}:31-40"), 200)
+    point = at(33, f"{A}:1-23", "binlog.000003")
+    assert names(point, [own(1), own(2), lost, other, later]) == ([("1", "binlog.000003", 500)], EndKind.SET_BACK)
+
+
+def plain(number: int, incarnation: str = "1", sealed: bool = True) -> Kept:
+    """A file of a server without GTIDs."""
+    return Kept(incarnation, number, GtidSet(), None, 10 * number, is_anonymous=True, is_sealed=sealed)
+
+
+def test_without_gtids_the_files_follow_by_number_within_one_history_only() -> None:
+    point = BackupPoint("b", 25 * SECOND, 25 * SECOND, A, BinlogCoordinates("binlog.000002", 500), None, Flavour.MYSQL)
+    route = follow(point, [plain(1), plain(2), plain(3), plain(4, "2")])
+    assert ([file.number for file in route.files], route.end.kind) == ([2, 3], EndKind.SET_BACK)
+    route = follow(point, [plain(2), plain(4)])
+    assert ([file.number for file in route.files], route.end.kind) == ([2], EndKind.GAP)
+    assert "between binlog.000002 and number 4" in route.end.reason
+    route = follow(point, [plain(2, sealed=False), plain(3)])
+    assert ([file.number for file in route.files], route.end.kind) == ([2], EndKind.GAP)
+
+
+def position(number: int, server: int = 1) -> GtidPosition:
+    return GtidPosition({0: (server, number)})
+
+
+@pytest.mark.parametrize(
+    ("before", "incarnations", "kind"),
+    [
+        (position(20), ["1", "2"], EndKind.NEWEST),
+        (position(18), ["1"], EndKind.UNPROVEN_FAILOVER),
+        (position(20, 2), ["1"], EndKind.UNPROVEN_FAILOVER),
+    ],
+)
+def test_of_mariadb_another_server_takes_over_only_in_a_file_that_begins_exactly_there(
+    before: GtidPosition, incarnations: list[str], kind: EndKind
+) -> None:
+    """A position does not tell whether the transactions up to it are the same ones."""
+    one, two = "server_id 1", "server_id 2"
+    files = [
+        Kept("1", 2, position(10), position(20), 20, one),
+        Kept("2", 7, before, position(30, 2), 30, two),
+    ]
+    point = BackupPoint(
+        "b", 25 * SECOND, 25 * SECOND, one, BinlogCoordinates("binlog.000002", 500), position(15), Flavour.MARIADB
+    )
+    route = follow(point, files)
+    assert ([file.incarnation for file in route.files], route.end.kind) == (incarnations, kind)
+
+
+def test_mariadb_may_forget_a_domain_between_files_and_nothing_else() -> None:
+    one = Kept("1", 1, GtidPosition(), GtidPosition.parse("0-1-10,5-1-3"), 10)
+    assert missing_between(one, 2, GtidPosition.parse("0-1-10")) is None
+    assert missing_between(one, 2, GtidPosition.parse("0-1-11,5-1-3")) is not None
+    assert missing_between(one, 3, GtidPosition.parse("0-1-10,5-1-3")) is None
+
+
+SIMULATIONS = st.builds(
+    simulate,
+    st.sampled_from([(Flavour.MYSQL, True), (Flavour.MYSQL, False), (Flavour.MARIADB, True)]),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["write", "write", "write", "rotate", "rotate", "backup", "reset", "back", "failover"]),
+            st.integers(0, 20),
+        ),
+        min_size=5,
+        max_size=40,
+    ),
+    st.sets(st.integers(0, 20), max_size=2),
+)
+"""Random histories: what happened to the server, and which of the archived files were lost."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
+def test_a_route_restores_only_states_that_a_server_really_had(simulation: Simulation) -> None:
+    for point in simulation.points:
+        state = restored(simulation, follow(point, simulation.files))
+        assert any(history[: len(state)] == state for history in simulation.histories), follow(point, simulation.files)
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
+def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Simulation) -> None:
+    points, files = simulation.points, simulation.files
+    if not points:
+        return
+    promised = window(points, files)
+    now = commit_time(10**9 * SECOND)
+    alone = {route.point.taken for route in promised.routes if route.is_empty}
+    last = promised.ranges[-1]
+    latest = choose(Latest(), points, files, now)
+    assert latest.route.to == last.end
+    assert latest.route.end == last.ends
+    moments = {moment for part in promised.ranges for edge in (part.start, part.end) for moment in (edge, edge + 1)}
+    moments |= {file.last_commit for file in files if file.last_commit is not None}
+    for moment in moments - alone:
+        is_promised = any(part.start <= moment <= part.end for part in promised.ranges)
+        try:
+            chosen = choose(AtTime(commit_time(moment)), points, files, now)
+        except NotThere:
+            assert not is_promised
+            continue
+        assert is_promised
+        assert chosen.point.taken <= moment <= chosen.route.to
