@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.planning.binlog.histories import SECOND, A, B, Kept, at, gtids, own
-from tests.unit.planning.binlog.simulation import Simulation, restored, simulate
+from tests.unit.support.binlog_simulation import Simulation, restored, simulate
+from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
 from zsnapdb.errors import NotThere
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour

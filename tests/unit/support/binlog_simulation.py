@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tests.unit.planning.binlog.histories import SECOND, Kept
+from tests.unit.support.binlog_window import SECOND, Kept
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.route import BackupPoint, Route, commit_time
