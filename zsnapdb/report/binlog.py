@@ -52,10 +52,7 @@ def round_json(found: Round) -> str:
 def gaps_of(files: tuple[ArchivedFile, ...]) -> list[str | None]:
     """Return, per file of one incarnation, what is missing right before it; None where nothing is."""
     before = [None, *files[:-1]] if files else []
-    return [
-        missing_before(last, file) if last else file.gap
-        for last, file in zip(before, files, strict=True)
-    ]
+    return [missing_before(last, file) if last else file.gap for last, file in zip(before, files, strict=True)]
 
 
 def archive_text(found: Archive) -> str:

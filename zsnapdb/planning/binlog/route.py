@@ -246,9 +246,7 @@ def _is_at_gtids(file: RouteFile, point: BackupPoint) -> bool:
     return contains(point.gtids, file.previous) and file.reached is not None and contains(file.reached, point.gtids)
 
 
-def _next(
-    files: Sequence[RouteFile], histories: Sequence[_History], at: int, reached: Gtids | None
-) -> int | RouteEnd:
+def _next(files: Sequence[RouteFile], histories: Sequence[_History], at: int, reached: Gtids | None) -> int | RouteEnd:
     """Return the place of the file that follows, or why there is none.
 
     Where the server was set back to the end of this file and went on in another way, its newer history counts.

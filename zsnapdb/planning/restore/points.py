@@ -55,9 +55,7 @@ class RestoreRoute:
         return self.route.point
 
 
-def choose(
-    target: Target, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime
-) -> RestoreRoute:
+def choose(target: Target, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime) -> RestoreRoute:
     """Return which backup and binlogs lead to the target. NotThere or PreflightError says what there is instead.
 
     `backups` oldest first. Of all backups that lead there the newest is taken: the least to replay.
@@ -232,8 +230,7 @@ def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtid
         return transaction.committed <= target.moment
     if isinstance(target, BeforeGtid):
         return transaction.gtid != target.text and not (
-            transaction.gtid is not None
-            and parse_gtids(flavour, transaction.gtid) == parse_gtids(flavour, target.text)
+            transaction.gtid is not None and parse_gtids(flavour, transaction.gtid) == parse_gtids(flavour, target.text)
         )
     if isinstance(target, AtGtids):
         return reached is None or not contains(reached, parse_gtids(flavour, target.text))
