@@ -235,17 +235,18 @@ def run(what: str, config: Path, cache: Path) -> None:
     from zsnapdb.jobs.repository import prune
     from zsnapdb.jobs.repository.inventory import Inventory, InventoryEntry
     from zsnapdb.planning.chain import choose_base
-    from zsnapdb.report import text
-    from zsnapdb.report.repository import prune as prune_report
+    from zsnapdb.report.repository.list import InventoryView
+    from zsnapdb.report.repository.prune import PrunePlanView
 
     instances.CACHE_FOLDER = cache
     instance = Instance.of(load(config), "main")
     if what == "prune-plan":
-        print(prune_report.plan(prune.plan(instance, local=prune.NOTHING_LOCAL)))
+        print(PrunePlanView(prune.plan(instance, local=prune.NOTHING_LOCAL)).text())
         return
     found = instance.summaries(instance.open_repository())
     if what == "list":
-        print(text.inventory(Inventory(tuple(InventoryEntry(backup, False) for backup in found.backups), ())))
+        entries = tuple(InventoryEntry(backup, False) for backup in found.backups)
+        print(InventoryView(Inventory(entries, ())).text())
         return
     newest = found.backups[-1]
     plan = choose_base(

@@ -12,7 +12,6 @@ from zsnapdb import __version__
 from zsnapdb.cli import (
     backup,
     binlog,
-    clone,
     config,
     copy,
     doctor,
@@ -27,9 +26,10 @@ from zsnapdb.cli import (
     restore,
     runbook,
     status,
-    upgrade,
     verify,
 )
+from zsnapdb.cli.clone import app as clone_app
+from zsnapdb.cli.clone import reap
 from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
@@ -44,11 +44,10 @@ app.command("init")(init.init)
 app.command("doctor")(doctor.doctor)
 app.command("backup")(backup.backup)
 app.command("list")(inventory.list_backups)
-app.command("show")(inventory.show)
+app.command("show")(inventory.show_backup)
 app.command("restore")(restore.restore)
 app.command("query")(query.query)
 app.command("diff")(query.diff)
-clone.app.command("upgrade-test")(upgrade.upgrade_test)
 app.command("verify")(verify.verify)
 app.command("copy")(copy.copy)
 app.command("prune")(prune.prune)
@@ -60,8 +59,8 @@ app.command("rescue")(rescue.rescue)
 app.command("status")(status.status)
 app.add_typer(binlog.app, name="binlog")
 app.command("runbook")(runbook.runbook)
-app.add_typer(clone.app, name="clone")
-app.command("reap")(clone.reap)
+app.add_typer(clone_app.app, name="clone")
+app.command("reap")(reap.reap)
 app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")
 

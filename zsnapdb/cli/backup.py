@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+from zsnapdb.cli.output import show
 
 
 def backup(
@@ -27,15 +28,13 @@ def backup(
     from zsnapdb.config import load
     from zsnapdb.jobs.backup import run as job
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.report import document as as_json
-    from zsnapdb.report import text as as_text
+    from zsnapdb.report import backup as report
 
     progress = ProgressLine()
     chosen = Instance.of(load(config), instance, progress.tell)
     if plan:
-        planned = job.plan_now(chosen, full=full, fresh=fresh)
-        print(as_json.backup_plan(planned) if json else as_text.backup_plan(planned))
+        show(report.BackupPlanView(job.plan_now(chosen, full=full, fresh=fresh)), json)
         return
     result = job.backup(chosen, progress, progress.tell, full=full, fresh=fresh)
     progress.end()
-    print(as_json.backup(result) if json else as_text.backup(result))
+    show(report.BackupView(result), json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+from zsnapdb.cli.output import show
 
 app = typer.Typer(help="Archive binlogs, for restores to any point in time.", no_args_is_help=True)
 
@@ -31,14 +32,14 @@ def archive(
     chosen = Instance.of(load(config), instance)
     tell = ProgressLine().tell
     if once:
-        found = job.archive_once(chosen, tell)
+        outcome = job.archive_once(chosen, tell)
     else:
         stop = Event()
         # A stop is the usual end of this command: what is under way is finished, and the rest of the binlog archived.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        found = job.archive_continuously(chosen, tell, stop)
-    print(report.round_json(found) if json else report.round_text(chosen.name, found))
+        outcome = job.archive_continuously(chosen, tell, stop)
+    show(report.ArchivingView(chosen.name, outcome), json)
 
 
 @app.command("status")
@@ -49,10 +50,10 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
     from zsnapdb.jobs.repository import status as job
     from zsnapdb.report import binlog as report
 
-    found = job.archived(Instance.of(load(config), instance))
-    print(report.archive_json(found) if json else report.archive_text(found))
-    if found.damaged:
-        raise typer.Exit(found.damaged[0].exit_code)
+    archived = job.archived(Instance.of(load(config), instance))
+    show(report.ArchiveView(archived), json)
+    if archived.damaged:
+        raise typer.Exit(archived.damaged[0].exit_code)
 
 
 @app.command("purge")
@@ -67,5 +68,7 @@ def purge(
     from zsnapdb.report import binlog as report
 
     chosen = Instance.of(load(config), instance)
-    found = job.plan_now(chosen) if plan else job.purge(chosen, ProgressLine().tell)
-    print(report.purge_json(found, done=not plan) if json else report.purge_text(found, done=not plan))
+    if plan:
+        show(report.PurgePlanView(job.plan_now(chosen)), json)
+        return
+    show(report.PurgeView(job.purge(chosen, ProgressLine().tell)), json)

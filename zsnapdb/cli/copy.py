@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.output import show, show_errors
 
 
 def copy(
@@ -39,13 +39,11 @@ def copy(
         Instance.at(settings, instance, to, progress.tell),
     )
     if plan:
-        planned = job.plan(here, there)
-        print(report.plan_json(planned) if json else report.plan(planned))
+        show(report.CopyPlanView(job.plan(here, there)), json)
         return
     result = job.copy(here, there, progress, progress.tell)
     progress.end()
-    print(report.result_json(result) if json else report.result(result))
-    for error in result.plan.unreadable.values():
-        print(f"zsnapdb: {error}", file=sys.stderr)
+    show(report.CopyView(result), json)
+    show_errors(result.plan.unreadable.values())
     if not result.is_whole:
         raise typer.Exit(DamagedError.exit_code)

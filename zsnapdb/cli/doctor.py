@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.cli.output import show
 from zsnapdb.errors import ZsnapdbError
 
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
@@ -21,19 +22,18 @@ def doctor(
     """Examine instances as a backup would, and more; touch nothing. Ends 0: fit, 1: warnings, 2: unfit."""
     from zsnapdb.config import load
     from zsnapdb.jobs import doctor as job
-    from zsnapdb.report import document as as_json
-    from zsnapdb.report import text as as_text
+    from zsnapdb.report.doctor import DoctorView
 
     settings = load(config)
     try:
-        found = job.diagnose(settings, instance)
+        diagnoses = job.diagnose(settings, instance)
     except ZsnapdbError:
         raise
     except Exception:
         # 1 would read as "fit, with warnings" to whoever watches the exit code.
         traceback.print_exc()
         raise typer.Exit(_EXIT["unfit"]) from None
-    print(as_json.diagnoses(found) if json else as_text.diagnoses(found))
-    code = max(_EXIT[diagnosis.worst] for diagnosis in found)
+    show(DoctorView(diagnoses), json)
+    code = max(_EXIT[diagnosis.worst] for diagnosis in diagnoses)
     if code:
         raise typer.Exit(code)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, PlanOnly
+from zsnapdb.cli.output import show
 
 
 def drill(
@@ -41,12 +42,12 @@ def drill(
     chosen = Instance.of(settings, instance)
     if plan:
         planned = job.plan(settings, chosen, chosen.open_repository(), to, seed=seed, whole=whole)
-        print(report.plan_json(planned) if json else report.plan(planned))
+        show(report.DrillPlanView(planned), json)
         return
     progress = ProgressLine()
     done = job.drill(settings, chosen, to, seed=seed, whole=whole, report=progress, tell=progress.tell)
     progress.end()
-    print(report.evidence_json(done.evidence) if json else report.result(done))
+    show(report.DrillView(done), json)
     raise typer.Exit(job.exit_code(done.evidence))
 
 
@@ -67,8 +68,6 @@ def drills(
 
     chosen = Instance.of(load(config), instance)
     if drill_id is not None:
-        found = job.find(chosen, drill_id)
-        print(report.evidence_json(found) if json else report.evidence(found))
+        show(report.EvidenceView(job.find(chosen, drill_id)), json)
         return
-    listed = job.history(chosen, 1000)
-    print(report.listing_json(listed) if json else report.listing(listed))
+    show(report.DrillsView(job.history(chosen, 1000)), json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
 
 
 def init(
@@ -28,12 +29,10 @@ def init(
     """
     from zsnapdb.config import load
     from zsnapdb.jobs.repository import init as job
-    from zsnapdb.report.repository import marker as report
+    from zsnapdb.report.repository import init as report
 
     settings = load(config)
     if plan:
-        planned = job.plan(settings, repository)
-        print(report.plan_json(planned) if json else report.plan_text(planned))
+        show(report.InitPlanView(job.plan(settings, repository)), json)
         return
-    done = job.init(settings, repository)
-    print(report.as_json(done) if json else report.text(done))
+    show(report.InitView(job.init(settings, repository)), json)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
+from zsnapdb.cli.output import show, show_errors
 
 
 def list_backups(
@@ -18,18 +18,16 @@ def list_backups(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import inventory
-    from zsnapdb.report import document as as_json
-    from zsnapdb.report import text as as_text
+    from zsnapdb.report.repository.list import InventoryView
 
-    found = inventory.inventory(Instance.at(load(config), instance, repository, tell))
-    print(as_json.inventory(found) if json else as_text.inventory(found))
-    for error in found.damaged:
-        print(f"zsnapdb: {error}", file=sys.stderr)
-    if found.damaged:
-        raise typer.Exit(found.damaged[0].exit_code)
+    backups = inventory.inventory(Instance.at(load(config), instance, repository, tell))
+    show(InventoryView(backups), json)
+    show_errors(backups.damaged)
+    if backups.damaged:
+        raise typer.Exit(backups.damaged[0].exit_code)
 
 
-def show(
+def show_backup(
     instance: NamedInstance,
     backup: Annotated[str, typer.Argument(metavar="[BACKUP]", help="A backup id, or latest.")] = "latest",
     repository: RepositoryName = None,
@@ -41,8 +39,7 @@ def show(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import inventory
-    from zsnapdb.report import document as as_json
-    from zsnapdb.report import text as as_text
+    from zsnapdb.report.repository.show import BackupDetailView
 
-    found = inventory.detail(Instance.at(load(config), instance, repository, tell), backup)
-    print(as_json.detail(found) if json else as_text.detail(found))
+    detail = inventory.detail(Instance.at(load(config), instance, repository, tell), backup)
+    show(BackupDetailView(detail), json)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
 
 app = typer.Typer(help="Keys of repositories.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -35,14 +36,13 @@ def generate(
         raise typer.BadParameter("name at least one file: --identity FILE, --signing-key FILE")
     if plan:
         job.refuse_existing(identity, signing_key)
-        print(report.plan_json(identity, signing_key) if json else report.plan_text(identity, signing_key))
+        show(report.KeysPlanView(identity, signing_key), json)
         return
-    made = [job.generate(identity, signing_key)]
-    print(report.as_json(made) if json else report.text(made))
+    show(report.KeysView([job.generate(identity, signing_key)]), json)
 
 
 @app.command("show")
-def show(
+def show_keys(
     identity: IdentityFile = None, signing_key: SigningKeyFile = None, config: ConfigFile = None, json: AsJson = False
 ) -> None:
     """Print the public parts of the keys in the files; without a file, of those the configuration names."""
@@ -52,7 +52,7 @@ def show(
     if identity is None and signing_key is None:
         from zsnapdb.config import load
 
-        found = job.configured(load(config))
+        files = job.configured(load(config))
     else:
-        found = [job.public_parts(identity, signing_key)]
-    print(report.as_json(found) if json else report.text(found))
+        files = [job.public_parts(identity, signing_key)]
+    show(report.KeysView(files), json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, RepositoryName
+from zsnapdb.cli.output import show
 
 
 def pin(
@@ -23,8 +24,8 @@ def pin(
     from zsnapdb.jobs.repository import pin as job
     from zsnapdb.report.repository import pin as report
 
-    found = job.pin(Instance.at(load(config), instance, repository), backup, reason)
-    print(report.pin_json(found) if json else report.pin(found))
+    pinned = job.pin(Instance.at(load(config), instance, repository), backup, reason)
+    show(report.PinView(pinned), json)
 
 
 def unpin(
@@ -40,5 +41,5 @@ def unpin(
     from zsnapdb.jobs.repository import pin as job
     from zsnapdb.report.repository import pin as report
 
-    found = job.unpin(Instance.at(load(config), instance, repository), backup)
-    print(report.unpin_json(found) if json else report.unpin(found))
+    pinned = job.unpin(Instance.at(load(config), instance, repository), backup)
+    show(report.UnpinView(pinned), json)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName
+from zsnapdb.cli.output import show, show_errors
 
 
 def prune(
@@ -35,13 +35,12 @@ def prune(
     fate = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
     if plan:
         planned = job.plan(chosen, local=local, unrestorable=fate)
-        print(report.plan_json(planned) if json else report.plan(planned))
+        show(report.PrunePlanView(planned), json)
     else:
         result = job.prune(chosen, progress.tell, local=local, unrestorable=fate)
         planned = result.plan
-        print(report.result_json(result) if json else report.result(result))
+        show(report.PruneView(result), json)
     errors = list(planned.backups.unreadable.values())
-    for error in errors:
-        print(f"zsnapdb: {error}", file=sys.stderr)
+    show_errors(errors)
     if errors:
         raise typer.Exit(errors[0].exit_code)

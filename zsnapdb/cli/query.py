@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from functools import partial
 from typing import Annotated
 
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.output import writer
 
 _MOMENT = "latest, a backup id, GTIDs, or a time with its zone, such as 2026-11-20T10:00:00Z"
 
@@ -40,12 +40,10 @@ def query(
     from zsnapdb.report.clone import query as report
 
     settings = load(config)
-    form = Format.JSON if json else form
-    write = sys.stdout.write
-    writer = {Format.TABLE: report.table_rows, Format.CSV: report.csv_rows, Format.JSON: report.json_rows}[form]
-    answer = job.query(settings, Instance.of(settings, instance), at, sql, partial(writer, write=write))
-    if form is Format.JSON:
-        report.json_answer_end(answer, write)
+    writers = {Format.TABLE: report.TableAnswer, Format.CSV: report.CsvAnswer, Format.JSON: report.JsonAnswer}
+    output = writer(json, text=writers[form], document=report.JsonAnswer)(sys.stdout.write)
+    answer = job.query(settings, Instance.of(settings, instance), at, sql, output.rows)
+    output.end(answer)
     print(answer.moment.describe(), file=sys.stderr)
 
 
@@ -66,10 +64,5 @@ def diff(
     from zsnapdb.report.clone import query as report
 
     settings = load(config)
-    write = sys.stdout.write
-    writer = report.json_changes if json else report.changes
-    result = job.diff(settings, Instance.of(settings, instance), table, begin, end, partial(writer, write=write))
-    if json:
-        report.json_difference_end(result, write)
-    else:
-        print(report.difference(result))
+    output = writer(json, text=report.TextDifference, document=report.JsonDifference)(sys.stdout.write)
+    output.end(job.diff(settings, Instance.of(settings, instance), table, begin, end, output.rows))

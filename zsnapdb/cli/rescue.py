@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.output import show
 
 
 def rescue(
@@ -69,10 +70,9 @@ def rescue(
         job.wanted(table, schema), to, destination, name, job.transport(transport), duration(timeout)
     )
     if plan:
-        planned = job.plan(settings, chosen, request)
-        print(report.plan_json(planned) if json else report.plan(planned))
+        show(report.RescuePlanView(job.plan(settings, chosen, request)), json)
         return
     progress = ProgressLine()
     done = job.rescue(settings, chosen, request, progress, progress.tell)
     progress.end()
-    print(report.result_json(done) if json else report.result(done))
+    show(report.RescueView(done), json)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.output import show
 from zsnapdb.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -79,8 +80,7 @@ def restore(
     settings = load(config)
     chosen = Instance.of(settings, instance, tell)
     if abandon:
-        gone = job.abandon(settings, chosen, target)
-        print(report.abandoned_json(gone) if json else report.abandoned(gone))
+        show(report.AbandonedView(job.abandon(settings, chosen, target)), json)
         return
     progress = ProgressLine()
     confirm = _ask if step else _go_on
@@ -93,12 +93,12 @@ def restore(
         if plan:
             repository = chosen.open_repository()
             planned = job.plan(settings, chosen, repository, request)
-            found = job.examine(settings, chosen, repository, planned)
-            print(report.plan_json(planned, found) if json else report.plan(planned, found))
+            findings = job.examine(settings, chosen, repository, planned)
+            show(report.RestorePlanView(planned, findings), json)
             return
         result = job.run(settings, chosen, request, progress, progress.tell, confirm, stop_after)
     progress.end()
-    print(report.restore_json(result) if json else report.restore(result))
+    show(report.RestoreView(result), json)
 
 
 def _go_on(_step: Step) -> bool:

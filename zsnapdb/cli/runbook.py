@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.output import show
 
 
 def runbook(
@@ -60,4 +61,4 @@ def runbook(
         to, target, name, handover_of(handover, port, server_id, source, source_user, source_password_file)
     )
     book = job.make(settings, Instance.of(settings, instance), request, config)
-    print(report.as_json(book) if json else report.markdown(book) if form == "md" else report.html(book))
+    show(report.RunbookView(book, as_html=form == "html"), json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
+from zsnapdb.cli.output import show
 
 
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
@@ -12,5 +13,4 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
     from zsnapdb.jobs.repository import status as job
     from zsnapdb.report.repository import status as report
 
-    found = job.status(Instance.of(load(config), instance))
-    print(report.status_json(found) if json else report.status_text(found))
+    show(report.StatusView(job.status(Instance.of(load(config), instance))), json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName
+from zsnapdb.cli.output import show
 
 
 def verify(
@@ -49,10 +50,10 @@ def verify(
     depth = job.Depth.READ if deep else job.Depth.LISTED
     if plan:
         planned = job.plan(chosen, depth, older_than=seconds, limit=limit)
-        print(report.plan_json(planned) if json else report.plan(planned))
+        show(report.VerifyPlanView(planned), json)
         return
     result = job.verify(chosen, depth, progress, older_than=seconds, limit=limit)
     progress.end()
-    print(report.result_json(result) if json else report.result(result))
+    show(report.VerifyView(result), json)
     if not result.is_whole:
         raise typer.Exit(DamagedError.exit_code)

@@ -1,52 +1,62 @@
-"""The binlog archive as text and JSON."""
+"""The binlog archive."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 from zsnapdb.jobs.binlog.archiver import Round
 from zsnapdb.planning.binlog.purge import PurgePlan
 from zsnapdb.planning.binlog.route import missing_before
-from zsnapdb.report.document import document
+from zsnapdb.report.document import errors_fields
 from zsnapdb.report.units import moment, size, table
+from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.binlog_archive import Archive
 from zsnapdb.repository.binlogs import ArchivedFile
 
 
-def round_text(instance: str, found: Round) -> str:
+@dataclass(frozen=True)
+class ArchivingView(View):
     """What one look at the server's binlogs came to."""
-    lines = [
-        f"binlogs of {instance} are archived"
-        + (f" to {found.end.file}:{found.end.offset}" if found.end else ": there are none yet")
-    ]
-    if found.gtids is not None:
-        lines.append(f"  gtids     {found.gtids}")
-    if found.last_commit is not None:
-        lines.append(f"  newest    {moment(found.last_commit)}")
-    lines.append(
-        f"  new       {found.transactions} transactions, {size(found.plain_size)}"
-        + (f"; sealed {', '.join(found.sealed)}" if found.sealed else "")
-    )
-    if found.begun:
-        lines.append(f"  begun     a new incarnation: {found.begun}")
-    lines += [f"  GAP       {gap}" for gap in found.gaps]
-    lines += [f"  left out  {problem}" for problem in found.problems]
-    return "\n".join(lines)
 
+    instance: str
+    outcome: Round
+    kind: ClassVar[str] = "binlog-archive"
 
-def round_json(found: Round) -> str:
-    """What one look at the server's binlogs came to."""
-    return document(
-        "binlog-archive",
-        file=found.end.file if found.end else None,
-        offset=found.end.offset if found.end else None,
-        gtids=None if found.gtids is None else str(found.gtids),
-        last_commit=moment(found.last_commit) if found.last_commit is not None else None,
-        transactions=found.transactions,
-        plain_bytes=found.plain_size,
-        sealed=list(found.sealed),
-        begun=found.begun,
-        gaps=list(found.gaps),
-        problems=list(found.problems),
-    )
+    def text(self) -> str:
+        outcome = self.outcome
+        lines = [
+            f"binlogs of {self.instance} are archived"
+            + (f" to {outcome.end.file}:{outcome.end.offset}" if outcome.end else ": there are none yet")
+        ]
+        if outcome.gtids is not None:
+            lines.append(f"  gtids     {outcome.gtids}")
+        if outcome.last_commit is not None:
+            lines.append(f"  newest    {moment(outcome.last_commit)}")
+        lines.append(
+            f"  new       {outcome.transactions} transactions, {size(outcome.plain_size)}"
+            + (f"; sealed {', '.join(outcome.sealed)}" if outcome.sealed else "")
+        )
+        if outcome.begun:
+            lines.append(f"  begun     a new incarnation: {outcome.begun}")
+        lines += [f"  GAP       {gap}" for gap in outcome.gaps]
+        lines += [f"  left out  {problem}" for problem in outcome.problems]
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        outcome = self.outcome
+        return {
+            "file": outcome.end.file if outcome.end else None,
+            "offset": outcome.end.offset if outcome.end else None,
+            "gtids": None if outcome.gtids is None else str(outcome.gtids),
+            "last_commit": moment(outcome.last_commit) if outcome.last_commit is not None else None,
+            "transactions": outcome.transactions,
+            "plain_bytes": outcome.plain_size,
+            "sealed": list(outcome.sealed),
+            "begun": outcome.begun,
+            "gaps": list(outcome.gaps),
+            "problems": list(outcome.problems),
+        }
 
 
 def gaps_of(files: tuple[ArchivedFile, ...]) -> list[str | None]:
@@ -55,56 +65,63 @@ def gaps_of(files: tuple[ArchivedFile, ...]) -> list[str | None]:
     return [missing_before(last, file) if last else file.gap for last, file in zip(before, files, strict=True)]
 
 
-def archive_text(found: Archive) -> str:
+@dataclass(frozen=True)
+class ArchiveView(View):
     """What is archived, a history after the other."""
-    if not found.incarnations:
-        return "no binlogs are archived"
-    lines = []
-    for incarnation in found.incarnations:
-        server = f"server_id {incarnation.server_id}" + (
-            f", server_uuid {incarnation.server_uuid}" if incarnation.server_uuid else ""
-        )
-        lines.append(f"incarnation {incarnation.id} of {incarnation.flavour}, {server}: {incarnation.reason}")
-        files = found.of(incarnation.id)
-        rows = [
-            (
-                file.name,
-                "sealed" if file.is_sealed else f"growing, {len(file.segments)} pieces",
-                size(file.end),
-                size(file.stored_size),
-                str(file.span.transactions),
-                moment(file.span.first_commit) if file.span.first_commit is not None else "-",
-                moment(file.span.last_commit) if file.span.last_commit is not None else "-",
+
+    archive: Archive
+    kind: ClassVar[str] = "binlogs"
+
+    def text(self) -> str:
+        archive = self.archive
+        if not archive.incarnations:
+            return "no binlogs are archived"
+        lines = []
+        for incarnation in archive.incarnations:
+            server = f"server_id {incarnation.server_id}" + (
+                f", server_uuid {incarnation.server_uuid}" if incarnation.server_uuid else ""
             )
-            for file in files
-        ]
-        lines.append(table(("BINLOG", "STATE", "BYTES", "STORED", "TRANSACTIONS", "FIRST COMMIT", "LAST COMMIT"), rows))
-        lines += [f"GAP before {file.name}: {gap}" for file, gap in zip(files, gaps_of(files), strict=True) if gap]
-    lines += [f"damaged: {error.message}" for error in found.damaged]
-    return "\n".join(lines)
+            lines.append(f"incarnation {incarnation.id} of {incarnation.flavour}, {server}: {incarnation.reason}")
+            files = archive.of(incarnation.id)
+            rows = [
+                (
+                    file.name,
+                    "sealed" if file.is_sealed else f"growing, {len(file.segments)} pieces",
+                    size(file.end),
+                    size(file.stored_size),
+                    str(file.span.transactions),
+                    moment(file.span.first_commit) if file.span.first_commit is not None else "-",
+                    moment(file.span.last_commit) if file.span.last_commit is not None else "-",
+                )
+                for file in files
+            ]
+            lines.append(
+                table(("BINLOG", "STATE", "BYTES", "STORED", "TRANSACTIONS", "FIRST COMMIT", "LAST COMMIT"), rows)
+            )
+            lines += [f"GAP before {file.name}: {gap}" for file, gap in zip(files, gaps_of(files), strict=True) if gap]
+        lines += [f"damaged: {error.message}" for error in archive.damaged]
+        return "\n".join(lines)
 
-
-def archive_json(found: Archive) -> str:
-    """What is archived."""
-    rows = []
-    for incarnation in found.incarnations:
-        files = found.of(incarnation.id)
-        rows.append(
-            {
-                "id": incarnation.id,
-                "flavour": incarnation.flavour.value,
-                "server_uuid": incarnation.server_uuid,
-                "server_id": incarnation.server_id,
-                "began": incarnation.began.isoformat(),
-                "reason": incarnation.reason,
-                "files": [_file(file, gap) for file, gap in zip(files, gaps_of(files), strict=True)],
-            }
-        )
-    return document(
-        "binlogs",
-        incarnations=rows,
-        damaged=[{"code": e.code, "message": e.message, "hint": e.hint} for e in found.damaged],
-    )
+    def fields(self) -> Fields:
+        archive = self.archive
+        rows = []
+        for incarnation in archive.incarnations:
+            files = archive.of(incarnation.id)
+            rows.append(
+                {
+                    "id": incarnation.id,
+                    "flavour": incarnation.flavour.value,
+                    "server_uuid": incarnation.server_uuid,
+                    "server_id": incarnation.server_id,
+                    "began": incarnation.began.isoformat(),
+                    "reason": incarnation.reason,
+                    "files": [_file(file, gap) for file, gap in zip(files, gaps_of(files), strict=True)],
+                }
+            )
+        return {
+            "incarnations": rows,
+            "damaged": errors_fields(archive.damaged),
+        }
 
 
 def _file(file: ArchivedFile, gap: str | None) -> dict[str, object]:
@@ -128,18 +145,27 @@ def _file(file: ArchivedFile, gap: str | None) -> dict[str, object]:
     }
 
 
-def purge_text(found: PurgePlan, *, done: bool) -> str:
-    """What a purge would remove, or has removed."""
-    verb = "removed" if done else "would be removed"
-    lines = [f"{len(found.names)} binlogs {verb}" + (f": {found.names[0]} to {found.names[-1]}" if found.names else "")]
-    return "\n".join([*lines, f"  then      {found.stays}", *(f"  warning   {text}" for text in found.warnings)])
+@dataclass(frozen=True)
+class PurgePlanView(View):
+    """What a purge would remove."""
+
+    plan: PurgePlan
+    kind: ClassVar[str] = "binlog-purge-plan"
+    verb: ClassVar[str] = "would be removed"
+
+    def text(self) -> str:
+        names = self.plan.names
+        lines = [f"{len(names)} binlogs {self.verb}" + (f": {names[0]} to {names[-1]}" if names else "")]
+        lines.append(f"  then      {self.plan.stays}")
+        return "\n".join([*lines, *(f"  warning   {text}" for text in self.plan.warnings)])
+
+    def fields(self) -> Fields:
+        return {"names": list(self.plan.names), "stays": self.plan.stays, "warnings": list(self.plan.warnings)}
 
 
-def purge_json(found: PurgePlan, *, done: bool) -> str:
-    """What a purge would remove, or has removed."""
-    return document(
-        "binlog-purge" if done else "binlog-purge-plan",
-        names=list(found.names),
-        stays=found.stays,
-        warnings=list(found.warnings),
-    )
+@dataclass(frozen=True)
+class PurgeView(PurgePlanView):
+    """What a purge has removed."""
+
+    kind: ClassVar[str] = "binlog-purge"
+    verb: ClassVar[str] = "removed"

@@ -1,6 +1,6 @@
 """Answers and differences, written as they arrive: as a table, CSV or one JSON document.
 
-Each writer takes where to write to.
+Each writer is made with where to write to, is given the rows, and then what is known only after them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _LOOKED_AT = 200
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it: numbers as they are, exact decimals and times as text, bytes that are no text as 0x…"""
+    """Return a value as JSON has it.
+
+    Numbers are as they are, exact decimals and times are text, bytes that are no text are 0x…
+    """
     if isinstance(value, bytes | bytearray):
         try:
             return bytes(value).decode()
@@ -44,7 +47,7 @@ def text(value: Any) -> str:
     )
 
 
-def table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
+def _table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
     """Write rows as aligned columns under their names."""
     first = [tuple(text(value) for value in row) for row in islice(rows, _LOOKED_AT)]
     widths = [max(len(line[n]) for line in (columns, *first)) for n in range(len(columns))]
@@ -52,28 +55,28 @@ def table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: W
         write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
 
 
-def csv_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
+def _csv_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
     """Write rows as CSV (RFC 4180) under their names; NULL is an empty field without quotes, text is always quoted."""
     for row in chain([columns], rows):
         write(",".join(_csv_field(value) for value in row) + "\n")
 
 
 def _csv_field(value: Any) -> str:
-    found = plain(value)
-    if found is None or isinstance(found, int | float):
-        return "" if found is None else str(found)
-    return '"' + str(found).replace('"', '""') + '"'
+    shown = plain(value)
+    if shown is None or isinstance(shown, int | float):
+        return "" if shown is None else str(shown)
+    return '"' + str(shown).replace('"', '""') + '"'
 
 
-def json_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
-    """Write the first part of the answer's document, up to its rows; `json_answer_end` writes the rest."""
+def _json_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
+    """Write the first part of the answer's document, up to its rows; `_json_answer_end` writes the rest."""
     write(f'{{"version": {VERSION}, "kind": "answer", "columns": {json.dumps(columns)}, "rows": [')
     for number, row in enumerate(rows):
         write((", " if number else "") + json.dumps([plain(value) for value in row]))
     write("]")
 
 
-def json_answer_end(answer: Answer, write: Write) -> None:
+def _json_answer_end(answer: Answer, write: Write) -> None:
     """Write the end of the answer's document: of which moment it is."""
     write(f', "count": {answer.rows}, "moment": {json.dumps(_moment(answer.moment))}}}\n')
 
@@ -93,11 +96,11 @@ def _moment(moment: Moment) -> dict[str, Any]:
 _SIGNS = {ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-", ChangeKind.CHANGED: "~"}
 
 
-def changes(shape: Shape, found: Iterator[Change], write: Write) -> None:
+def _change_lines(shape: Shape, changes: Iterator[Change], write: Write) -> None:
     """Write a line per change: + added, - removed, ~ changed (only the columns that changed, before and after)."""
     names = [column.name for column in shape.common]
     keys = [column.name for column in shape.key]
-    for change in found:
+    for change in changes:
         key = " ".join(f"{name}={text(value)}" for name, value in zip(keys, change.key, strict=True))
         if change.before is not None and change.after is not None:
             pairs = zip(names, change.before, change.after, strict=True)
@@ -110,7 +113,7 @@ def changes(shape: Shape, found: Iterator[Change], write: Write) -> None:
         write(f"{_SIGNS[change.kind]} {key}  {'  '.join(rest)}".rstrip() + "\n")
 
 
-def difference(result: Difference) -> str:
+def _summary(result: Difference) -> str:
     """The last lines of a comparison."""
     lines = [f"{result.table}: {result.added} rows added, {result.removed} removed, {result.changed} changed"]
     lines += [f"  from  {result.begin.describe()}", f"  to    {result.end.describe()}"]
@@ -122,13 +125,13 @@ def difference(result: Difference) -> str:
     return "\n".join(lines)
 
 
-def json_changes(shape: Shape, found: Iterator[Change], write: Write) -> None:
-    """Write the first part of the comparison's document, up to its changes; `json_difference_end` writes the rest."""
+def _json_changes(shape: Shape, changes: Iterator[Change], write: Write) -> None:
+    """Write the first part of the comparison's document, up to its changes; `_json_difference_end` writes the rest."""
     write(
         f'{{"version": {VERSION}, "kind": "difference", "columns":'
         f' {json.dumps([column.name for column in shape.common])}, "changes": ['
     )
-    for number, change in enumerate(found):
+    for number, change in enumerate(changes):
         before, after = (
             None if values is None else [plain(value) for value in values] for values in (change.before, change.after)
         )
@@ -142,7 +145,7 @@ def json_changes(shape: Shape, found: Iterator[Change], write: Write) -> None:
     write("]")
 
 
-def json_difference_end(result: Difference, write: Write) -> None:
+def _json_difference_end(result: Difference, write: Write) -> None:
     """Write the end of the comparison's document."""
     rest = {
         "table": result.table,
@@ -155,3 +158,59 @@ def json_difference_end(result: Difference, write: Write) -> None:
         "only_after": list(result.shape.only_after),
     }
     write(", " + json.dumps(rest)[1:] + "\n")
+
+
+class TableAnswer:
+    """Writes an answer as aligned columns."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
+        """Write the rows under their names."""
+        _table_rows(columns, rows, self._write)
+
+    def end(self, answer: Answer) -> None:
+        """Write what comes after the rows."""
+
+
+class CsvAnswer(TableAnswer):
+    """Writes an answer as CSV."""
+
+    def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
+        _csv_rows(columns, rows, self._write)
+
+
+class JsonAnswer(TableAnswer):
+    """Writes an answer as one document."""
+
+    def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
+        _json_rows(columns, rows, self._write)
+
+    def end(self, answer: Answer) -> None:
+        _json_answer_end(answer, self._write)
+
+
+class TextDifference:
+    """Writes a comparison as a line per change and a summary."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def rows(self, shape: Shape, changes: Iterator[Change]) -> None:
+        """Write the changes."""
+        _change_lines(shape, changes, self._write)
+
+    def end(self, result: Difference) -> None:
+        """Write how many there were, and between which moments."""
+        self._write(_summary(result) + "\n")
+
+
+class JsonDifference(TextDifference):
+    """Writes a comparison as one document."""
+
+    def rows(self, shape: Shape, changes: Iterator[Change]) -> None:
+        _json_changes(shape, changes, self._write)
+
+    def end(self, result: Difference) -> None:
+        _json_difference_end(result, self._write)

@@ -1,66 +1,85 @@
-"""Sets of clones as text and as JSON."""
+"""Sets of clones."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from zsnapdb.jobs.clone.topology import CloneSet, SetPlan
-from zsnapdb.report.clone import clones
-from zsnapdb.report.document import document
+from zsnapdb.report.clone.create import ClonePlanView
 from zsnapdb.report.units import table
+from zsnapdb.report.view import Fields, View
 
 
-def plan(found: SetPlan) -> str:
+@dataclass(frozen=True)
+class CloneSetPlanView(View):
     """What making a set would do."""
-    parts = "the first as the source of the others" if found.topology == "replication" else "independent of one another"
-    return (
-        f"a set of {len(found.names)} clones, {parts}: {', '.join(found.names)}; each like the"
-        f" first:\n{clones.plan(found.first)}"
-    )
 
+    plan: SetPlan
+    kind: ClassVar[str] = "clone-set-plan"
 
-def plan_json(found: SetPlan) -> str:
-    """What making a set would do."""
-    first = found.first
-    return document(
-        "clone-set-plan",
-        names=list(found.names),
-        topology=found.topology,
-        instance=first.instance,
-        backup_id=first.set_id or None,
-    )
-
-
-def clone_set(result: CloneSet) -> str:
-    """A new set."""
-    first = result.members[0].clone.info
-    lines = [
-        (
-            f"set {result.name}: {len(result.members)} clones of {first.instance}, as of {first.backup_id},"
-            f" {result.topology}"
+    def text(self) -> str:
+        plan = self.plan
+        parts = (
+            "the first as the source of the others" if plan.topology == "replication" else "independent of one another"
         )
-    ]
-    if result.arrival_seconds is not None:
-        lines.append(f"  a row of the source was at every replica after {result.arrival_seconds:.2f} s")
-    rows = [
-        (m.clone.info.name, m.part, str(m.clone.info.port), f"--defaults-file={m.clone.process.folder}/client.cnf")
-        for m in result.members
-    ]
-    return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CLIENT"), rows)])
+        return (
+            f"a set of {len(plan.names)} clones, {parts}: {', '.join(plan.names)}; each like the"
+            f" first:\n{ClonePlanView(plan.first).text()}"
+        )
 
-
-def clone_set_json(result: CloneSet) -> str:
-    """A new set. A document with passwords in it."""
-    members = [
-        {
-            "name": m.clone.info.name,
-            "part": m.part,
-            "port": m.clone.info.port,
-            "user": m.clone.user,
-            "password": m.clone.password.get_secret_value(),
-            "mount": str(m.clone.info.mount),
-            "backup_id": m.clone.info.backup_id,
+    def fields(self) -> Fields:
+        plan = self.plan
+        first = plan.first
+        return {
+            "names": list(plan.names),
+            "topology": plan.topology,
+            "instance": first.instance,
+            "backup_id": first.set_id or None,
         }
-        for m in result.members
-    ]
-    return document(
-        "clone-set", name=result.name, topology=result.topology, members=members, arrival_seconds=result.arrival_seconds
-    )
+
+
+@dataclass(frozen=True)
+class CloneSetView(View):
+    """A new set."""
+
+    made: CloneSet
+    kind: ClassVar[str] = "clone-set"
+
+    def text(self) -> str:
+        made = self.made
+        first = made.members[0].clone.info
+        lines = [
+            (
+                f"set {made.name}: {len(made.members)} clones of {first.instance}, as of {first.backup_id},"
+                f" {made.topology}"
+            )
+        ]
+        if made.arrival_seconds is not None:
+            lines.append(f"  a row of the source was at every replica after {made.arrival_seconds:.2f} s")
+        rows = [
+            (m.clone.info.name, m.part, str(m.clone.info.port), f"--defaults-file={m.clone.process.folder}/client.cnf")
+            for m in made.members
+        ]
+        return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CLIENT"), rows)])
+
+    def fields(self) -> Fields:
+        made = self.made
+        members = [
+            {
+                "name": m.clone.info.name,
+                "part": m.part,
+                "port": m.clone.info.port,
+                "user": m.clone.user,
+                "password": m.clone.password.get_secret_value(),
+                "mount": str(m.clone.info.mount),
+                "backup_id": m.clone.info.backup_id,
+            }
+            for m in made.members
+        ]
+        return {
+            "name": made.name,
+            "topology": made.topology,
+            "members": members,
+            "arrival_seconds": made.arrival_seconds,
+        }

@@ -1,63 +1,78 @@
-"""A copy between repositories and its plan, as text and JSON."""
+"""A copy between repositories and its plan."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from zsnapdb.jobs.repository.copy import CopyPlan, CopyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
-from zsnapdb.report.document import document
 from zsnapdb.report.units import size
+from zsnapdb.report.view import Fields, View
 
 
-def plan(found: CopyPlan) -> str:
+@dataclass(frozen=True)
+class CopyPlanView(View):
     """What a copy would do."""
-    lines = [
-        f"copy {len(found.missing)} backups of {found.instance}, at most {size(found.size)}; {found.there} are there"
-    ]
-    lines += [f"  copy      {backup.backup_id}  {size(backup.stored_size)}" for backup in found.missing]
-    lines += [f"  leave     {name}: {why}" for name, why in found.left_out.items()]
-    lines += [f"  damaged   {name}: {error.message}" for name, error in found.unreadable.items()]
-    return "\n".join([*lines, *(f"  binlog    {file.name}  {size(file.stored_size)}" for file in found.binlogs)])
+
+    plan: CopyPlan
+    kind: ClassVar[str] = "copy-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [
+            f"copy {len(plan.missing)} backups of {plan.instance}, at most {size(plan.size)}; {plan.there} are there"
+        ]
+        lines += [f"  copy      {backup.backup_id}  {size(backup.stored_size)}" for backup in plan.missing]
+        lines += [f"  leave     {name}: {why}" for name, why in plan.left_out.items()]
+        lines += [f"  damaged   {name}: {error.message}" for name, error in plan.unreadable.items()]
+        return "\n".join([*lines, *(f"  binlog    {file.name}  {size(file.stored_size)}" for file in plan.binlogs)])
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        return {
+            "instance": plan.instance,
+            "copy": [backup.backup_id for backup in plan.missing],
+            "there": plan.there,
+            "left_out": dict(plan.left_out),
+            "unreadable": list(plan.unreadable),
+            "binlogs": [name_of(file) for file in plan.binlogs],
+            "bytes": plan.size,
+        }
 
 
-def plan_json(found: CopyPlan) -> str:
-    """What a copy would do."""
-    return document(
-        "copy-plan",
-        instance=found.instance,
-        copy=[backup.backup_id for backup in found.missing],
-        there=found.there,
-        left_out=dict(found.left_out),
-        unreadable=list(found.unreadable),
-        binlogs=[name_of(file) for file in found.binlogs],
-        bytes=found.size,
-    )
-
-
-def result(found: CopyResult) -> str:
+@dataclass(frozen=True)
+class CopyView(View):
     """A finished copy."""
-    lines = [
-        (
-            f"{len(found.copied)} backups of {found.plan.instance} copied, {size(found.size)} in {found.seconds:.1f} s;"
-            f" {found.plan.there} were there"
-        )
-    ]
-    lines += [f"  copied    {name}" for name in found.copied]
-    lines += [f"  left out  {name}: {why}" for name, why in found.plan.left_out.items()]
-    lines += [f"  failed    {name}: {why}" for name, why in [*found.failed.items(), *found.binlogs.failed.items()]]
-    return "\n".join([*lines, *(f"  binlog    {name}" for name in found.binlogs.copied)])
 
+    result: CopyResult
+    kind: ClassVar[str] = "copy"
 
-def result_json(found: CopyResult) -> str:
-    """A finished copy."""
-    return document(
-        "copy",
-        instance=found.plan.instance,
-        copied=list(found.copied),
-        there=found.plan.there,
-        left_out=dict(found.plan.left_out),
-        failed=dict(found.failed),
-        unreadable=list(found.plan.unreadable),
-        binlogs={"copied": found.binlogs.copied, "failed": found.binlogs.failed},
-        bytes=found.size,
-        seconds=found.seconds,
-    )
+    def text(self) -> str:
+        result = self.result
+        lines = [
+            (
+                f"{len(result.copied)} backups of {result.plan.instance} copied, {size(result.size)} in"
+                f" {result.seconds:.1f} s; {result.plan.there} were there"
+            )
+        ]
+        lines += [f"  copied    {name}" for name in result.copied]
+        lines += [f"  left out  {name}: {why}" for name, why in result.plan.left_out.items()]
+        lines += [
+            f"  failed    {name}: {why}" for name, why in [*result.failed.items(), *result.binlogs.failed.items()]
+        ]
+        return "\n".join([*lines, *(f"  binlog    {name}" for name in result.binlogs.copied)])
+
+    def fields(self) -> Fields:
+        result = self.result
+        return {
+            "instance": result.plan.instance,
+            "copied": list(result.copied),
+            "there": result.plan.there,
+            "left_out": dict(result.plan.left_out),
+            "failed": dict(result.failed),
+            "unreadable": list(result.plan.unreadable),
+            "binlogs": {"copied": result.binlogs.copied, "failed": result.binlogs.failed},
+            "bytes": result.size,
+            "seconds": result.seconds,
+        }

@@ -1,28 +1,41 @@
-"""Pins as text and JSON."""
+"""Pins."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
-from zsnapdb.report.document import document
+from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.pins import Pin
 
 
-def pin(found: Pin) -> str:
+@dataclass(frozen=True)
+class PinView(View):
     """A new pin."""
-    return f"backup {found.backup_id} is pinned: {found.reason}"
+
+    pinned: Pin
+    kind: ClassVar[str] = "pin"
+
+    def text(self) -> str:
+        return f"backup {self.pinned.backup_id} is pinned: {self.pinned.reason}"
+
+    def fields(self) -> Fields:
+        return {
+            "pin": asdict(self.pinned),
+        }
 
 
-def pin_json(found: Pin) -> str:
-    """A new pin."""
-    return document("pin", pin=asdict(found))
-
-
-def unpin(found: Pin) -> str:
+@dataclass(frozen=True)
+class UnpinView(View):
     """A pin that is gone."""
-    return f"backup {found.backup_id} is no longer pinned (it was: {found.reason})"
 
+    pinned: Pin
+    kind: ClassVar[str] = "unpin"
 
-def unpin_json(found: Pin) -> str:
-    """A pin that is gone."""
-    return document("unpin", pin=asdict(found))
+    def text(self) -> str:
+        return f"backup {self.pinned.backup_id} is no longer pinned (it was: {self.pinned.reason})"
+
+    def fields(self) -> Fields:
+        return {
+            "pin": asdict(self.pinned),
+        }

@@ -1,66 +1,77 @@
-"""A prune and its plan, as text and JSON."""
+"""A prune and its plan."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
-from zsnapdb.report.document import document
 from zsnapdb.report.units import size, table
+from zsnapdb.report.view import Fields, View
 
 
-def plan(found: PrunePlan) -> str:
+@dataclass(frozen=True)
+class PrunePlanView(View):
     """What a prune would do: a line per backup with the reasons, leftovers, what is local, and what it frees."""
-    sizes = found.sizes
-    rows = [
-        (
-            "keep" if d.keep else "remove",
-            d.backup_id,
-            size(sizes[d.backup_id]) if d.backup_id in sizes else "?",
-            "; ".join(d.reasons),
-        )
-        for d in found.retention.decisions
-    ]
-    lines = [table(("", "BACKUP", "STORED", "WHY"), rows)] if rows else ["no backups"]
-    left = [
-        (
-            "sweep" if s.remove else "wait",
-            s.leftover.backup_id,
-            size(s.leftover.size),
-            s.reason + _foreign(s.leftover.foreign),
-        )
-        for s in found.leftovers
-    ]
-    left += [
-        ("sweep" if s.remove else "wait", s.leftover.name, size(s.leftover.size), s.reason)
-        for s in found.binlog_leftovers
-    ]
-    if left:
-        lines += ["", table(("", "LEFTOVER", "STORED", "WHY"), left)]
-    if found.local:
-        here = [("destroy" if d.remove else "keep", d.name, size(d.size), d.reason) for d in found.local]
-        lines += ["", table(("", "ON THIS HOST", "OWN BYTES", "WHY"), here)]
-    if found.binlogs:
-        old = [
+
+    plan: PrunePlan
+    kind: ClassVar[str] = "prune-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        sizes = plan.sizes
+        rows = [
             (
-                "remove" if b.decision.remove else "keep",
-                b.file.name,
-                b.file.incarnation,
-                size(b.size),
-                b.decision.reason,
+                "keep" if d.keep else "remove",
+                d.backup_id,
+                size(sizes[d.backup_id]) if d.backup_id in sizes else "?",
+                "; ".join(d.reasons),
             )
-            for b in found.binlogs
+            for d in plan.retention.decisions
         ]
-        lines += ["", table(("", "ARCHIVED BINLOG", "INCARNATION", "STORED", "WHY"), old)]
-    lines += [
-        "",
-        (
-            f"removes {len(found.retention.removal_order)} of {len(rows)} backups; {size(found.freed)} of objects,"
-            f" {size(found.freed_locally)} of this pool"
-        ),
-    ]
-    note = _afterlife(found)
-    return "\n".join([*lines, note] if note and found.freed else lines)
+        lines = [table(("", "BACKUP", "STORED", "WHY"), rows)] if rows else ["no backups"]
+        left = [
+            (
+                "sweep" if s.remove else "wait",
+                s.leftover.backup_id,
+                size(s.leftover.size),
+                s.reason + _foreign(s.leftover.foreign),
+            )
+            for s in plan.leftovers
+        ]
+        left += [
+            ("sweep" if s.remove else "wait", s.leftover.name, size(s.leftover.size), s.reason)
+            for s in plan.binlog_leftovers
+        ]
+        if left:
+            lines += ["", table(("", "LEFTOVER", "STORED", "WHY"), left)]
+        if plan.local:
+            here = [("destroy" if d.remove else "keep", d.name, size(d.size), d.reason) for d in plan.local]
+            lines += ["", table(("", "ON THIS HOST", "OWN BYTES", "WHY"), here)]
+        if plan.binlogs:
+            old = [
+                (
+                    "remove" if b.decision.remove else "keep",
+                    b.file.name,
+                    b.file.incarnation,
+                    size(b.size),
+                    b.decision.reason,
+                )
+                for b in plan.binlogs
+            ]
+            lines += ["", table(("", "ARCHIVED BINLOG", "INCARNATION", "STORED", "WHY"), old)]
+        lines += [
+            "",
+            (
+                f"removes {len(plan.retention.removal_order)} of {len(rows)} backups; {size(plan.freed)} of objects,"
+                f" {size(plan.freed_locally)} of this pool"
+            ),
+        ]
+        note = _afterlife(plan)
+        return "\n".join([*lines, note] if note and plan.freed else lines)
+
+    def fields(self) -> Fields:
+        return _plan(self.plan)
 
 
 def _foreign(count: int) -> str:
@@ -138,35 +149,35 @@ def _plan(found: PrunePlan) -> dict[str, Any]:
     }
 
 
-def plan_json(found: PrunePlan) -> str:
-    """What a prune would do."""
-    return document("prune-plan", **_plan(found))
-
-
-def result(found: PruneResult) -> str:
+@dataclass(frozen=True)
+class PruneView(View):
     """A finished prune."""
-    kept = len(found.plan.retention.kept)
-    lines = [f"pruned {found.plan.instance}: {len(found.removed)} backups removed, {kept} stay"]
-    lines += [f"  removed   {name}" for name in found.removed]
-    lines += [f"  swept     {name}" for name in found.swept]
-    lines += [f"  destroyed {name}" for name in found.destroyed]
-    lines += [f"  binlog    {name}" for name in found.binlogs]
-    lines.append(f"  freed     {size(found.size)} in {found.objects} objects")
-    lines += [f"  note      {text}" for text in found.notes]
-    note = _afterlife(found.plan)
-    return "\n".join([*lines, f"  note      {note}"] if note and found.objects else lines)
 
+    result: PruneResult
+    kind: ClassVar[str] = "prune"
 
-def result_json(found: PruneResult) -> str:
-    """A finished prune."""
-    return document(
-        "prune",
-        plan=_plan(found.plan),
-        removed=list(found.removed),
-        swept=list(found.swept),
-        destroyed=list(found.destroyed),
-        binlogs=list(found.binlogs),
-        objects=found.objects,
-        bytes=found.size,
-        notes=list(found.notes),
-    )
+    def text(self) -> str:
+        result = self.result
+        kept = len(result.plan.retention.kept)
+        lines = [f"pruned {result.plan.instance}: {len(result.removed)} backups removed, {kept} stay"]
+        lines += [f"  removed   {name}" for name in result.removed]
+        lines += [f"  swept     {name}" for name in result.swept]
+        lines += [f"  destroyed {name}" for name in result.destroyed]
+        lines += [f"  binlog    {name}" for name in result.binlogs]
+        lines.append(f"  freed     {size(result.size)} in {result.objects} objects")
+        lines += [f"  note      {text}" for text in result.notes]
+        note = _afterlife(result.plan)
+        return "\n".join([*lines, f"  note      {note}"] if note and result.objects else lines)
+
+    def fields(self) -> Fields:
+        result = self.result
+        return {
+            "plan": _plan(result.plan),
+            "removed": list(result.removed),
+            "swept": list(result.swept),
+            "destroyed": list(result.destroyed),
+            "binlogs": list(result.binlogs),
+            "objects": result.objects,
+            "bytes": result.size,
+            "notes": list(result.notes),
+        }

@@ -1,12 +1,16 @@
-"""The state of protection of an instance as text and JSON."""
+"""The state of protection of an instance."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
 
 from zsnapdb.jobs.repository.status import ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
-from zsnapdb.report.document import document
+from zsnapdb.report.document import errors_fields
 from zsnapdb.report.units import duration, moment
+from zsnapdb.report.view import Fields, View
 
 
 def window_lines(found: Window) -> list[str]:
@@ -26,25 +30,62 @@ def window_lines(found: Window) -> list[str]:
     return lines or ["recoverable   nothing: there is no backup"]
 
 
-def status_text(found: ProtectionStatus) -> str:
+@dataclass(frozen=True)
+class StatusView(View):
     """The state of protection."""
-    lines = [f"instance      {found.instance}", *window_lines(found.window)]
-    if found.newest is not None and found.backup_age is not None:
-        lines.append(f"last backup   {found.newest.backup_id}, {duration(found.backup_age)} ago")
-    else:
-        lines.append("last backup   none")
-    if found.last is not None and found.last.last_commit is not None and found.archive_lag is not None:
-        lines.append(
-            f"last binlog   {found.last.name}:{found.last.end}, {found.last.span.last_gtid or 'without GTIDs'}"
-        )
-        lines.append(f"last commit   {moment(found.last.last_commit)}, {duration(found.archive_lag)} ago")
-    else:
-        lines.append("last binlog   none is archived")
-    if found.drill is not None:
-        lines.append(f"last drill    {found.drill.drill_id} of {found.drill.backup_id}: {found.drill.outcome}")
-    else:
-        lines.append("last drill    none")
-    return "\n".join([*lines, *(f"damaged       {error.message}" for error in found.damaged)])
+
+    status: ProtectionStatus
+    kind: ClassVar[str] = "status"
+
+    def text(self) -> str:
+        status = self.status
+        lines = [f"instance      {status.instance}", *window_lines(status.window)]
+        if status.newest is not None and status.backup_age is not None:
+            lines.append(f"last backup   {status.newest.backup_id}, {duration(status.backup_age)} ago")
+        else:
+            lines.append("last backup   none")
+        if status.last is not None and status.last.last_commit is not None and status.archive_lag is not None:
+            lines.append(
+                f"last binlog   {status.last.name}:{status.last.end}, {status.last.span.last_gtid or 'without GTIDs'}"
+            )
+            lines.append(f"last commit   {moment(status.last.last_commit)}, {duration(status.archive_lag)} ago")
+        else:
+            lines.append("last binlog   none is archived")
+        if status.drill is not None:
+            lines.append(f"last drill    {status.drill.drill_id} of {status.drill.backup_id}: {status.drill.outcome}")
+        else:
+            lines.append("last drill    none")
+        return "\n".join([*lines, *(f"damaged       {error.message}" for error in status.damaged)])
+
+    def fields(self) -> Fields:
+        status = self.status
+        last, tried = status.last, status.drill
+        return {
+            "instance": status.instance,
+            "at": status.at.isoformat(),
+            **window_fields(status.window),
+            "backup": {"backup_id": status.newest.backup_id, "age_seconds": status.backup_age}
+            if status.newest
+            else None,
+            "binlog": {
+                "file": last.name,
+                "offset": last.end,
+                "gtid": last.span.last_gtid,
+                "last_commit": moment(last.last_commit) if last.last_commit is not None else None,
+                "lag_seconds": status.archive_lag,
+            }
+            if last
+            else None,
+            "drill": {
+                "drill_id": tried.drill_id,
+                "backup_id": tried.backup_id,
+                "finished": tried.finished.isoformat(),
+                "outcome": tried.outcome.value,
+            }
+            if tried
+            else None,
+            "damaged": errors_fields(status.damaged),
+        }
 
 
 def window_fields(found: Window) -> dict[str, object]:
@@ -69,37 +110,3 @@ def window_fields(found: Window) -> dict[str, object]:
             for gap in found.gaps
         ],
     }
-
-
-def status_json(found: ProtectionStatus) -> str:
-    """The state of protection; ages and lags in seconds."""
-    last, tried = found.last, found.drill
-    return document(
-        "status",
-        instance=found.instance,
-        at=found.at.isoformat(),
-        **window_fields(found.window),
-        backup={"backup_id": found.newest.backup_id, "age_seconds": found.backup_age} if found.newest else None,
-        binlog=(
-            {
-                "file": last.name,
-                "offset": last.end,
-                "gtid": last.span.last_gtid,
-                "last_commit": moment(last.last_commit) if last.last_commit is not None else None,
-                "lag_seconds": found.archive_lag,
-            }
-            if last
-            else None
-        ),
-        drill=(
-            {
-                "drill_id": tried.drill_id,
-                "backup_id": tried.backup_id,
-                "finished": tried.finished.isoformat(),
-                "outcome": tried.outcome.value,
-            }
-            if tried
-            else None
-        ),
-        damaged=[{"code": error.code, "message": error.message, "hint": error.hint} for error in found.damaged],
-    )

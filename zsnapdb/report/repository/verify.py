@@ -1,29 +1,51 @@
-"""A verification and its plan, as text and JSON."""
+"""A verification and its plan."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
-from zsnapdb.report.document import document
 from zsnapdb.report.units import size
+from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.verifications import Depth
 
 _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}
+
+
 _SHOWN = 20
 """Lines of damage shown of one backup; JSON has all."""
 
 
-def plan(found: VerifyPlan) -> str:
+@dataclass(frozen=True)
+class VerifyPlanView(View):
     """What a verification would look at."""
-    lines = [
-        f"verify {len(found.chosen)} of {len(found.backups.backups)} backups of {found.instance} {_HOW[found.depth]}"
-    ]
-    if found.depth is Depth.READ:
-        lines[0] += f", {size(found.size)} to fetch"
-    lines += [f"  {name}  {_since(found, name)}" for name in found.chosen]
-    if found.archive.files:
-        lines.append(f"and {len(found.binlogs)} of {len(found.archive.files)} archived binlogs")
-    return "\n".join(lines)
+
+    plan: VerifyPlan
+    kind: ClassVar[str] = "verify-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [
+            f"verify {len(plan.chosen)} of {len(plan.backups.backups)} backups of {plan.instance} {_HOW[plan.depth]}"
+        ]
+        if plan.depth is Depth.READ:
+            lines[0] += f", {size(plan.size)} to fetch"
+        lines += [f"  {name}  {_since(plan, name)}" for name in plan.chosen]
+        if plan.archive.files:
+            lines.append(f"and {len(plan.binlogs)} of {len(plan.archive.files)} archived binlogs")
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        return {
+            "instance": plan.instance,
+            "depth": plan.depth.value,
+            "backups": list(plan.chosen),
+            "binlogs": [name_of(file) for file in plan.binlogs],
+            "bytes": plan.size,
+        }
 
 
 def _since(found: VerifyPlan, name: str) -> str:
@@ -33,72 +55,66 @@ def _since(found: VerifyPlan, name: str) -> str:
     return f"was whole on {since:%Y-%m-%d %H:%M:%S} UTC" if since else f"never verified {_HOW[found.depth]}"
 
 
-def plan_json(found: VerifyPlan) -> str:
-    """What a verification would look at."""
-    return document(
-        "verify-plan",
-        instance=found.instance,
-        depth=found.depth.value,
-        backups=list(found.chosen),
-        binlogs=[name_of(file) for file in found.binlogs],
-        bytes=found.size,
-    )
-
-
-def result(found: VerifyResult) -> str:
+@dataclass(frozen=True)
+class VerifyView(View):
     """What a verification found: what is damaged, what needs it, what can still be restored."""
-    chosen, there = found.plan.chosen, len(found.plan.backups.backups) + len(found.plan.backups.unreadable)
-    lines = [
-        (
-            f"{len(chosen)} of {there} backups of {found.plan.instance} verified {_HOW[found.plan.depth]} in"
-            f" {found.seconds:.1f} s"
-        )
-    ]
-    if found.plan.depth is Depth.READ:
-        lines[0] += f", {size(found.size)}"
-    for name, damage in found.damage.items():
-        lines.append(f"  damaged   {name}")
-        lines += [f"            {text}" for text in damage[:_SHOWN]]
-        if len(damage) > _SHOWN:
-            lines.append(f"            and {len(damage) - _SHOWN} more")
-        if found.meaning.dependents.get(name):
-            lines.append(f"            needed by {', '.join(found.meaning.dependents[name])}")
-    lines += [f"  broken    {name}: {text}" for name, text in found.meaning.broken.items()]
-    good = found.meaning.restorable
-    lines.append(
-        f"  whole     {len(good)} of {there} backups can be restored" + (f", the newest is {good[-1]}" if good else "")
-    )
-    if found.plan.archive.files or found.binlogs:
+
+    result: VerifyResult
+    kind: ClassVar[str] = "verify"
+
+    def text(self) -> str:
+        result = self.result
+        chosen, there = result.plan.chosen, len(result.plan.backups.backups) + len(result.plan.backups.unreadable)
+        lines = [
+            (
+                f"{len(chosen)} of {there} backups of {result.plan.instance} verified {_HOW[result.plan.depth]} in"
+                f" {result.seconds:.1f} s"
+            )
+        ]
+        if result.plan.depth is Depth.READ:
+            lines[0] += f", {size(result.size)}"
+        for name, damage in result.damage.items():
+            lines.append(f"  damaged   {name}")
+            lines += [f"            {text}" for text in damage[:_SHOWN]]
+            if len(damage) > _SHOWN:
+                lines.append(f"            and {len(damage) - _SHOWN} more")
+            if result.meaning.dependents.get(name):
+                lines.append(f"            needed by {', '.join(result.meaning.dependents[name])}")
+        lines += [f"  broken    {name}: {text}" for name, text in result.meaning.broken.items()]
+        good = result.meaning.restorable
         lines.append(
-            f"  binlogs   {len(found.plan.binlogs)} of {len(found.plan.archive.files)} archived ones verified,"
-            f" {len(found.binlogs)} damaged"
+            f"  whole     {len(good)} of {there} backups can be restored"
+            + (f", the newest is {good[-1]}" if good else "")
         )
-    for name, damage in found.binlogs.items():
-        lines += [f"  damaged   {name}", *(f"            {text}" for text in damage[:_SHOWN])]
-    if found.unrecorded:
-        lines.append(f"  note      the findings could not be written down: {found.unrecorded}")
-    return "\n".join(lines)
+        if result.plan.archive.files or result.binlogs:
+            lines.append(
+                f"  binlogs   {len(result.plan.binlogs)} of {len(result.plan.archive.files)} archived ones verified,"
+                f" {len(result.binlogs)} damaged"
+            )
+        for name, damage in result.binlogs.items():
+            lines += [f"  damaged   {name}", *(f"            {text}" for text in damage[:_SHOWN])]
+        if result.unrecorded:
+            lines.append(f"  note      the findings could not be written down: {result.unrecorded}")
+        return "\n".join(lines)
 
-
-def result_json(found: VerifyResult) -> str:
-    """What a verification found."""
-    return document(
-        "verify",
-        instance=found.plan.instance,
-        depth=found.plan.depth.value,
-        whole=found.is_whole,
-        verified=list(found.plan.chosen),
-        damaged=[
-            {"backup_id": name, "damage": list(damage), "needed_by": list(found.meaning.dependents.get(name, ()))}
-            for name, damage in found.damage.items()
-        ],
-        broken=dict(found.meaning.broken),
-        restorable=list(found.meaning.restorable),
-        binlogs={
-            "verified": [name_of(file) for file in found.plan.binlogs],
-            "damaged": [{"file": name, "damage": list(damage)} for name, damage in found.binlogs.items()],
-        },
-        bytes=found.size,
-        seconds=found.seconds,
-        unrecorded=found.unrecorded or None,
-    )
+    def fields(self) -> Fields:
+        result = self.result
+        return {
+            "instance": result.plan.instance,
+            "depth": result.plan.depth.value,
+            "whole": result.is_whole,
+            "verified": list(result.plan.chosen),
+            "damaged": [
+                {"backup_id": name, "damage": list(damage), "needed_by": list(result.meaning.dependents.get(name, ()))}
+                for name, damage in result.damage.items()
+            ],
+            "broken": dict(result.meaning.broken),
+            "restorable": list(result.meaning.restorable),
+            "binlogs": {
+                "verified": [name_of(file) for file in result.plan.binlogs],
+                "damaged": [{"file": name, "damage": list(damage)} for name, damage in result.binlogs.items()],
+            },
+            "bytes": result.size,
+            "seconds": result.seconds,
+            "unrecorded": result.unrecorded or None,
+        }

@@ -1,34 +1,53 @@
-"""Restores as text for people and as JSON for programs."""
+"""Restores and their plans."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.steps import Receive, Replay, RestorePlan, RestorePoint, Step
-from zsnapdb.report.document import document
+from zsnapdb.report.findings import finding_fields
 from zsnapdb.report.units import size
+from zsnapdb.report.view import Fields, View
 
 
-def plan(found: RestorePlan, findings: Sequence[FitnessFinding] = ()) -> str:
+@dataclass(frozen=True)
+class RestorePlanView(View):
     """What a restore would do, and what its preflight finds now."""
-    lines = [
-        (
-            f"restore {found.instance} to {found.layout.top}, mounted at {found.layout.mount}, from backup"
-            f" {found.backup_id}"
-        ),
-        *point(found.asked, found.point),
-    ]
-    lines += [f"  {number}. {_step(step)}" for number, step in enumerate(found.steps, 1)]
-    lines += [
-        f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}"
-        + (f" ({finding.hint})" if finding.hint else "")
-        for finding in findings
-    ]
-    return "\n".join(lines)
+
+    plan: RestorePlan
+    findings: Sequence[FitnessFinding] = ()
+    kind: ClassVar[str] = "restore-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [
+            (
+                f"restore {plan.instance} to {plan.layout.top}, mounted at {plan.layout.mount}, from backup"
+                f" {plan.backup_id}"
+            ),
+            *point(plan.asked, plan.point),
+        ]
+        lines += [f"  {number}. {_step(step)}" for number, step in enumerate(plan.steps, 1)]
+        lines += [
+            f"  {finding.severity.value:8s}  {finding.what}: {finding.detail}"
+            + (f" ({finding.hint})" if finding.hint else "")
+            for finding in self.findings
+        ]
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        chain = list(dict.fromkeys(step.backup_id for step in plan.receives))
+        return {
+            "target": plan.backup_id,
+            "chain": chain,
+            "findings": finding_fields(self.findings),
+            **_fields(plan),
+        }
 
 
 def point(asked: str, found: RestorePoint) -> list[str]:
@@ -62,37 +81,75 @@ def _step(step: Step) -> str:
     return f"{step.name}: {text}"
 
 
-def restore(result: RestoreResult) -> str:
+@dataclass(frozen=True)
+class RestoreView(View):
     """A restore that came to its end, or was stopped before a step."""
-    found = result.plan
-    if result.next_step is not None:
-        return (
-            f"the restore to {found.layout.top} waits before {_step(result.next_step)}\ngo on with --resume --target"
-            f" {found.layout.top}"
-        )
-    what = f"point {found.asked} (backup {found.backup_id})" if found.replays else f"backup {found.backup_id}"
-    place = next((renamed[1] for renamed in getattr(found.steps[-1], "renames", ())[-1:]), found.layout.top)
-    lines = [
-        f"{what} of {found.instance} is restored to {place}",
-        *([] if place != found.layout.top else [f"  mounted   {found.layout.mount}"]),
-        f"  position  {result.position.describe()}, "
-        + ("exactly the GTIDs wanted" if found.point.gtids is not None else "the server numbers no transactions"),
-        f"  took      {result.receive_seconds:.1f} s to receive, {result.recovery_seconds:.1f} s to recover and check"
-        + (f", {result.replay_seconds:.1f} s to replay" if found.replays else ""),
-    ]
-    handed_over = result.handed_over
-    if handed_over is not None and handed_over.port is not None:
-        lines.append(f"  runs      on port {handed_over.port}, process {handed_over.pid}")
-    if result.option_file is not None:
-        lines.append(f"  start it  with --defaults-file={result.option_file}")
-    if handed_over is not None:
-        lines += [f"  note      {note}" for note in handed_over.notes]
-    return "\n".join(lines)
+
+    result: RestoreResult
+    kind: ClassVar[str] = "restore"
+
+    def text(self) -> str:
+        result = self.result
+        plan = result.plan
+        if result.next_step is not None:
+            return (
+                f"the restore to {plan.layout.top} waits before {_step(result.next_step)}\n"
+                f"go on with --resume --target {plan.layout.top}"
+            )
+        what = f"point {plan.asked} (backup {plan.backup_id})" if plan.replays else f"backup {plan.backup_id}"
+        place = next((renamed[1] for renamed in getattr(plan.steps[-1], "renames", ())[-1:]), plan.layout.top)
+        lines = [
+            f"{what} of {plan.instance} is restored to {place}",
+            *([] if place != plan.layout.top else [f"  mounted   {plan.layout.mount}"]),
+            f"  position  {result.position.describe()}, "
+            + ("exactly the GTIDs wanted" if plan.point.gtids is not None else "the server numbers no transactions"),
+            f"  took      {result.receive_seconds:.1f} s to receive,"
+            f" {result.recovery_seconds:.1f} s to recover and check"
+            + (f", {result.replay_seconds:.1f} s to replay" if plan.replays else ""),
+        ]
+        handed_over = result.handed_over
+        if handed_over is not None and handed_over.port is not None:
+            lines.append(f"  runs      on port {handed_over.port}, process {handed_over.pid}")
+        if result.option_file is not None:
+            lines.append(f"  start it  with --defaults-file={result.option_file}")
+        if handed_over is not None:
+            lines += [f"  note      {note}" for note in handed_over.notes]
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        result = self.result
+        handed_over = result.handed_over
+        return {
+            **_fields(result.plan),
+            "finished": result.is_finished,
+            "next_step": result.next_step.name if result.next_step else None,
+            "option_file": str(result.option_file) if result.option_file else None,
+            "port": handed_over.port if handed_over else None,
+            "pid": handed_over.pid if handed_over else None,
+            "notes": list(handed_over.notes) if handed_over else [],
+            "gtids": result.plan.point.gtids,
+            "seconds": {done.step: done.seconds for done in result.done},
+            "receive_seconds": result.receive_seconds,
+            "recovery_seconds": result.recovery_seconds,
+            "replay_seconds": result.replay_seconds,
+        }
 
 
-def abandoned(found: RestorePlan) -> str:
+@dataclass(frozen=True)
+class AbandonedView(View):
     """A restore that was given up."""
-    return f"the restore of {found.instance} to {found.layout.top} is given up; what it had made is gone"
+
+    plan: RestorePlan
+    kind: ClassVar[str] = "restore-abandoned"
+
+    def text(self) -> str:
+        return f"the restore of {self.plan.instance} to {self.plan.layout.top} is given up; what it had made is gone"
+
+    def fields(self) -> Fields:
+        return {
+            "top": self.plan.layout.top,
+            "restore_id": self.plan.restore_id,
+        }
 
 
 def _fields(found: RestorePlan) -> dict[str, Any]:
@@ -110,35 +167,3 @@ def _fields(found: RestorePlan) -> dict[str, Any]:
 
 def _transaction(found: Any) -> dict[str, Any] | None:
     return None if found is None else {**asdict(found), "committed": found.committed.isoformat()}
-
-
-def plan_json(found: RestorePlan, findings: Sequence[FitnessFinding] = ()) -> str:
-    """What a restore would do, and what its preflight finds now."""
-    chain = list(dict.fromkeys(step.backup_id for step in found.receives))
-    told = [{"severity": f.severity.value, "what": f.what, "detail": f.detail, "hint": f.hint} for f in findings]
-    return document("restore-plan", target=found.backup_id, chain=chain, findings=told, **_fields(found))
-
-
-def restore_json(result: RestoreResult) -> str:
-    """A restore that came to its end, or was stopped before a step."""
-    handed_over = result.handed_over
-    return document(
-        "restore",
-        **_fields(result.plan),
-        finished=result.is_finished,
-        next_step=result.next_step.name if result.next_step else None,
-        option_file=str(result.option_file) if result.option_file else None,
-        port=handed_over.port if handed_over else None,
-        pid=handed_over.pid if handed_over else None,
-        notes=list(handed_over.notes) if handed_over else [],
-        gtids=result.plan.point.gtids,
-        seconds={done.step: done.seconds for done in result.done},
-        receive_seconds=result.receive_seconds,
-        recovery_seconds=result.recovery_seconds,
-        replay_seconds=result.replay_seconds,
-    )
-
-
-def abandoned_json(found: RestorePlan) -> str:
-    """A restore that was given up."""
-    return document("restore-abandoned", top=found.layout.top, restore_id=found.restore_id)

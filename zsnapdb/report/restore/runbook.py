@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from html import escape
+from typing import ClassVar
 
 from zsnapdb import __version__
 from zsnapdb.jobs.restore.runbook import Runbook
 from zsnapdb.planning.restore.runbook import RunbookPage
-from zsnapdb.report.document import VERSION
+from zsnapdb.report.view import Fields, View
 
 
 def duration(seconds: float | None) -> str:
@@ -161,37 +162,44 @@ def _list(items: list[str] | tuple[str, ...]) -> str:
     return "<ul>" + "".join(f"<li>{escape(item)}</li>" for item in items) + "</ul>"
 
 
-def as_json(book: Runbook) -> str:
-    """Return the runbook as one JSON document."""
-    plan = book.plan
-    steps = [
-        {
-            "name": step.name,
-            "title": entry.title,
-            "command": entry.command,
-            "underneath": list(entry.underneath),
-            "checks": [{"command": look.command, "expected": look.expected} for look in entry.looks],
-            "if_it_fails": list(entry.if_not),
-            "expected_seconds": entry.seconds,
+@dataclass(frozen=True)
+class RunbookView(View):
+    """A runbook: its text is Markdown, or a page of HTML."""
+
+    book: Runbook
+    as_html: bool = False
+    kind: ClassVar[str] = "runbook"
+
+    def text(self) -> str:
+        return html(self.book) if self.as_html else markdown(self.book)
+
+    def fields(self) -> Fields:
+        book = self.book
+        plan = book.plan
+        steps = [
+            {
+                "name": step.name,
+                "title": entry.title,
+                "command": entry.command,
+                "underneath": list(entry.underneath),
+                "checks": [{"command": look.command, "expected": look.expected} for look in entry.looks],
+                "if_it_fails": list(entry.if_not),
+                "expected_seconds": entry.seconds,
+            }
+            for step, entry in zip(plan.steps, book.entries, strict=True)
+        ]
+        before = [{"command": look.command, "expected": look.expected} for look in book.before]
+        facts = {
+            "instance": plan.instance,
+            "asked": plan.asked,
+            "backup_id": plan.backup_id,
+            "gtids": plan.point.gtids,
+            "dataset": plan.layout.top,
         }
-        for step, entry in zip(plan.steps, book.entries, strict=True)
-    ]
-    before = [{"command": look.command, "expected": look.expected} for look in book.before]
-    facts = {
-        "instance": plan.instance,
-        "asked": plan.asked,
-        "backup_id": plan.backup_id,
-        "gtids": plan.point.gtids,
-        "dataset": plan.layout.top,
-    }
-    return json.dumps(
-        {
-            "version": VERSION,
-            "kind": "runbook",
+        return {
             **facts,
             "contacts": list(book.contacts),
             "drills": book.drills,
             "before": before,
             "steps": steps,
         }
-    )

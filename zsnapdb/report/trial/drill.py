@@ -1,104 +1,133 @@
-"""Drills as text and JSON."""
+"""Drills."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 from zsnapdb.jobs.trial.drill import DrillPlan, DrillResult
-from zsnapdb.report.document import VERSION
 from zsnapdb.report.units import size, table
+from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.drills import Evidence, Outcome
 
 
-def plan(planned: DrillPlan) -> str:
+@dataclass(frozen=True)
+class DrillPlanView(View):
     """What a drill would do."""
-    part = "all" if planned.budget is None else f"about {size(planned.budget)}"
-    what = planned.restore
-    lines = [
-        (
-            f"drill {what.instance} at {planned.wanted} (backup {what.backup_id}) in {planned.place.container}, seed"
-            f" {planned.seed}"
-        )
-    ]
-    steps = [step.describe() for step in what.steps]
-    steps += [
-        f"check the sums of {part} of its pages with {planned.innochecksum}",
-        "start it again without network, replication and events",
-        f"CHECK TABLE of {part} of its tables",
-        f"ask {planned.probes} configured probe(s)",
-        f"write the evidence to the repository, end the server, destroy {planned.place.container}",
-    ]
-    return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
+    plan: DrillPlan
+    kind: ClassVar[str] = "drill-plan"
 
-def plan_json(planned: DrillPlan) -> str:
-    """What a drill would do."""
-    return json.dumps(
-        {
-            "version": VERSION,
-            "kind": "drill-plan",
-            "instance": planned.restore.instance,
-            "backup_id": planned.restore.backup_id,
-            "gtids": planned.restore.point.gtids,
-            "steps": [step.name for step in planned.restore.steps],
-            "dataset": planned.place.container,
-            "seed": planned.seed,
-            "sample_bytes": planned.budget,
-            "probes": planned.probes,
-            "innochecksum": str(planned.innochecksum),
+    def text(self) -> str:
+        plan = self.plan
+        part = "all" if plan.budget is None else f"about {size(plan.budget)}"
+        what = plan.restore
+        lines = [
+            (
+                f"drill {what.instance} at {plan.wanted} (backup {what.backup_id}) in {plan.place.container}, seed"
+                f" {plan.seed}"
+            )
+        ]
+        steps = [step.describe() for step in what.steps]
+        steps += [
+            f"check the sums of {part} of its pages with {plan.innochecksum}",
+            "start it again without network, replication and events",
+            f"CHECK TABLE of {part} of its tables",
+            f"ask {plan.probes} configured probe(s)",
+            f"write the evidence to the repository, end the server, destroy {plan.place.container}",
+        ]
+        return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        return {
+            "instance": plan.restore.instance,
+            "backup_id": plan.restore.backup_id,
+            "gtids": plan.restore.point.gtids,
+            "steps": [step.name for step in plan.restore.steps],
+            "dataset": plan.place.container,
+            "seed": plan.seed,
+            "sample_bytes": plan.budget,
+            "probes": plan.probes,
+            "innochecksum": str(plan.innochecksum),
         }
-    )
 
 
-def evidence(found: Evidence) -> str:
+@dataclass(frozen=True)
+class EvidenceView(View):
     """One drill: its verdict, its steps, what was checked; every check that was not passed by itself."""
-    lines = [
-        f"drill {found.drill_id} of backup {found.backup_id} of {found.instance}: {found.outcome.value}",
-        (
-            f"  made      {found.started:%Y-%m-%d %H:%M:%S} UTC on {found.host} by zsnapdb {found.tool_version},"
-            f" {found.seconds:.1f} s, seed {found.seed}"
-        ),
-        f"  server    {found.server_version}",
-    ]
-    if found.position:
-        lines.append(f"  position  {found.position}")
-    lines += [
-        f"  step      {step.seconds:8.1f} s  {step.kind}: {step.what}" + (f", {size(step.size)}" if step.size else "")
-        for step in found.steps
-    ]
-    good = Counter(check.kind for check in found.checks if check.outcome is Outcome.PASSED)
-    lines += [f"  passed    {count:5d}  {kind}" for kind, count in sorted(good.items())]
-    lines += [
-        f"  {check.outcome.value:<9} {check.kind} {check.what}: {check.found}"
-        for check in found.checks
-        if check.outcome is not Outcome.PASSED
-    ]
-    lines += [f"  note      {note}" for note in found.notes]
-    return "\n".join(lines)
+
+    evidence: Evidence
+    kind: ClassVar[str] = "drill"
+
+    def text(self) -> str:
+        evidence = self.evidence
+        lines = [
+            (
+                f"drill {evidence.drill_id} of backup {evidence.backup_id} of {evidence.instance}:"
+                f" {evidence.outcome.value}"
+            ),
+            (
+                f"  made      {evidence.started:%Y-%m-%d %H:%M:%S} UTC on {evidence.host} by zsnapdb"
+                f" {evidence.tool_version}, {evidence.seconds:.1f} s, seed {evidence.seed}"
+            ),
+            f"  server    {evidence.server_version}",
+        ]
+        if evidence.position:
+            lines.append(f"  position  {evidence.position}")
+        lines += [
+            f"  step      {step.seconds:8.1f} s  {step.kind}: {step.what}"
+            + (f", {size(step.size)}" if step.size else "")
+            for step in evidence.steps
+        ]
+        good = Counter(check.kind for check in evidence.checks if check.outcome is Outcome.PASSED)
+        lines += [f"  passed    {count:5d}  {kind}" for kind, count in sorted(good.items())]
+        lines += [
+            f"  {check.outcome.value:<9} {check.kind} {check.what}: {check.found}"
+            for check in evidence.checks
+            if check.outcome is not Outcome.PASSED
+        ]
+        lines += [f"  note      {note}" for note in evidence.notes]
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        return {
+            "drill": _document(self.evidence),
+        }
 
 
 def _document(found: Evidence) -> dict[str, object]:
     return {**found.model_dump(mode="json"), "outcome": found.outcome.value, "seconds": found.seconds}
 
 
-def evidence_json(found: Evidence) -> str:
-    """One drill."""
-    return json.dumps({"version": VERSION, "kind": "drill", "drill": _document(found)})
-
-
-def result(done: DrillResult) -> str:
+@dataclass(frozen=True)
+class DrillView(View):
     """A drill that was just made."""
-    return f"{evidence(done.evidence)}\n  evidence  {done.key}"
+
+    result: DrillResult
+    kind: ClassVar[str] = "drill"
+
+    def text(self) -> str:
+        return f"{EvidenceView(self.result.evidence).text()}\n  evidence  {self.result.key}"
+
+    def fields(self) -> Fields:
+        return EvidenceView(self.result.evidence).fields()
 
 
-def listing(found: Sequence[Evidence]) -> str:
+@dataclass(frozen=True)
+class DrillsView(View):
     """Drills, oldest first."""
-    rows = [(e.drill_id, e.backup_id, e.outcome.value, f"{e.seconds:.0f} s", e.host) for e in found]
-    return table(("DRILL", "BACKUP", "OUTCOME", "TOOK", "HOST"), rows)
 
+    drills: Sequence[Evidence]
+    kind: ClassVar[str] = "drills"
 
-def listing_json(found: Sequence[Evidence]) -> str:
-    """Drills, oldest first."""
-    return json.dumps({"version": VERSION, "kind": "drills", "drills": [_document(e) for e in found]})
+    def text(self) -> str:
+        rows = [(e.drill_id, e.backup_id, e.outcome.value, f"{e.seconds:.0f} s", e.host) for e in self.drills]
+        return table(("DRILL", "BACKUP", "OUTCOME", "TOOK", "HOST"), rows)
+
+    def fields(self) -> Fields:
+        return {
+            "drills": [_document(e) for e in self.drills],
+        }

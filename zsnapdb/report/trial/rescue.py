@@ -1,14 +1,14 @@
-"""Rescues as text and JSON."""
+"""Rescues."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from zsnapdb.jobs.trial.rescue import RescuePlan, RescueResult
 from zsnapdb.planning.trial.rescue import DumpFile
-from zsnapdb.report.document import VERSION
 from zsnapdb.report.restore.result import point, point_fields
+from zsnapdb.report.view import Fields, View
 
 
 def _where(planned: RescuePlan) -> str:
@@ -20,23 +20,36 @@ def _where(planned: RescuePlan) -> str:
     )
 
 
-def plan(planned: RescuePlan) -> str:
+@dataclass(frozen=True)
+class RescuePlanView(View):
     """What a rescue would do."""
-    wanted, file = planned.request.wanted, isinstance(planned.request.destination.where, DumpFile)
-    steps = [
-        f"{planned.way}, {planned.restore.backup_id}, in {planned.place.container}",
-        f"start a server on it without network, replication and events; it must stand at {planned.restore.point.gtids}",
-        (
-            f"dump {wanted} with {planned.tools.dump} to {_where(planned)}"
-            if file
-            else f"put {wanted} into {_where(planned)}, and count its rows"
-        ),
-        f"end the server, destroy {planned.place.container}",
-    ]
-    if planned.restore.replays:
-        steps.insert(1, "replay the archived binlogs behind it up to the point")
-    lines = [f"rescue {wanted} of {_as_of(planned)}", *point(planned.restore.asked, planned.restore.point)]
-    return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
+
+    plan: RescuePlan
+    kind: ClassVar[str] = "rescue-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        wanted, file = plan.request.wanted, isinstance(plan.request.destination.where, DumpFile)
+        steps = [
+            f"{plan.way}, {plan.restore.backup_id}, in {plan.place.container}",
+            (
+                "start a server on it without network, replication and events; it must stand at"
+                f" {plan.restore.point.gtids}"
+            ),
+            (
+                f"dump {wanted} with {plan.tools.dump} to {_where(plan)}"
+                if file
+                else f"put {wanted} into {_where(plan)}, and count its rows"
+            ),
+            f"end the server, destroy {plan.place.container}",
+        ]
+        if plan.restore.replays:
+            steps.insert(1, "replay the archived binlogs behind it up to the point")
+        lines = [f"rescue {wanted} of {_as_of(plan)}", *point(plan.restore.asked, plan.restore.point)]
+        return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
+
+    def fields(self) -> Fields:
+        return _facts(self.plan)
 
 
 def _as_of(planned: RescuePlan) -> str:
@@ -59,43 +72,40 @@ def _facts(planned: RescuePlan) -> dict[str, Any]:
     }
 
 
-def plan_json(planned: RescuePlan) -> str:
-    """What a rescue would do."""
-    return json.dumps({"version": VERSION, "kind": "rescue-plan", **_facts(planned)})
-
-
-def result(done: RescueResult) -> str:
+@dataclass(frozen=True)
+class RescueView(View):
     """A rescue that was made."""
-    found = done.delivered
-    return "\n".join(
-        [
-            f"{done.plan.request.wanted} of {_as_of(done.plan)} is in {found.where}",
-            f"  from      {done.plan.way}",
-            f"  by        {found.choice.transport.value}: {found.choice.reason}",
-            *(f"  rows      {count} in {table}" for table, count in found.rows),
-            *(f"  left out  {what}" for what in found.left_out),
-            (
-                f"  took      {done.server_seconds:.1f} s until the server answered, {done.delivery_seconds:.1f} s to"
-                " deliver"
-            ),
-        ]
-    )
 
+    result: RescueResult
+    kind: ClassVar[str] = "rescue"
 
-def result_json(done: RescueResult) -> str:
-    """A rescue that was made."""
-    found = done.delivered
-    return json.dumps(
-        {
-            "version": VERSION,
-            "kind": "rescue",
-            **_facts(done.plan),
-            "delivered": found.where,
-            "transport": found.choice.transport.value,
-            "reason": found.choice.reason,
-            "rows": dict(found.rows),
-            "left_out": list(found.left_out),
-            "server_seconds": done.server_seconds,
-            "delivery_seconds": done.delivery_seconds,
+    def text(self) -> str:
+        result = self.result
+        delivery = result.delivered
+        return "\n".join(
+            [
+                f"{result.plan.request.wanted} of {_as_of(result.plan)} is in {delivery.where}",
+                f"  from      {result.plan.way}",
+                f"  by        {delivery.choice.transport.value}: {delivery.choice.reason}",
+                *(f"  rows      {count} in {table}" for table, count in delivery.rows),
+                *(f"  left out  {what}" for what in delivery.left_out),
+                (
+                    f"  took      {result.server_seconds:.1f} s until the server answered,"
+                    f" {result.delivery_seconds:.1f} s to deliver"
+                ),
+            ]
+        )
+
+    def fields(self) -> Fields:
+        result = self.result
+        delivery = result.delivered
+        return {
+            **_facts(result.plan),
+            "delivered": delivery.where,
+            "transport": delivery.choice.transport.value,
+            "reason": delivery.choice.reason,
+            "rows": dict(delivery.rows),
+            "left_out": list(delivery.left_out),
+            "server_seconds": result.server_seconds,
+            "delivery_seconds": result.delivery_seconds,
         }
-    )

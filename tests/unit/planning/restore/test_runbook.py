@@ -188,7 +188,7 @@ def test_the_page_is_well_formed() -> None:
 
 
 def test_the_json_form_has_every_step_with_its_command() -> None:
-    found = json.loads(report.as_json(book()))
+    found = json.loads(report.RunbookView(book()).document())
     assert (found["version"], found["kind"]) == (1, "runbook")
     assert [(step["name"], step["command"]) for step in found["steps"]] == [
         (step.name, entry.command) for step, entry in zip(STEPS, book().entries, strict=True)

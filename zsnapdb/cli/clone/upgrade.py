@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.output import show
 
 
 def upgrade_test(
@@ -37,9 +38,9 @@ def upgrade_test(
     from zsnapdb.report.clone import upgrade as report
 
     settings = load(config)
-    found = Instance.of(settings, instance)
-    queries = (*found.settings.upgrade_queries, *(query or ()))
-    result = job.rehearse(settings, found, source, binary, queries, lambda line: print(line, file=sys.stderr))
-    print(report.rehearsal_json(result) if json else report.rehearsal(result))
+    chosen = Instance.of(settings, instance)
+    queries = (*chosen.settings.upgrade_queries, *(query or ()))
+    result = job.rehearse(settings, chosen, source, binary, queries, lambda line: print(line, file=sys.stderr))
+    show(report.RehearsalView(result), json)
     if result.problems:
         raise typer.Exit(ConsistencyError.exit_code)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from zsnapdb.cli.output import show
+
 if TYPE_CHECKING:
     from zsnapdb.config import Settings
     from zsnapdb.jobs.clone.create import CloneRequest
@@ -11,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def create_set(
-    settings: Settings, instance: Instance, wish: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
+    settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
 ) -> None:
     """Make a set of clones, or print what that would do."""
     from zsnapdb.cli.progress import ProgressLine
@@ -19,10 +21,10 @@ def create_set(
     from zsnapdb.report.clone import topology as report
 
     if plan:
-        planned = job.plan_set(settings, instance, wish, count, job.topology_of(topology))
-        print(report.plan_json(planned) if json else report.plan(planned))
+        planned = job.plan_set(settings, instance, request, count, job.topology_of(topology))
+        show(report.CloneSetPlanView(planned), json)
         return
     progress = ProgressLine()
-    made = job.create_set(settings, instance, wish, count, job.topology_of(topology), progress, progress.tell)
+    made = job.create_set(settings, instance, request, count, job.topology_of(topology), progress, progress.tell)
     progress.end()
-    print(report.clone_set_json(made) if json else report.clone_set(made))
+    show(report.CloneSetView(made), json)

@@ -1,0 +1,72 @@
+"""Every result can be shown as text and as one JSON document."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from inspect import isabstract
+from typing import ClassVar
+
+import pytest
+
+import zsnapdb.report
+from zsnapdb.cli.output import show
+from zsnapdb.errors import ConfigError
+from zsnapdb.report import document
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class Weather(View):
+    degrees: int
+    kind: ClassVar[str] = "weather"
+
+    def text(self) -> str:
+        return f"it has {self.degrees} degrees"
+
+    def fields(self) -> Fields:
+        return {"degrees": self.degrees}
+
+
+def views(view: type[View] = View) -> Iterator[type[View]]:
+    for module in pkgutil.walk_packages(zsnapdb.report.__path__, "zsnapdb.report."):
+        importlib.import_module(module.name)
+    for below in view.__subclasses__():
+        if below.__module__.startswith("zsnapdb."):
+            yield below
+        yield from views(below)
+
+
+@pytest.mark.parametrize(("json_wanted", "printed"), [(False, "it has 21 degrees\n"), (True, None)])
+def test_a_result_is_printed_as_text_or_as_one_line_of_json(json_wanted, printed, capsys) -> None:
+    show(Weather(21), json_wanted)
+    out = capsys.readouterr().out
+    if printed is not None:
+        assert out == printed
+    else:
+        assert out.count("\n") == 1
+        assert json.loads(out) == {"version": document.VERSION, "kind": "weather", "degrees": 21}
+
+
+def test_every_view_says_what_kind_of_document_it_is_and_can_be_made() -> None:
+    every = set(views())
+    assert len(every) > 40
+    for view in every:
+        assert view.kind, view
+        assert not isabstract(view), view
+
+
+def test_two_views_of_one_kind_show_the_same_fields() -> None:
+    kinds: dict[str, set[str]] = {}
+    for view in views():
+        kinds.setdefault(view.kind, set()).add(view.__name__)
+    assert {kind: names for kind, names in kinds.items() if len(names) > 1} == {"drill": {"DrillView", "EvidenceView"}}
+
+
+def test_an_error_is_a_document_with_its_exit_code() -> None:
+    error = ConfigError("no such key", hint="remove it")
+    shown = json.loads(document.error(error))
+    assert (shown["kind"], shown["exit_code"], shown["error"]["hint"]) == ("error", error.exit_code, "remove it")

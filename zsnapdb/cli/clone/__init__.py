@@ -1,0 +1,1 @@
+"""`zsnapdb clone …`: a file per command, or per pair of commands."""

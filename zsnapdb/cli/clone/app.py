@@ -1,0 +1,35 @@
+"""The commands of `zsnapdb clone`."""
+
+from __future__ import annotations
+
+import typer
+
+from zsnapdb.cli.clone import (
+    commit,
+    connect,
+    create,
+    destroy,
+    detach,
+    inventory,
+    lease,
+    prepare,
+    reset,
+    server,
+    upgrade,
+)
+
+app = typer.Typer(help="Throwaway servers on copies of snapshots.", no_args_is_help=True, rich_markup_mode=None)
+app.command("create")(create.create)
+app.command("prepare")(prepare.prepare)
+app.command("list")(inventory.list_clones)
+app.command("show")(inventory.show_clone)
+app.command("connect", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(connect.connect)
+app.command("start")(server.start)
+app.command("stop")(server.stop)
+app.command("reset")(reset.reset)
+app.command("extend")(lease.extend)
+app.command("protect")(lease.protect)
+app.command("commit")(commit.commit)
+app.command("detach")(detach.detach)
+app.command("destroy")(destroy.destroy)
+app.command("upgrade-test")(upgrade.upgrade_test)

@@ -1,0 +1,29 @@
+"""`zsnapdb clone commit`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
+
+
+def commit(
+    name: CloneName,
+    message: Annotated[str, typer.Option("--message", "-m", help="What is in it.")] = "",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Snapshot a clone as it is; the snapshot can be cloned like a backup's."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import change as report
+
+    if plan:
+        show(report.IntentionView(plans.commit(load(config), name, message), "commit"), json)
+        return
+    show(report.CommittedView(lifecycle.commit(load(config), name, message)), json)

@@ -1,0 +1,31 @@
+"""`zsnapdb clone connect`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.cli.output import show
+
+
+def connect(
+    context: typer.Context,
+    name: CloneName,
+    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL instead, with its password.")] = False,
+    env: Annotated[bool, typer.Option("--env", help="Print shell exports instead, with its password.")] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Open the server's own client on a clone; words after NAME go to the client."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import client, lifecycle
+    from zsnapdb.report.clone import connect as report
+
+    settings = load(config)
+    if dsn or env or json:
+        show(report.LoginView(lifecycle.login(settings, name), as_environment=env), json)
+        return
+    client.open_client(settings, name, context.args)

@@ -1,0 +1,24 @@
+"""`zsnapdb clone detach`."""
+
+from __future__ import annotations
+
+from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
+
+
+def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Make a clone a copy of its own, which needs no snapshot of its source. --plan shows the cost."""
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import revision
+    from zsnapdb.report.clone import change as report
+
+    settings = load(config)
+    if plan:
+        show(report.DetachPlanView(revision.detach_plan(settings, name)), json)
+        return
+    progress = ProgressLine()
+    done = revision.detach(settings, name, progress)
+    progress.end()
+    show(report.DetachedView(done), json)

@@ -1,0 +1,67 @@
+"""`zsnapdb clone extend` and `zsnapdb clone protect`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
+
+
+def extend(
+    name: CloneName,
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", metavar="DURATION", help="From now, such as 2h.", show_default="clones.ttl")
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Let a clone stay longer; its lease is never made shorter."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.quantities import duration
+    from zsnapdb.report.clone import change as report
+
+    if plan:
+        show(
+            report.IntentionView(
+                plans.extend(load(config), name, duration(ttl) if ttl is not None else None), "extend"
+            ),
+            json,
+        )
+        return
+    show(
+        report.ChangedView(
+            lifecycle.extend(load(config), name, duration(ttl) if ttl is not None else None), "extended"
+        ),
+        json,
+    )
+
+
+def protect(
+    name: CloneName,
+    time: Annotated[
+        str,
+        typer.Option(
+            "--for", metavar="DURATION", help="From now, such as 2d; 0s takes the protection away.", show_default=False
+        ),
+    ],
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Keep the reaper off a clone for a while."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.quantities import duration
+    from zsnapdb.report.clone import change as report
+
+    if plan:
+        show(report.IntentionView(plans.protect(load(config), name, duration(time)), "protect"), json)
+        return
+    info = lifecycle.protect(load(config), name, duration(time))
+    show(report.ChangedView(info, "protected"), json)

@@ -1,0 +1,10 @@
+"""Options that several commands of clones share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+CloneName = Annotated[str, typer.Argument(metavar="NAME", help="The clone's name.", show_default=False)]
+SOURCE_HELP = "latest, live (a snapshot taken now), the id of a backup or commit, or @SNAPSHOT."

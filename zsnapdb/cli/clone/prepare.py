@@ -1,0 +1,38 @@
+"""`zsnapdb clone prepare`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.output import show
+
+
+def prepare(
+    instance: NamedInstance,
+    source: Annotated[
+        str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or commit, or @SNAPSHOT.")
+    ] = "latest",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Recover a snapshot set once and shut it down cleanly: clones of it then start without recovery."""
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import create as job
+    from zsnapdb.jobs.clone import plans
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report.clone.change import IntentionView
+    from zsnapdb.report.clone.create import PreparedView
+
+    if plan:
+        show(IntentionView(plans.prepare(load(config), Instance.of(load(config), instance), source), "prepare"), json)
+        return
+    settings = load(config)
+    progress = ProgressLine()
+    prepared = job.prepare(settings, Instance.of(settings, instance), source, progress, progress.tell)
+    progress.end()
+    show(PreparedView(prepared), json)

@@ -1,0 +1,20 @@
+"""`zsnapdb reap`."""
+
+from __future__ import annotations
+
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
+
+
+def reap(config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Destroy clones whose time is up, and clear what runs that died left behind."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import reaper
+    from zsnapdb.report.clone import destroy as report
+
+    settings = load(config)
+    outcomes = reaper.plan(settings) if plan else reaper.reap(settings)
+    show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)
+    for item in outcomes:
+        if item.error is not None:
+            raise item.error

@@ -1,0 +1,36 @@
+"""`zsnapdb clone reset`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.clone.options import SOURCE_HELP, CloneName
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
+
+
+def reset(
+    name: CloneName,
+    source: Annotated[
+        str | None, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, show_default="its original data")
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Give a clone its original data back, or new data; port, credentials and lease stay."""
+    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import revision
+    from zsnapdb.report.clone import change as report
+
+    settings = load(config)
+    if plan:
+        show(report.ResetPlanView(revision.reset_plan(settings, name, source)), json)
+        return
+    progress = ProgressLine()
+    info = revision.reset(settings, name, source, progress, progress.tell)
+    progress.end()
+    show(report.ChangedView(info, "reset"), json)

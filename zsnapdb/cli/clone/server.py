@@ -1,0 +1,31 @@
+"""`zsnapdb clone start` and `zsnapdb clone stop`."""
+
+from __future__ import annotations
+
+from zsnapdb.cli.clone.options import CloneName
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
+
+
+def start(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Start a clone's server, after a stop or a reboot, and check it again."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import change as report
+
+    if plan:
+        show(report.IntentionView(plans.start(load(config), name), "start"), json)
+        return
+    show(report.ChangedView(lifecycle.start(load(config), name), "started"), json)
+
+
+def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+    """Shut a clone's server down cleanly; its data stays."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.report.clone import change as report
+
+    if plan:
+        show(report.IntentionView(plans.stop(load(config), name), "stop"), json)
+        return
+    show(report.ChangedView(lifecycle.stop(load(config), name), "stopped"), json)

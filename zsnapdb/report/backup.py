@@ -1,0 +1,140 @@
+"""A backup and its plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from zsnapdb.jobs.backup.run import BackupPlan, BackupResult
+from zsnapdb.planning.backup.lock_strategy import LockChoice
+from zsnapdb.planning.backup.resume import ResumeDecision
+from zsnapdb.report.findings import finding_fields, finding_lines
+from zsnapdb.report.manifest import kind_of, manifest_fields
+from zsnapdb.report.units import size, table
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class BackupView(View):
+    """A finished backup."""
+
+    result: BackupResult
+    kind: ClassVar[str] = "backup"
+
+    def text(self) -> str:
+        result = self.result
+        m = result.manifest
+        position = m.position.position(m.server.flavour)
+        return "\n".join(
+            [
+                f"backup {m.backup_id} of {m.instance} is in the repository",
+                f"  kind      {kind_of(m.is_full)}",
+                f"  position  {position.describe()}",
+                f"  lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms",
+                f"  stream    {size(m.plain_size)}, stored {size(m.stored_size)} in {result.send_seconds:.1f} s",
+                *(
+                    f"  before    {done.backup_id}, which had been interrupted, was finished"
+                    for done in result.continued
+                ),
+                *(f"  warning   {text}" for text in result.warnings),
+            ]
+        )
+
+    def fields(self) -> Fields:
+        result = self.result
+        return {
+            "backup": manifest_fields(result.manifest),
+            "snapshot_seconds": result.snapshot_seconds,
+            "send_seconds": result.send_seconds,
+            "warnings": list(result.warnings),
+            "continued": [m.backup_id for m in result.continued],
+        }
+
+
+_DECISIONS = {
+    ResumeDecision.FINISH: "settle interrupted backup",
+    ResumeDecision.CONTINUE: "continue interrupted backup",
+    ResumeDecision.GIVE_UP: "give up interrupted backup",
+    ResumeDecision.LEAVE: "leave what is left of backup",
+}
+
+
+@dataclass(frozen=True)
+class BackupPlanView(View):
+    """What a backup would do: what was found, each path with its volume, then the steps."""
+
+    plan: BackupPlan
+    kind: ClassVar[str] = "backup-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        observed = plan.observed
+        lines = finding_lines(observed.findings)
+        lines.append("")
+        lines.append(table(("PATH", "SETTING", "VOLUME", "DATASET"), _placed(plan)))
+        lines.append("")
+        steps = [
+            f"{_DECISIONS[item.judgement.fate]} {item.backup_id}: {item.judgement.text}" for item in plan.interrupted
+        ]
+        steps += [f"run hook {hook}" for hook in plan.hooks if "(before" in hook]
+        steps.append(f"lock: {observed.choice.describe()}; at most {plan.deadline:g} s")
+        steps += [f"run hook {hook}" for hook in plan.hooks if "(locked" in hook]
+        datasets = ", ".join(dataset for _, dataset in sorted(observed.volumes.items()))
+        steps.append(f"snapshot {datasets} in one request, then unlock")
+        steps += [f"run hook {hook}" for hook in plan.hooks if "(after" in hook]
+        steps.append(
+            f"read the position from the snapshot's own binlog; it must contain {observed.position.describe()}"
+        )
+        steps.append(f"send {kind_of(plan.base.base is None)}: {'; '.join(map(str, plan.base.reasons))}")
+        return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        base = plan.base.base.backup_id if plan.base.base else None
+        return {
+            "server": plan.observed.facts.describe(),
+            "findings": finding_fields(plan.observed.findings),
+            "volumes": dict(plan.observed.volumes),
+            "paths": [
+                {"path": p.path, "setting": p.what, "volume": plan.observed.placement.volume_of[p.path]}
+                for p in plan.observed.paths
+            ],
+            "block_sizes": {str(size): count for size, count in sorted(plan.observed.blocks.counts.items())},
+            "page_size": plan.observed.blocks.page_size,
+            "position": plan.observed.position.describe(),
+            "lock": _choice(plan.observed.choice),
+            "deadline_seconds": plan.deadline,
+            "hooks": list(plan.hooks),
+            "interrupted": [
+                {
+                    "backup_id": item.backup_id,
+                    "fate": item.judgement.fate.value,
+                    "why": item.judgement.because.value,
+                    "text": item.judgement.text,
+                }
+                for item in plan.interrupted
+            ],
+            "base": base,
+            "reasons": [{"why": reason.why.value, "text": reason.text} for reason in plan.base.reasons],
+            "warnings": list(plan.observed.warnings),
+        }
+
+
+def _placed(plan: BackupPlan) -> list[tuple[str, ...]]:
+    """Return a row per path the server writes; settings that name the same path share one."""
+    settings: dict[str, list[str]] = {}
+    for item in plan.observed.paths:
+        settings.setdefault(item.path, []).append(item.what)
+    where = plan.observed.placement.volume_of
+    return [
+        (path, ", ".join(names), where[path], plan.observed.volumes[where[path]])
+        for path, names in sorted(settings.items())
+    ]
+
+
+def _choice(choice: LockChoice) -> dict[str, Any]:
+    return {
+        "strategy": choice.name,
+        "reason": choice.reason,
+        "fallback": _choice(choice.fallback) if choice.fallback else None,
+    }

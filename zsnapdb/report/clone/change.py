@@ -1,0 +1,149 @@
+"""A clone that was changed, and what a change would do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.lifecycle import Committed
+from zsnapdb.jobs.clone.plans import Intention
+from zsnapdb.jobs.clone.revision import DetachPlan, ResetPlan
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.report.clone.fields import clone_fields, state
+from zsnapdb.report.units import size
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class ChangedView(View):
+    """A clone after something was done with it."""
+
+    info: CloneInfo
+    done: str
+    """A participle, such as started."""
+    kind: ClassVar[str] = "clone-changed"
+
+    def text(self) -> str:
+        info = self.info
+        guarded = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
+        done = "not protected" if self.done == "protected" and not guarded else self.done
+        return (
+            f"clone {info.name} is {done}: {state(info)}, port {info.port}, data of {info.backup_id}, lease until"
+            f" {stamp(info.lease.expires)}{guarded}"
+        )
+
+    def fields(self) -> Fields:
+        return {
+            "done": self.done,
+            "clone": clone_fields(self.info),
+        }
+
+
+@dataclass(frozen=True)
+class IntentionView(View):
+    """What a change would do."""
+
+    intention: Intention
+    what: str
+    kind: ClassVar[str] = "clone-change-plan"
+
+    def text(self) -> str:
+        return "\n".join(self.intention.steps) or "nothing to do"
+
+    def fields(self) -> Fields:
+        intention = self.intention
+        return {
+            "what": self.what,
+            "clone": clone_fields(intention.clone) if intention.clone is not None else None,
+            "steps": list(intention.steps),
+        }
+
+
+@dataclass(frozen=True)
+class ResetPlanView(View):
+    """What a reset would do."""
+
+    plan: ResetPlan
+    kind: ClassVar[str] = "clone-reset-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [f"zfs clone {name} ({role})" for role, name in sorted(plan.snapshots.items())]
+        lines = lines or [f"take or receive the snapshot set {plan.set_id or '(now)'} first, and clone it"]
+        return "\n".join(
+            [
+                *lines,
+                (
+                    f"stop clone {plan.info.name}, put the new data in the place of the old, start it on port"
+                    f" {plan.info.port} again"
+                ),
+            ]
+        )
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        return {
+            "clone": clone_fields(plan.info),
+            "backup_id": plan.set_id or None,
+            "snapshots": dict(plan.snapshots),
+        }
+
+
+@dataclass(frozen=True)
+class DetachPlanView(View):
+    """What detaching would cost."""
+
+    plan: DetachPlan
+    kind: ClassVar[str] = "clone-detach-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        return (
+            f"detaching clone {plan.info.name} copies {size(plan.cost)}; the pool has {size(plan.available)} free. Its"
+            " server is stopped meanwhile"
+        )
+
+    def fields(self) -> Fields:
+        return _cost_fields(self.plan)
+
+
+@dataclass(frozen=True)
+class DetachedView(View):
+    """A clone that depends on no snapshot any more."""
+
+    plan: DetachPlan
+    kind: ClassVar[str] = "clone-detached"
+
+    def text(self) -> str:
+        plan = self.plan
+        return f"clone {plan.info.name} is independent: {size(plan.cost)} were copied; {state(plan.info)}"
+
+    def fields(self) -> Fields:
+        return _cost_fields(self.plan)
+
+
+@dataclass(frozen=True)
+class CommittedView(View):
+    """A new commit."""
+
+    result: Committed
+    kind: ClassVar[str] = "clone-commit"
+
+    def text(self) -> str:
+        result = self.result
+        return f"commit {result.set.backup_id} of clone {result.info.name}: clone it with --from {result.set.backup_id}"
+
+    def fields(self) -> Fields:
+        result = self.result
+        snapshots = {role: snapshot.full_name for role, snapshot in result.set.snapshots.items()}
+        return {
+            "id": result.set.backup_id,
+            "clone": result.info.name,
+            "message": result.message,
+            "snapshots": snapshots,
+        }
+
+
+def _cost_fields(plan: DetachPlan) -> Fields:
+    return {"clone": clone_fields(plan.info), "cost_bytes": plan.cost, "available_bytes": plan.available}

@@ -1,0 +1,45 @@
+"""How to reach a clone. The text and the document have its password: for the person who asked."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.clone.credentials import Login
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class LoginView(View):
+    """How to reach a clone: a URL, or shell lines that make clients of this host reach it."""
+
+    login: Login
+    as_environment: bool = False
+    kind: ClassVar[str] = "clone-login"
+
+    def text(self) -> str:
+        return _environment(self.login) if self.as_environment else self.login.dsn
+
+    def fields(self) -> Fields:
+        login = self.login
+        return {
+            "host": login.host,
+            "port": login.port,
+            "socket": str(login.socket),
+            "user": login.user,
+            "password": login.password.get_secret_value(),
+            "dsn": login.dsn,
+        }
+
+
+def _environment(login: Login) -> str:
+    values = {
+        "MYSQL_HOST": login.host,
+        "MYSQL_TCP_PORT": str(login.port),
+        "MYSQL_UNIX_PORT": str(login.socket),
+        "MYSQL_USER": login.user,
+        "MYSQL_PWD": login.password.get_secret_value(),
+        "DATABASE_URL": login.dsn,
+    }
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in values.items())

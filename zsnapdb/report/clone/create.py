@@ -1,0 +1,134 @@
+"""A new clone, its plan, and what is prepared for clones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.clone.create import ClonePlan, Created
+from zsnapdb.jobs.clone.sources import CloneSource
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.report.clone.fields import clone_fields
+from zsnapdb.report.clone.masking import masking, masking_fields
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class CreatedView(View):
+    """A new clone."""
+
+    result: Created
+    kind: ClassVar[str] = "clone"
+
+    def text(self) -> str:
+        result = self.result
+        info, took = result.info, result.seconds
+        lines = [
+            (
+                f"clone {info.name} of {info.instance} runs on port {info.port}"
+                if result.login
+                else f"clone {info.name} of {info.instance} is made, not started"
+            ),
+            f"  data      as of {info.backup_id}: {result.position.describe()}",
+            f"  dataset   {info.top}, mounted at {info.mount}",
+            f"  lease     until {stamp(info.lease.expires)}, owner {info.owner}",
+        ]
+        if result.login:
+            lines += [f"  client    --defaults-file={info.client_file}", f"  dsn       {result.login.dsn}"]
+        lines += [f"  took      {took.source + took.clone + took.identity:.1f} s to clone, {took.start:.1f} s to start"]
+        return "\n".join(lines + (masking(result.masking) if result.masking is not None else []))
+
+    def fields(self) -> Fields:
+        result = self.result
+        password = result.password.get_secret_value() if result.password else None
+        masked = masking_fields(result.masking) if result.masking is not None else None
+        user = result.login.user if result.login else None
+        return {
+            "clone": clone_fields(result.info),
+            "user": user,
+            "password": password,
+            "seconds": _seconds(result),
+            "masking": masked,
+        }
+
+
+def _seconds(result: Created) -> dict[str, float]:
+    took = result.seconds
+    return {
+        "source": round(took.source, 3),
+        "clone": round(took.clone, 3),
+        "identity": round(took.identity, 3),
+        "start": round(took.start, 3),
+    }
+
+
+@dataclass(frozen=True)
+class ClonePlanView(View):
+    """What making a clone would do."""
+
+    plan: ClonePlan
+    kind: ClassVar[str] = "clone-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [
+            (
+                f"clone {plan.name} of the snapshot set {plan.set_id or '(taken now)'} of {plan.instance}, on port"
+                f" {plan.port}"
+            )
+        ]
+        if plan.kind == "live":
+            lines.append("  take a snapshot set of the running server, under the least lock that is enough")
+        lines += [f"  receive {backup_id} from the repository, once" for backup_id in plan.receives]
+        if plan.kind == "point":
+            lines.append(f"  replay {plan.replays} batches of archived binlogs on it, once")
+        for role, dataset in sorted(plan.layout.datasets.items()):
+            lines.append(f"  zfs clone {plan.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
+        lines += ["  mask it, unreachable meanwhile"] if plan.masks else []
+        recovery = "already recovered, shut down cleanly" if plan.is_prepared else "after crash recovery"
+        start = f"  start {plan.origin.describe()} with a new identity at {plan.copy.root} ({recovery}), and check it"
+        lines.append(start if plan.starts else "  leave its server stopped: `clone start` starts and checks it")
+        lines.append(
+            f"  listen on {plan.bind_address}:{plan.port}; lease until {stamp(plan.lease.expires)}, owner {plan.owner}"
+        )
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        return {
+            "name": plan.name,
+            "instance": plan.instance,
+            "source": plan.kind.value,
+            "backup_id": plan.set_id or None,
+            "snapshots": dict(plan.snapshots),
+            "receives": list(plan.receives),
+            "prepared": plan.is_prepared,
+            "replays": plan.replays,
+            "datasets": dict(plan.layout.datasets),
+            "mount": str(plan.copy.root),
+            "port": plan.port,
+            "bind_address": plan.bind_address,
+            "expires": stamp(plan.lease.expires),
+            "owner": plan.owner,
+            "profile": plan.profile.value,
+            "starts": plan.starts,
+            "masks": plan.masks,
+        }
+
+
+@dataclass(frozen=True)
+class PreparedView(View):
+    """A snapshot set that was recovered and shut down cleanly."""
+
+    source: CloneSource
+    kind: ClassVar[str] = "clone-prepared"
+
+    def text(self) -> str:
+        return f"snapshot set {self.source.set.backup_id} is prepared: its clones need no recovery"
+
+    def fields(self) -> Fields:
+        snapshots = {role: snapshot.full_name for role, snapshot in self.source.set.snapshots.items()}
+        return {
+            "backup_id": self.source.set.backup_id,
+            "snapshots": snapshots,
+        }

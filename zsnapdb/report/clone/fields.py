@@ -1,0 +1,57 @@
+"""What texts and documents say of any clone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.properties import ClonePhase
+from zsnapdb.jobs.clone.sources import Commit
+from zsnapdb.planning.clone.lease import stamp
+
+
+def state(info: CloneInfo) -> str:
+    """Return what its server does."""
+    if info.phase in (ClonePhase.MAKING, ClonePhase.DESTROYING, ClonePhase.CHANGING):
+        return info.phase
+    if info.pid is not None:
+        return f"running ({info.pid})"
+    return "never started" if info.phase is ClonePhase.NEW else "stopped"
+
+
+def clone_fields(c: CloneInfo) -> dict[str, Any]:
+    """Return what a document says of a clone."""
+    return {
+        "name": c.name,
+        "instance": c.instance,
+        "backup_id": c.backup_id,
+        "source": c.source,
+        "phase": c.phase.value,
+        "port": c.port,
+        "bind_address": c.bind_address,
+        "server_id": c.server_id,
+        "created": c.created,
+        "owner": c.owner,
+        "expires": stamp(c.lease.expires),
+        "protected_until": stamp(c.lease.protected_until) if c.lease.protected_until else None,
+        "profile": c.profile.value,
+        "position": c.position,
+        "datasets": list(c.datasets),
+        "volumes": dict(c.volumes),
+        "mount": str(c.mount),
+        "client_file": str(c.client_file),
+        "own_bytes": c.own_bytes,
+        "independent": c.is_independent,
+        "pid": c.pid,
+    }
+
+
+def commit_fields(made: Commit) -> dict[str, Any]:
+    """Return what a document says of a commit."""
+    return {
+        "id": made.set.backup_id,
+        "clone": made.clone,
+        "created": made.created,
+        "message": made.message,
+        "clones": list(made.clones),
+    }

@@ -1,0 +1,30 @@
+"""What a configuration file names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.config import Settings
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class ConfigurationView(View):
+    """What a configuration file names."""
+
+    settings: Settings
+    kind: ClassVar[str] = "configuration"
+
+    def text(self) -> str:
+        lines = [
+            f"instance {name}: {own.user} at {own.socket or own.host}, to repository {own.repository}"
+            for name, own in self.settings.instance.items()
+        ]
+        return "\n".join(["the configuration is well-formed", *lines])
+
+    def fields(self) -> Fields:
+        return {
+            "instances": sorted(self.settings.instance),
+            "repositories": sorted(self.settings.repository),
+        }

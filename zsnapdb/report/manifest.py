@@ -1,0 +1,41 @@
+"""What texts and documents say of a backup's manifest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.manifest import Manifest
+
+
+def kind_of(is_full: bool) -> str:
+    """Return how texts name a backup's kind."""
+    return "full" if is_full else "incremental"
+
+
+def manifest_fields(m: Manifest | Summary) -> dict[str, Any]:
+    """Return what a document says of a backup."""
+    return {
+        "backup_id": m.backup_id,
+        "instance": m.instance,
+        "full": m.is_full,
+        "created": m.created.isoformat(),
+        "position": m.position.model_dump(),
+        "lock": m.lock.model_dump(),
+        "channels": [channel.model_dump() for channel in m.channels],
+        "server": {"flavour": m.server.flavour.value, "version": m.server.version},
+        "plain_bytes": m.plain_size,
+        "stored_bytes": m.stored_size,
+        "volumes": [
+            {
+                "role": v.role,
+                "dataset": v.dataset,
+                "guid": v.guid,
+                "from_guid": v.from_guid,
+                "plain_bytes": v.plain_size,
+                "stored_bytes": v.stored_size,
+                "chunks": v.chunk_count,
+            }
+            for v in m.volumes
+        ],
+    }

@@ -1,0 +1,57 @@
+"""A repository and its marker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.repository.init import InitPlan, InitStep
+from zsnapdb.report.view import Fields, View
+
+_DONE = {
+    InitStep.CREATE: "{url} is a new repository",
+    InitStep.REBUILD: "{url} had lost its marker; it is written again, from the repository's manifests",
+    InitStep.RECIPIENTS: "{url} lists its recipients anew; backups that are there stay encrypted to those they were",
+    InitStep.NOTHING: "{url} is a repository already; nothing was changed",
+}
+_PLANNED = {
+    InitStep.CREATE: "{url} holds no repository: make one",
+    InitStep.REBUILD: "{url} has lost its marker: write it again, from the repository's manifests",
+    InitStep.RECIPIENTS: "{url} lists other recipients: list those that are configured",
+    InitStep.NOTHING: "{url} is a repository already: nothing to do",
+}
+
+
+@dataclass(frozen=True)
+class InitPlanView(View):
+    """What `init` would do."""
+
+    plan: InitPlan
+    kind: ClassVar[str] = "init-plan"
+    words: ClassVar[Mapping[InitStep, str]] = _PLANNED
+
+    def text(self) -> str:
+        plan, recipients = self.plan, self.plan.marker.recipients
+        lines = [self.words[plan.step].format(url=plan.url), f"  id          {plan.marker.id}"]
+        lines += [f"  recipient   {recipient}" for recipient in recipients] or [
+            "  encryption  none: no recipients are configured"
+        ]
+        return "\n".join(lines + [f"  no longer   {name}" for name in plan.before if name not in recipients])
+
+    def fields(self) -> Fields:
+        plan, marker = self.plan, self.plan.marker
+        return {
+            "repository": plan.name,
+            "url": plan.url,
+            "step": plan.step.value,
+            "marker": {"format": marker.format, "id": marker.id, "recipients": list(marker.recipients)},
+        }
+
+
+@dataclass(frozen=True)
+class InitView(InitPlanView):
+    """What `init` has done."""
+
+    kind: ClassVar[str] = "init"
+    words: ClassVar[Mapping[InitStep, str]] = _DONE

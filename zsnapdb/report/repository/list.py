@@ -1,0 +1,62 @@
+"""The backups of an instance."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from zsnapdb.jobs.repository.inventory import Inventory, InventoryEntry
+from zsnapdb.report.document import errors_fields
+from zsnapdb.report.manifest import kind_of, manifest_fields
+from zsnapdb.report.units import size, table
+from zsnapdb.report.view import Fields, View
+from zsnapdb.repository.unfinished import Unfinished
+
+
+@dataclass(frozen=True)
+class InventoryView(View):
+    """The backups of an instance."""
+
+    inventory: Inventory
+    kind: ClassVar[str] = "backups"
+
+    def text(self) -> str:
+        rows = [
+            (
+                e.manifest.backup_id,
+                kind_of(e.manifest.is_full),
+                size(e.manifest.plain_size),
+                size(e.manifest.stored_size),
+                "yes" if e.is_local else "no",
+                _short(e),
+            )
+            for e in self.inventory.entries
+        ]
+        lines = [table(("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION"), rows)]
+        lines += [
+            f"unfinished: {u.backup_id}, begun on {u.host} at {u.started}; the next `zsnapdb backup` there continues it"
+            for u in self.inventory.unfinished
+        ]
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        inventory = self.inventory
+        return {
+            "backups": [{**manifest_fields(e.manifest), "local": e.is_local} for e in inventory.entries],
+            "damaged": errors_fields(inventory.damaged),
+            "unfinished": [_unfinished(u) for u in inventory.unfinished],
+        }
+
+
+def _short(entry: InventoryEntry) -> str:
+    position = entry.manifest.position
+    return f"{position.binlog_file}:{position.binlog_offset}" if position.binlog_file else "-"
+
+
+def _unfinished(u: Unfinished) -> dict[str, Any]:
+    return {
+        "backup_id": u.backup_id,
+        "host": u.host,
+        "started": u.started,
+        "snapshots": {role: asdict(mark) for role, mark in u.snapshots.items()},
+    }

@@ -1,0 +1,29 @@
+"""A result as a person reads it and as a program reads it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from zsnapdb.report.document import document
+
+Fields = dict[str, Any]
+"""The fields of a document, by name."""
+
+
+class View(ABC):
+    """A result that can be shown: as text for a person, as one JSON document for a program."""
+
+    kind: ClassVar[str]
+
+    @abstractmethod
+    def text(self) -> str:
+        """Return the result in lines for a person, without a newline at the end."""
+
+    @abstractmethod
+    def fields(self) -> Fields:
+        """Return the fields of its document, without `version` and `kind`."""
+
+    def document(self) -> str:
+        """Return the result as one line of JSON."""
+        return document(self.kind, **self.fields())
