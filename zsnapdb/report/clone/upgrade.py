@@ -40,7 +40,8 @@ class RehearsalView(View):
             "new_version": rehearsal.new_version,
             "phases": [{"name": phase.name, "seconds": phase.seconds} for phase in rehearsal.phases],
             "tables": [
-                {"table": checked.table, "answer": checked.answer, "good": checked.is_good} for checked in rehearsal.tables
+                {"table": checked.table, "answer": checked.answer, "good": checked.is_good}
+                for checked in rehearsal.tables
             ],
             "queries": [
                 {
