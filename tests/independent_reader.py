@@ -39,6 +39,10 @@ def read_manifest(get, instance, backup, signer):
         instance,
         backup,
     ), "another manifest"
+    assert isinstance(manifest["source"]["kind"], str), "no source"
+    assert all(volume["type"]["kind"] in ("filesystem", "zvol") for volume in manifest["volumes"]), (
+        "unknown volume type"
+    )
     return manifest
 
 

@@ -56,7 +56,15 @@ class Timing:
 def manifests(count: int) -> Iterator[tuple[str, bytes]]:
     """Yield backup id and manifest of each backup, oldest first."""
     from zsnapdb.model import Flavour, new_backup_id
-    from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
+    from zsnapdb.repository.manifest import (
+        FilesystemType,
+        LockPart,
+        Manifest,
+        PositionPart,
+        ServerPart,
+        ServerSourcePart,
+        VolumePart,
+    )
     from zsnapdb.stream.chunks import Codec
 
     noise = random.Random(1)
@@ -81,8 +89,9 @@ def manifests(count: int) -> Iterator[tuple[str, bytes]]:
                     from_guid=None if is_full else before[role],
                     send_flags=("-L",),
                     features=4,
-                    mountpoint="/var/lib/mysql",
-                    properties={"recordsize": "16384", "compression": "lz4"},
+                    type=FilesystemType(
+                        mountpoint="/var/lib/mysql", properties={"recordsize": "16384", "compression": "lz4"}
+                    ),
                     codec=Codec.ZSTD,
                     plain_size=rows * CHUNK,
                     sha256="0" * 64,
@@ -99,16 +108,21 @@ def manifests(count: int) -> Iterator[tuple[str, bytes]]:
             zfs_version="zfs-2.3.9",
             pool_guid=1,
             createtxg=number,
-            position=PositionPart(
-                binlog_file=f"binlog.{number:06d}", binlog_offset=4, gtids=f"{uuid}:1-{number * 1000}", source="tail"
-            ),
-            lock=LockPart(strategy="instance", reason="blocks no write and keeps half-done DDL out", held_ms=2.5),
-            server=ServerPart(
-                flavour=Flavour.MYSQL,
-                version="9.7.4",
-                server_uuid=uuid,
-                server_id=1,
-                variables={f"variable_{n}": "x" * 40 for n in range(40)},
+            source=ServerSourcePart(
+                position=PositionPart(
+                    binlog_file=f"binlog.{number:06d}",
+                    binlog_offset=4,
+                    gtids=f"{uuid}:1-{number * 1000}",
+                    source="tail",
+                ),
+                lock=LockPart(strategy="instance", reason="blocks no write and keeps half-done DDL out", held_ms=2.5),
+                server=ServerPart(
+                    flavour=Flavour.MYSQL,
+                    version="9.7.4",
+                    server_uuid=uuid,
+                    server_id=1,
+                    variables={f"variable_{n}": "x" * 40 for n in range(40)},
+                ),
             ),
             volumes=tuple(volumes),
         )

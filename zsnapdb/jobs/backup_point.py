@@ -6,7 +6,7 @@ from zsnapdb.model import BinlogCoordinates, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint
 from zsnapdb.repository.binlogs import server_name
 from zsnapdb.repository.catalogue import Summary
-from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.manifest import Manifest, server_source
 
 _MICROSECONDS = 1_000_000
 _LONGEST_WAIT = 86_400 * _MICROSECONDS
@@ -14,8 +14,9 @@ _LONGEST_WAIT = 86_400 * _MICROSECONDS
 
 
 def point_of(manifest: Manifest | Summary) -> BackupPoint:
-    """Return where a backup stands in the history of its server."""
-    position = manifest.position.position(manifest.server.flavour)
+    """Return where a backup of a server stands in its history. PreflightError if it is a backup of another kind."""
+    source = server_source(manifest)
+    position = source.position.position(source.server.flavour)
     taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS
     created = round(manifest.created.timestamp() * _MICROSECONDS)
     where = position.coordinates
@@ -23,8 +24,8 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
         backup_id=manifest.backup_id,
         taken=taken,
         before=max(taken, min(created, taken + _LONGEST_WAIT)),
-        server=server_name(manifest.server.server_uuid, manifest.server.server_id),
+        server=server_name(source.server.server_uuid, source.server.server_id),
         coordinates=BinlogCoordinates(where.file, where.offset) if where else None,
         gtids=position.gtids,
-        flavour=manifest.server.flavour,
+        flavour=source.server.flavour,
     )

@@ -10,6 +10,7 @@ from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.resume import ResumeDecision
 from zsnapdb.report.findings import finding_fields, finding_lines
 from zsnapdb.report.manifest import kind_of, manifest_fields
+from zsnapdb.report.source import result_lines
 from zsnapdb.report.units import size, table
 from zsnapdb.report.view import Fields, View
 
@@ -24,13 +25,11 @@ class BackupView(View):
     def text(self) -> str:
         result = self.result
         m = result.manifest
-        position = m.position.position(m.server.flavour)
         return "\n".join(
             [
                 f"backup {m.backup_id} of {m.instance} is in the repository",
                 f"  kind      {kind_of(m.is_full)}",
-                f"  position  {position.describe()}",
-                f"  lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms",
+                *result_lines(m.source),
                 f"  stream    {size(m.plain_size)}, stored {size(m.stored_size)} in {result.send_seconds:.1f} s",
                 *(
                     f"  before    {done.backup_id}, which had been interrupted, was finished"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zsnapdb.report.source import source_fields
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest
 
@@ -20,10 +21,7 @@ def manifest_fields(m: Manifest | Summary) -> dict[str, Any]:
         "instance": m.instance,
         "full": m.is_full,
         "created": m.created.isoformat(),
-        "position": m.position.model_dump(),
-        "lock": m.lock.model_dump(),
-        "channels": [channel.model_dump() for channel in m.channels],
-        "server": {"flavour": m.server.flavour.value, "version": m.server.version},
+        **source_fields(m.source),
         "plain_bytes": m.plain_size,
         "stored_bytes": m.stored_size,
         "volumes": [

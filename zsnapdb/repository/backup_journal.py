@@ -19,7 +19,7 @@ from typing import BinaryIO, Literal
 from pydantic import ValidationError
 
 from zsnapdb.errors import DamagedError, PreflightError
-from zsnapdb.repository.manifest import KeyPart, Manifest, Part, VolumePart
+from zsnapdb.repository.manifest import KeyPart, Manifest, Part, VolumePart, VolumeType
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
 
@@ -33,8 +33,7 @@ class VolumeBegun(Part):
     guid: int
     from_guid: int | None
     send_flags: tuple[str, ...]
-    mountpoint: str
-    properties: dict[str, str]
+    type: VolumeType
 
     @property
     def full_name(self) -> str:

@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from zsnapdb.errors import DamagedError, NotThere
 from zsnapdb.repository import layout
-from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart
+from zsnapdb.repository.manifest import Manifest, SourcePart
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 1
+_VERSION = 2
 _READERS = 8
 
 
@@ -45,16 +45,13 @@ class VolumeSummary(_Part):
 
 
 class Summary(_Part):
-    """A manifest without its chunk tables, variables and keys."""
+    """A manifest without its chunk tables, its keys and the long parts of its source."""
 
     backup_id: str
     instance: str
     created: datetime
     tool_version: str
-    position: PositionPart
-    lock: LockPart
-    channels: tuple[ChannelPart, ...]
-    server: ServerPart
+    source: SourcePart
     volumes: tuple[VolumeSummary, ...]
 
     @property
@@ -89,16 +86,12 @@ class Summary(_Part):
             )
             for v in m.volumes
         )
-        server = m.server.model_copy(update={"variables": {}})
         return cls(
             backup_id=m.backup_id,
             instance=m.instance,
             created=m.created,
             tool_version=m.tool_version,
-            position=m.position,
-            lock=m.lock,
-            channels=m.channels,
-            server=server,
+            source=m.source.summary(),
             volumes=volumes,
         )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.planning.facts import Channel
 from zsnapdb.stream.chunks import Chunk, Codec
@@ -98,6 +98,67 @@ class ServerPart(Part):
     absolute_tablespaces: tuple[str, ...] = ()
 
 
+class ServerSourcePart(Part):
+    """The source of a backup of a database server: which one, where it stood, and how it was held still."""
+
+    kind: Literal["server"] = "server"
+    server: ServerPart
+    position: PositionPart
+    lock: LockPart
+    channels: tuple[ChannelPart, ...] = ()
+
+    def summary(self) -> ServerSourcePart:
+        """Return it without the variables, which are long."""
+        return self.model_copy(update={"server": self.server.model_copy(update={"variables": {}})})
+
+
+class OtherSourcePart(Part):
+    """A source of a kind that this module knows nothing of.
+
+    Its backups are listed, kept, verified, copied and removed like any other. What it says of itself is kept as it is.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    kind: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")
+
+    def summary(self) -> OtherSourcePart:
+        """Return its kind alone."""
+        return OtherSourcePart(kind=self.kind)
+
+
+def _source_tag(value: Any) -> str:
+    kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
+    return "server" if kind == "server" else "other"
+
+
+SourcePart = Annotated[
+    Annotated[ServerSourcePart, Tag("server")] | Annotated[OtherSourcePart, Tag("other")], Discriminator(_source_tag)
+]
+"""What was backed up, by `kind`."""
+
+
+class FilesystemType(Part):
+    """What belongs to a volume that is a filesystem: where it was mounted, and the ZFS properties to give back."""
+
+    kind: Literal["filesystem"] = "filesystem"
+    mountpoint: str
+    properties: dict[str, str]
+
+
+class ZvolType(Part):
+    """What belongs to a volume that is a zvol: its size and block size in bytes, and the ZFS properties to give back."""
+
+    kind: Literal["zvol"] = "zvol"
+    volsize: int = Field(gt=0)
+    volblocksize: int = Field(gt=0)
+    properties: dict[str, str]
+
+
+VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
+"""What kind of dataset a volume is, and what belongs to that kind."""
+
+
 class KeyPart(Part):
     """A data key as it is stored: wrapped to these age recipients, any of whom can open it."""
 
@@ -116,12 +177,21 @@ class VolumePart(Part):
     from_guid: int | None
     send_flags: tuple[str, ...]
     features: int
-    mountpoint: str
-    properties: dict[str, str]
+    type: VolumeType
     codec: Codec
     plain_size: int
     sha256: str
     chunks: tuple[Chunk, ...]
+
+    @property
+    def filesystem(self) -> FilesystemType:
+        """What belongs to it as a filesystem. PreflightError if it is another kind of dataset."""
+        if isinstance(self.type, FilesystemType):
+            return self.type
+        raise PreflightError(
+            f"volume {self.role} ({self.dataset}) is a {self.type.kind}, not a filesystem",
+            hint="this command works on backups of servers on filesystems",
+        )
 
     @property
     def chunk_count(self) -> int:
@@ -144,10 +214,7 @@ class Manifest(Part):
     zfs_version: str
     pool_guid: int
     createtxg: int
-    position: PositionPart
-    lock: LockPart
-    channels: tuple[ChannelPart, ...] = ()
-    server: ServerPart
+    source: SourcePart
     keys: tuple[KeyPart, ...] = ()
     volumes: tuple[VolumePart, ...]
 
@@ -174,6 +241,28 @@ class Manifest(Part):
     def encode(self) -> bytes:
         """Return the stored form: one line of JSON, UTF-8, without its line feed."""
         return self.model_dump_json().encode()
+
+
+class _HasSource(Protocol):
+    @property
+    def backup_id(self) -> str: ...
+    @property
+    def source(self) -> SourcePart: ...
+
+
+def server_source(backup: _HasSource) -> ServerSourcePart:
+    """Return what a backup says of its server. PreflightError if it is a backup of something else."""
+    if isinstance(backup.source, ServerSourcePart):
+        return backup.source
+    raise PreflightError(
+        f"backup {backup.backup_id} is a backup of kind {backup.source.kind}, not of a database server",
+        hint="this command needs a backup of a database server, see `zsnapdb list`",
+    )
+
+
+def is_of_server(backup: _HasSource) -> bool:
+    """Whether it is a backup of a database server."""
+    return isinstance(backup.source, ServerSourcePart)
 
 
 def decode(body: bytes, name: str) -> Manifest:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support.manifests import manifest
+from tests.unit.support.manifests import manifest, of_kind
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.repository import layout
 from zsnapdb.repository.catalogue import Cache, Summary, summaries
+from zsnapdb.repository.manifest import OtherSourcePart, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import StoredObject
 from zsnapdb.store.local import LocalStore
@@ -72,10 +73,21 @@ def test_a_summary_says_what_its_manifest_says(repository: Repository) -> None:
         whole.plain_size,
         whole.stored_size,
     )
-    assert (found.position, found.lock, found.created) == (whole.position, whole.lock, whole.created)
+    assert (server_source(found).position, server_source(found).lock, found.created) == (
+        server_source(whole).position,
+        server_source(whole).lock,
+        whole.created,
+    )
     assert [(v.role, v.guid, v.from_guid, v.chunk_count) for v in found.volumes] == [
         (v.role, v.guid, v.from_guid, 1) for v in whole.volumes
     ]
+
+
+def test_a_summary_of_a_backup_of_another_kind_says_its_kind(repository: Repository, cache: Cache) -> None:
+    repository.commit(of_kind("disk", "20261122T101112Z-7f3a"))
+    for _ in range(2):
+        newest = summaries(repository, "main", cache).backups[-1]
+        assert (newest.source, newest.plain_size) == (OtherSourcePart(kind="disk"), 10)
 
 
 def test_a_manifest_is_fetched_once(repository: Repository, store: CountingStore, cache: Cache) -> None:
@@ -165,4 +177,4 @@ def test_a_manifest_that_may_not_be_read_is_an_error_not_an_absence(
 def test_the_cache_holds_no_variables_of_the_server(repository: Repository, cache: Cache) -> None:
     ids(repository, cache)
     assert b"datadir" not in cache.file.read_bytes()
-    assert Summary.of(manifest()).server.variables == {}
+    assert server_source(Summary.of(manifest())).server.variables == {}

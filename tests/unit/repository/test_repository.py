@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support.manifests import manifest
+from tests.unit.support.manifests import manifest, of_kind
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError, UnreachableError
 from zsnapdb.repository import layout
+from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.marker import FORMAT, Marker, prove_conditional_writes
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
@@ -155,3 +156,29 @@ def test_the_proof_leaves_the_marker_as_it_was(tmp_path: Path) -> None:
     assert Marker.read(LocalStore(tmp_path), "") == marker
     with pytest.raises(ExistsError):
         marker.write(LocalStore(tmp_path), "")
+
+
+def test_a_backup_of_a_kind_that_is_not_known_reads_back_with_all_it_says(repository: Repository) -> None:
+    disk = of_kind("disk", domain="web", grade={"reached": "frozen"})
+    repository.commit(disk)
+    read = repository.manifest("main", disk.backup_id)
+    assert read == disk
+    assert json.loads(read.encode())["source"] == {"kind": "disk", "domain": "web", "grade": {"reached": "frozen"}}
+
+
+def test_who_needs_a_server_is_told_the_kind_that_a_backup_has() -> None:
+    with pytest.raises(PreflightError, match="is a backup of kind disk, not of a database server") as refused:
+        server_source(of_kind("disk"))
+    assert (refused.value.exit_code, bool(refused.value.hint)) == (4, True)
+    with pytest.raises(PreflightError, match="is a zvol, not a filesystem"):
+        _ = of_kind("disk").volumes[0].filesystem
+
+
+@pytest.mark.parametrize(
+    "source", [{"kind": "server"}, {"kind": "../x"}, {}, [], {"kind": 7}, {"kind": "server", "position": None}]
+)
+def test_a_source_that_says_too_little_is_damage(repository: Repository, source: object) -> None:
+    document = {**json.loads(manifest().encode()), "source": source}
+    repository.store.put(layout.manifest("main", "20261120T101112Z-7f3a"), json.dumps(document).encode())
+    with pytest.raises(DamagedError, match="cannot be read: source"):
+        repository.manifest("main", "20261120T101112Z-7f3a")

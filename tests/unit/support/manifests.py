@@ -5,7 +5,17 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from zsnapdb.model import Flavour
-from zsnapdb.repository.manifest import LockPart, Manifest, PositionPart, ServerPart, VolumePart
+from zsnapdb.repository.manifest import (
+    FilesystemType,
+    LockPart,
+    Manifest,
+    OtherSourcePart,
+    PositionPart,
+    ServerPart,
+    ServerSourcePart,
+    VolumePart,
+    ZvolType,
+)
 from zsnapdb.stream.chunks import Chunk, Codec
 
 
@@ -18,8 +28,7 @@ def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -
         from_guid=None,
         send_flags=("-L",),
         features=4,
-        mountpoint="/var/lib/mysql/data",
-        properties={"recordsize": "16384"},
+        type=FilesystemType(mountpoint="/var/lib/mysql/data", properties={"recordsize": "16384"}),
         codec=Codec.ZSTD,
         plain_size=10,
         sha256="00",
@@ -34,10 +43,20 @@ def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -
         zfs_version="zfs-2.3.9",
         pool_guid=1,
         createtxg=2,
-        position=PositionPart(binlog_file="binlog.000001", binlog_offset=4, gtids="0-1-2", source="tail"),
-        lock=LockPart(strategy="stage", reason="r", held_ms=1.5),
-        server=ServerPart(
-            flavour=Flavour.MARIADB, version="11.8", server_uuid=None, server_id=1, variables={"datadir": "/d"}
+        source=ServerSourcePart(
+            position=PositionPart(binlog_file="binlog.000001", binlog_offset=4, gtids="0-1-2", source="tail"),
+            lock=LockPart(strategy="stage", reason="r", held_ms=1.5),
+            server=ServerPart(
+                flavour=Flavour.MARIADB, version="11.8", server_uuid=None, server_id=1, variables={"datadir": "/d"}
+            ),
         ),
         volumes=(volume,),
     )
+
+
+def of_kind(kind: str, backup_id: str = "20261120T101112Z-7f3a", **facts: object) -> Manifest:
+    """A backup of a source that the format does not know, on a zvol."""
+    whole = manifest(backup_id)
+    zvol = whole.volumes[0].model_copy(update={"type": ZvolType(volsize=1 << 30, volblocksize=16384, properties={})})
+    source = OtherSourcePart.model_validate({"kind": kind, **facts})
+    return whole.model_copy(update={"source": source, "volumes": (zvol,)})

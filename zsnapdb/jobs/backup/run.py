@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from zsnapdb import __version__
@@ -28,7 +28,15 @@ from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.server_copy.identity import RECORDED
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.manifest import ChannelPart, LockPart, Manifest, PositionPart, ServerPart
+from zsnapdb.repository.manifest import (
+    ChannelPart,
+    FilesystemType,
+    LockPart,
+    Manifest,
+    PositionPart,
+    ServerPart,
+    ServerSourcePart,
+)
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
@@ -273,12 +281,11 @@ def _volume(
         guid=snapshot.guid,
         from_guid=before.guid if before is not None else None,
         send_flags=flags,
-        mountpoint=observed.mountpoints[role],
-        properties=_kept_properties(snapshot.dataset),
+        type=FilesystemType(mountpoint=observed.mountpoints[role], properties=_kept_properties(snapshot.dataset)),
     )
 
 
-def _kept_properties(dataset: str) -> Mapping[str, str]:
+def _kept_properties(dataset: str) -> dict[str, str]:
     return {
         name: found.value
         for name, found in datasets.properties(dataset, KEPT_PROPERTIES).items()
@@ -287,7 +294,6 @@ def _kept_properties(dataset: str) -> Mapping[str, str]:
 
 
 def _draft(instance: Instance, observed: Observed, repository: Repository, taken: Taken) -> Manifest:
-    facts = observed.facts
     pool = next(iter(observed.volumes.values())).split("/", 1)[0]
     return Manifest(
         backup_id=taken.set.backup_id,
@@ -298,6 +304,14 @@ def _draft(instance: Instance, observed: Observed, repository: Repository, taken
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool),
         createtxg=taken.set.createtxg,
+        source=_source(observed, taken),
+        volumes=(),
+    )
+
+
+def _source(observed: Observed, taken: Taken) -> ServerSourcePart:
+    facts = observed.facts
+    return ServerSourcePart(
         position=PositionPart.of(taken.position),
         lock=LockPart(strategy=taken.choice.name, reason=taken.choice.reason, held_ms=round(taken.held_ms, 3)),
         channels=tuple(ChannelPart.of(channel) for channel in taken.channels),
@@ -309,5 +323,4 @@ def _draft(instance: Instance, observed: Observed, repository: Repository, taken
             variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
             absolute_tablespaces=absolute_tablespaces(facts),
         ),
-        volumes=(),
     )

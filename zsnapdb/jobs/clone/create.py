@@ -46,6 +46,7 @@ from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, 
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
+from zsnapdb.repository.manifest import server_source
 from zsnapdb.zfs import datasets
 
 _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,31}$")
@@ -205,6 +206,7 @@ def locate(settings: Settings, instance: Instance, wanted: str) -> CloneSource |
             hint="see `zsnapdb list`",
         )
     target = repository.manifest(instance.name, wanted)
+    server_source(target)
     top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
     received = prepared.find_received(top, target.backup_id)
     if received is not None:

@@ -19,7 +19,7 @@ from zsnapdb.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id
 from zsnapdb.mysql.paths import with_real_paths
 from zsnapdb.mysql.probe import probe
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
-from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.zfs import datasets, snapshots
 
 LATEST = "latest"
@@ -118,8 +118,8 @@ def _kept_origin(snapshot: str) -> Origin | None:
 
 
 def origin_in(manifest: Manifest) -> Origin:
-    """Return what the server of a backup was, from its manifest."""
-    part = manifest.server
+    """Return what the server of a backup was, from its manifest. PreflightError if it is no backup of a server."""
+    part = server_source(manifest).server
     return Origin(
         flavour=part.flavour,
         version=part.version,
@@ -127,7 +127,8 @@ def origin_in(manifest: Manifest) -> Origin:
         server_id=part.server_id,
         variables=dict(part.variables),
         volumes={
-            volume.role: Place(dataset=volume.dataset, mountpoint=volume.mountpoint) for volume in manifest.volumes
+            volume.role: Place(dataset=volume.dataset, mountpoint=volume.filesystem.mountpoint)
+            for volume in manifest.volumes
         },
         absolute_tablespaces=part.absolute_tablespaces,
     )

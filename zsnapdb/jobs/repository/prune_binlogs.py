@@ -14,6 +14,7 @@ from zsnapdb.planning.repository.sweep import BinlogLeftover, SweptBinlog, decid
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.manifest import is_of_server
 from zsnapdb.repository.repository import Repository
 
 
@@ -40,7 +41,7 @@ def plan(
     if not files:
         return ()
     stays = set(kept)
-    points = [point_of(backup) for backup in summaries if backup.backup_id in stays]
+    points = [point_of(backup) for backup in summaries if backup.backup_id in stays and is_of_server(backup)]
     times = [round(backup_time(name).timestamp()) * 1_000_000 for name in stays]
     decisions = retention.decide(points, min(times, default=None), files)
     return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)

@@ -18,7 +18,7 @@ from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
 from zsnapdb.repository.drills import Evidence
-from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.manifest import Manifest, is_of_server
 
 _MICROSECONDS = 1_000_000
 
@@ -54,7 +54,9 @@ def status(instance: Instance) -> ProtectionStatus:
         at=at,
         newest=newest,
         backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
-        window=window([point_of(manifest) for manifest in catalogue.manifests], archive.files),
+        window=window(
+            [point_of(manifest) for manifest in catalogue.manifests if is_of_server(manifest)], archive.files
+        ),
         last=last,
         archive_lag=(
             at.timestamp() - last.last_commit / _MICROSECONDS if last and last.last_commit is not None else None

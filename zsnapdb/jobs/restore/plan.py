@@ -40,11 +40,11 @@ from zsnapdb.planning.restore.steps import (
     RestorePoint,
     Step,
 )
-from zsnapdb.planning.restore.targets import AtBackup, AtTime, Target, parse_target
+from zsnapdb.planning.restore.targets import AtBackup, AtTime, Latest, Target, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlogs import ArchivedFile
-from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
@@ -80,9 +80,10 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     if isinstance(target, AtBackup) and target.backup_id is not None:
         # Asked for by its id, a damaged manifest is told as such, not as one that is not there.
         repository.manifest(instance.name, target.backup_id)
-    chosen = _choose(instance, repository, manifests, target)
+    chosen = _choose(instance, repository, _of_servers(manifests, target), target)
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
-    refuse_absolute(manifest.server.absolute_tablespaces)
+    facts = server_source(manifest).server
+    refuse_absolute(facts.absolute_tablespaces)
     chain = restore_chain(manifests, manifest) if not manifest.is_full else (manifest,)
     for link in chain:
         repository.ciphers(link)
@@ -90,7 +91,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     mount = settings.restore.mount_root / top.rpartition("/")[2]
     _refuse_existing(top, mount, is_own=request.top is None or request.makes_parent)
     layout = _layout(manifest, top, mount)
-    server.find_binary(instance.settings.server.binary, manifest.server.flavour)
+    server.find_binary(instance.settings.server.binary, facts.flavour)
     server.account(instance.settings.server.user)
     planned = RestorePlan(
         restore_id=fresh_backup_id(),
@@ -98,11 +99,11 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         repository=repository.id,
         asked=request.to,
         created=now(),
-        flavour=manifest.server.flavour,
-        server_version=manifest.server.version,
-        server_id=manifest.server.server_id,
-        server_uuid=manifest.server.server_uuid,
-        variables=manifest.server.variables,
+        flavour=facts.flavour,
+        server_version=facts.version,
+        server_id=facts.server_id,
+        server_uuid=facts.server_uuid,
+        variables=facts.variables,
         backup_id=manifest.backup_id,
         point=chosen.point,
         layout=layout,
@@ -118,6 +119,22 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     return replace(
         planned, steps=(*_receiving(chain, layout, binlogs), *_recovering(manifest, layout), *replays, *checks, last)
     )
+
+
+def _of_servers(manifests: Sequence[Manifest], target: Target) -> list[Manifest]:
+    """Return the backups of database servers.
+
+    PreflightError if the target is a backup of another kind, or if all of them are of other kinds.
+    """
+    servers = [manifest for manifest in manifests if is_of_server(manifest)]
+    if isinstance(target, AtBackup | Latest):
+        backup_id = target.backup_id if isinstance(target, AtBackup) else None
+        named = [manifest for manifest in manifests if backup_id in (None, manifest.backup_id)]
+    else:
+        named = [] if servers else list(manifests)
+    if named:
+        server_source(named[-1])
+    return servers
 
 
 def _replayer(settings: Settings, planned: RestorePlan) -> Replayer:
@@ -157,7 +174,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 
 
 def _layout(manifest: Manifest, top: str, mount: Path) -> RestoreLayout:
-    places = {volume.role: (volume.dataset, volume.mountpoint) for volume in manifest.volumes}
+    places = {volume.role: (volume.dataset, volume.filesystem.mountpoint) for volume in manifest.volumes}
     planned = lay_out(places, top, str(mount))
     return RestoreLayout(top, dict(planned.datasets), dict(planned.mountpoints), str(mount), places)
 
@@ -205,6 +222,7 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int) -
         for manifest in chain
         for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
     ]
+    facts = server_source(chain[-1]).server
     features = 0
     for _, volume in volumes:
         features |= volume.features
@@ -217,8 +235,8 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int) -
             stored_bytes=sum(manifest.stored_size for manifest in chain) + binlogs,
             features=features,
             zfs_version=chain[-1].zfs_version,
-            flavour=chain[-1].server.flavour,
-            server_version=chain[-1].server.version,
+            flavour=facts.flavour,
+            server_version=facts.version,
             backups=tuple(manifest.backup_id for manifest in chain),
         )
     ]
@@ -249,11 +267,11 @@ def _recovering(manifest: Manifest, layout: RestoreLayout) -> list[Step]:
             mountpoint=layout.mountpoints[volume.role],
             snapshot=volume.snapshot,
             guid=volume.guid,
-            properties={name: value for name, value in volume.properties.items() if name in KEPT_PROPERTIES},
+            properties={name: value for name, value in volume.filesystem.properties.items() if name in KEPT_PROPERTIES},
         )
         for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
     ]
-    position = manifest.position
+    position = server_source(manifest).position
     return [MountVolumes(tuple(parts)), Recover(position.gtids, position.binlog_file, position.binlog_offset)]
 
 

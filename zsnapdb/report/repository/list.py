@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from zsnapdb.jobs.repository.inventory import Inventory, InventoryEntry
+from zsnapdb.jobs.repository.inventory import Inventory
 from zsnapdb.report.document import errors_fields
 from zsnapdb.report.manifest import kind_of, manifest_fields
+from zsnapdb.report.source import position_column
 from zsnapdb.report.units import size, table
 from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.unfinished import Unfinished
@@ -28,7 +29,7 @@ class InventoryView(View):
                 size(e.manifest.plain_size),
                 size(e.manifest.stored_size),
                 "yes" if e.is_local else "no",
-                _short(e),
+                position_column(e.manifest.source),
             )
             for e in self.inventory.entries
         ]
@@ -46,11 +47,6 @@ class InventoryView(View):
             "damaged": errors_fields(inventory.damaged),
             "unfinished": [_unfinished(u) for u in inventory.unfinished],
         }
-
-
-def _short(entry: InventoryEntry) -> str:
-    position = entry.manifest.position
-    return f"{position.binlog_file}:{position.binlog_offset}" if position.binlog_file else "-"
 
 
 def _unfinished(u: Unfinished) -> dict[str, Any]:

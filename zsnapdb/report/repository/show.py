@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from zsnapdb.jobs.repository.inventory import Detail
 from zsnapdb.report.manifest import kind_of, manifest_fields
+from zsnapdb.report.source import detail_lines
 from zsnapdb.report.units import size, table
 from zsnapdb.report.view import Fields, View
-from zsnapdb.repository.manifest import ChannelPart
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,7 @@ class BackupDetailView(View):
                 f"backup    {m.backup_id} of {m.instance}, {kind_of(m.is_full)}, made {m.created:%Y-%m-%d %H:%M:%S} UTC"
                 f" by zsnapdb {m.tool_version}"
             ),
-            f"server    {m.server.flavour} {m.server.version}",
-            f"position  {m.position.position(m.server.flavour).describe()} ({m.position.source})",
-            f"lock      {m.lock.strategy}, held {m.lock.held_ms:.1f} ms: {m.lock.reason}",
-            *(f"source    {_channel(channel)}" for channel in m.channels),
+            *detail_lines(m.source),
             f"local     {'yes, can be cloned' if detail.entry.is_local else 'no, only in the repository'}",
             f"restores  from {' -> '.join(link.backup_id for link in detail.chain)}",
         ]
@@ -56,11 +53,3 @@ class BackupDetailView(View):
             "backup": {**manifest_fields(detail.entry.manifest), "local": detail.entry.is_local},
             "chain": [m.backup_id for m in detail.chain],
         }
-
-
-def _channel(channel: ChannelPart) -> str:
-    where = f"{channel.binlog_file}:{channel.binlog_offset}" if channel.binlog_file else "(not started)"
-    exact = "exactly" if channel.exact else "about"
-    return f"{channel.name or 'default'}: {exact} {where} of {channel.host}:{channel.port}" + (
-        f" {channel.gtids}" if channel.gtids else ""
-    )

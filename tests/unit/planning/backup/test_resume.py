@@ -14,7 +14,7 @@ from tests.unit.support.manifests import manifest
 from zsnapdb.errors import DamagedError
 from zsnapdb.planning.backup.resume import Because, Interrupted, Judgement, ResumeDecision, Surroundings, judge
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun
-from zsnapdb.repository.manifest import KeyPart
+from zsnapdb.repository.manifest import FilesystemType, KeyPart
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
 
@@ -70,8 +70,7 @@ def begun() -> Begun:
         guid=5,
         from_guid=4,
         send_flags=FLAGS,
-        mountpoint="/d",
-        properties={"compression": "lz4"},
+        type=FilesystemType(mountpoint="/d", properties={"compression": "lz4"}),
     )
     cut = StreamFormat(chunk_size=4096, codec=Codec.ZSTD, level=1)
     return Begun(

@@ -1,0 +1,58 @@
+"""What texts and documents say of the source of a backup, by its kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from zsnapdb.repository.manifest import ChannelPart, ServerSourcePart, SourcePart
+
+
+def source_fields(source: SourcePart) -> dict[str, Any]:
+    """Return its kind and, of a server, its position, lock, channels and version; null for other kinds."""
+    if not isinstance(source, ServerSourcePart):
+        return {"source": source.kind, "position": None, "lock": None, "channels": [], "server": None}
+    return {
+        "source": source.kind,
+        "position": source.position.model_dump(),
+        "lock": source.lock.model_dump(),
+        "channels": [channel.model_dump() for channel in source.channels],
+        "server": {"flavour": source.server.flavour.value, "version": source.server.version},
+    }
+
+
+def result_lines(source: SourcePart) -> list[str]:
+    """Return the lines that a finished backup says of its source."""
+    if not isinstance(source, ServerSourcePart):
+        return [f"  source    {source.kind}"]
+    return [
+        f"  position  {source.position.position(source.server.flavour).describe()}",
+        f"  lock      {source.lock.strategy}, held {source.lock.held_ms:.1f} ms",
+    ]
+
+
+def detail_lines(source: SourcePart) -> list[str]:
+    """Return the lines that `zsnapdb show` says of the source."""
+    if not isinstance(source, ServerSourcePart):
+        return [f"source    {source.kind}"]
+    server, position, lock = source.server, source.position, source.lock
+    return [
+        f"server    {server.flavour} {server.version}",
+        f"position  {position.position(server.flavour).describe()} ({position.source})",
+        f"lock      {lock.strategy}, held {lock.held_ms:.1f} ms: {lock.reason}",
+        *(f"source    {_channel(channel)}" for channel in source.channels),
+    ]
+
+
+def position_column(source: SourcePart) -> str:
+    """Return the position as a column of a table: binlog and offset, or a dash where there is none."""
+    if not isinstance(source, ServerSourcePart) or not source.position.binlog_file:
+        return "-"
+    return f"{source.position.binlog_file}:{source.position.binlog_offset}"
+
+
+def _channel(channel: ChannelPart) -> str:
+    where = f"{channel.binlog_file}:{channel.binlog_offset}" if channel.binlog_file else "(not started)"
+    exact = "exactly" if channel.exact else "about"
+    return f"{channel.name or 'default'}: {exact} {where} of {channel.host}:{channel.port}" + (
+        f" {channel.gtids}" if channel.gtids else ""
+    )
