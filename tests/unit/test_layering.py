@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,6 +85,11 @@ PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/processes.py", "mysql/pr
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
+@functools.cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def room(path: Path) -> str:
     parts = path.relative_to(PACKAGE).parts
     return parts[0] if len(parts) > 1 else parts[0].removesuffix(".py")
@@ -106,7 +112,7 @@ def imported_sub_rooms(path: Path) -> Iterator[str]:
 
 
 def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -174,13 +180,13 @@ def test_each_foreign_library_has_one_home(path: Path) -> None:
 )
 def test_decisions_have_no_clock_and_no_io(path: Path) -> None:
     assert not {name.split(".")[0] for name in imports(path)} & IMPURE_MODULES
-    names = {node.attr for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute)}
+    names = {node.attr for node in ast.walk(_tree(path)) if isinstance(node, ast.Attribute)}
     assert not names & {"now", "utcnow", "today"}
 
 
 def test_no_command_goes_through_a_shell() -> None:
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(_tree(path)):
             if isinstance(node, ast.Call):
                 assert not any(word.arg == "shell" for word in node.keywords), path
                 assert not (isinstance(node.func, ast.Attribute) and node.func.attr in ("system", "popen")), path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from botocore.exceptions import (
     SSLError,
 )
 from botocore.exceptions import ConnectionError as S3ConnectionError
+from botocore.loaders import Loader, create_loader
 from botocore.utils import parse_timestamp
 
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
@@ -91,8 +93,15 @@ def _timestamp(value: Any) -> datetime:
         return parse_timestamp(value)
 
 
+@functools.cache
+def _loader(folders: str | None) -> Loader:
+    """Return what reads the descriptions of AWS's services: once in a process, as that takes most of a client's time."""
+    return create_loader(folders)
+
+
 def _core() -> botocore.session.Session:
     core = botocore.session.get_session()
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
     core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
     return core
 

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto import mock_aws
 
-from tests.unit.support.s3 import s3
+from tests.unit.support.s3 import bucket, s3
 from zsnapdb.errors import ChangedError, LeaseError, RepositoryError
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.repository import Repository
@@ -42,14 +40,11 @@ class Clock:
 
 
 @pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "local":
         yield LocalStore(tmp_path)
         return
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with mock_aws():
-        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups")
+    with bucket():
         yield s3()
 
 

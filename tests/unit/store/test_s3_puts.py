@@ -7,11 +7,10 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, SSLError
-from moto import mock_aws
 
+from tests.unit.support.s3 import bucket
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import RepositoryError, UnreachableError
 from zsnapdb.store.s3 import S3Store
@@ -21,11 +20,8 @@ BODY = bytes(200_000)
 
 
 @pytest.fixture(autouse=True)
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with mock_aws():
-        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups")
+def backups() -> Iterator[None]:
+    with bucket():
         yield
 
 

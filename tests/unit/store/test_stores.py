@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
-from moto import mock_aws
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
-from tests.unit.support.s3 import s3
+from tests.unit.support.s3 import bucket, fill, s3
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, ObjectHold, Store
@@ -55,11 +53,16 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     if request.param != "s3":
         yield layered(request.param, LocalStore(tmp_path), monkeypatch)
         return
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with mock_aws():
-        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups")
+    with bucket():
         yield s3()
+
+
+def put_empty(store: Store, keys: Sequence[str]) -> None:
+    if isinstance(store, S3Store):
+        fill(keys)
+        return
+    for key in keys:
+        store.put(key, b"")
 
 
 def test_what_was_put_is_what_is_got(store: Store) -> None:
@@ -169,8 +172,7 @@ def test_a_listing_is_sorted_and_exact_to_the_prefix(store: Store) -> None:
 def test_a_listing_has_more_than_one_page(store: Store) -> None:
     # A page of S3 has a thousand.
     many = 1005 if isinstance(store, S3Store) else 25
-    for number in range(many):
-        store.put(f"p/{number:04d}", b"")
+    put_empty(store, [f"p/{number:04d}" for number in range(many)])
     assert len(list(store.list("p/"))) == many
 
 
@@ -183,8 +185,7 @@ def test_removing_can_be_repeated(store: Store) -> None:
 
 def test_many_objects_are_removed_at_once_and_what_is_missing_counts_as_removed(store: Store) -> None:
     keys = [f"many/{number:04d}" for number in range(1003 if isinstance(store, S3Store) else 25)]
-    for key in keys:
-        store.put(key, b"")
+    put_empty(store, keys)
     store.put("many-not/1", b"")
     store.delete_many([*keys, "many/none"])
     store.delete_many([])
@@ -213,12 +214,8 @@ def test_nothing_is_held_where_nobody_locked_it(store: Store) -> None:
 
 
 @pytest.fixture
-def locked_bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Client]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with mock_aws():
-        client = boto3.client("s3", region_name="us-east-1")
-        client.create_bucket(Bucket="backups", ObjectLockEnabledForBucket=True)
+def locked_bucket() -> Iterator[S3Client]:
+    with bucket(locked=True) as client:
         yield client
 
 
@@ -310,10 +307,8 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.fixture
-def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with mock_aws():
+def aws() -> Iterator[None]:
+    with bucket():
         yield
 
 

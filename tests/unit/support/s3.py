@@ -1,13 +1,48 @@
-"""The bucket of a mocked S3, as the tests open it."""
+"""The bucket of a mocked S3, as the tests make, fill and open it."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+import pytest
+from moto import mock_aws
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
 
 from zsnapdb.store.s3 import S3Store
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 
 def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
     return S3Store(
         bucket, endpoint=None, region="us-east-1", credentials_file=credentials, addressing="auto", connections=2
     )
+
+
+@functools.cache
+def _client() -> S3Client:
+    """A client of the mocked S3; to make one costs more than most tests."""
+    return boto3.client("s3", region_name="us-east-1", aws_access_key_id="key", aws_secret_access_key="secret")
+
+
+@contextmanager
+def bucket(*, locked: bool = False) -> Iterator[S3Client]:
+    """Be in a world whose S3 has one empty bucket, "backups", and whose environment has the credentials for it."""
+    with pytest.MonkeyPatch.context() as environment, mock_aws():
+        environment.setenv("AWS_ACCESS_KEY_ID", "key")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        _client().create_bucket(Bucket="backups", ObjectLockEnabledForBucket=locked)
+        yield _client()
+
+
+def fill(keys: Iterable[str]) -> None:
+    """Put an empty object under each key, past the protocol: that costs milliseconds each."""
+    for key in keys:
+        s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object("backups", key, b"")

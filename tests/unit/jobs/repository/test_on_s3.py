@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import boto3
 import pytest
-from moto import mock_aws
 
+from tests.unit.support.s3 import bucket
 from tests.unit.support.stored_backups import Site
 from zsnapdb.jobs import exclusion
 from zsnapdb.jobs import instance as instances
@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(exclusion, "RUN_FOLDER", tmp_path / "run")
     monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     (tmp_path / "store-there").mkdir()
-    with mock_aws():
-        boto3.client("s3", region_name="us-east-1").create_bucket(Bucket="backups", ObjectLockEnabledForBucket=True)
+    with bucket(locked=True):
         yield Site(tmp_path / "store", url="s3://backups/some/prefix")
 
 
