@@ -1,4 +1,7 @@
-"""Runs a site's own scripts around a snapshot: no shell, a documented environment, a time limit that holds for all they start."""
+"""Runs a site's own scripts around a snapshot.
+
+No shell, a documented environment, a time limit that holds for all they start.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,25 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import IO
 
 from zsnapdb.errors import HookError
 
-_GRACE_SECONDS = 1.0
+GRACE_SECONDS = 1.0
+"""How long a process group has between SIGTERM and SIGKILL."""
+KILLED_SECONDS = 10.0
+"""How long killed processes are waited for: the kernel cannot end one that waits for a device or a network mount."""
 _OUTPUT_BYTES = 4000
 
 
 class When(StrEnum):
-    """When a hook runs: before the lock is tried, under it, after it is gone (however that came); or to mask a clone."""
+    """When a hook runs: before the lock is tried, under it, after it is gone in any way; or to mask a clone."""
 
     BEFORE = "before"
     LOCKED = "locked"
@@ -64,39 +72,28 @@ def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = Non
     """Run the hook to its end and return what it printed. HookError if it fails, cannot be started or takes too long.
 
     `environment` is added to ours. `limit` in seconds cuts the hook's own timeout short: what is left of the lock. It
-    gets a process group of its own; when its time is up the whole group is asked to end (SIGTERM), then killed, and it
-    is waited for.
+    gets a process group of its own. At the limit the whole group is asked to end (SIGTERM), then killed, and every
+    process of it is waited for; the error names those that even SIGKILL does not end.
     """
     seconds = hook.timeout if limit is None else max(0.0, min(hook.timeout, limit))
+    process: subprocess.Popen[bytes] | None = None
+    status: int | None = None
+    left: tuple[int, ...] = ()
     with tempfile.TemporaryFile() as output:
         try:
-            process = subprocess.Popen(
-                hook.argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={**os.environ, **environment},
-                cwd="/",
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise HookError(
-                f"hook {hook.argv[0]} cannot be started: {error.strerror}",
-                hint="check the path, `chmod +x`, and its first line",
-            ) from error
-        try:
-            status: int | None = process.wait(seconds)
+            with _signals_wait():
+                process = _start(hook, environment, output)
+            status = process.wait(seconds)
         except BaseException as error:
-            _end_group(process)
+            left = _end_group(process) if process is not None else ()
             if not isinstance(error, subprocess.TimeoutExpired):
                 raise
-            status = None
         output.seek(0, os.SEEK_END)
         output.seek(max(0, output.tell() - _OUTPUT_BYTES))
         text = output.read().decode(errors="replace").strip()
     if status is None:
         raise HookError(
-            _failed(hook, f"did not end within {seconds:.1f} s and was ended", text),
+            _failed(hook, f"did not end within {seconds:.1f} s and was {_how_it_ended(left)}", text),
             hint="raise its timeout, or let it do less",
         )
     if status != 0:
@@ -107,21 +104,89 @@ def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = Non
     return text
 
 
+def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(
+            hook.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, **environment},
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise HookError(
+            f"hook {hook.argv[0]} cannot be started: {error.strerror}",
+            hint="check the path, `chmod +x`, and its first line",
+        ) from error
+
+
+@contextlib.contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Call the handlers of signals that arrive in the block at its end: no exception of theirs hides a new process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    ours = {number: handler for number, handler in handlers.items() if callable(handler)}
+    try:
+        for number in ours:
+            signal.signal(number, lambda number, _: arrived.append(number))
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        for late in arrived:
+            signal.raise_signal(late)
+
+
 def _failed(hook: Hook, what: str, text: str) -> str:
     return f"hook {hook.argv[0]} ({hook.when}) {what}" + (f"; it printed: {text}" if text else "")
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """Leave nothing of the hook's process group running: not the script, not what it started."""
-    deadline = time.monotonic() + _GRACE_SECONDS
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGTERM)
-        while time.monotonic() < deadline:
-            process.poll()
-            os.killpg(process.pid, 0)
+def _how_it_ended(left: Sequence[int]) -> str:
+    if not left:
+        return "ended"
+    return f"killed, but process {', '.join(map(str, left))} does not end"
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> tuple[int, ...]:
+    """Leave nothing of the hook's process group running: not the script, not what it started.
+
+    Return the ids of processes that are still there `KILLED_SECONDS` after SIGKILL.
+    """
+    left = _running(process)
+    for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, KILLED_SECONDS)):
+        if not left:
+            break
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        deadline = time.monotonic() + seconds
+        while (left := _running(process)) and time.monotonic() < deadline:
             time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    return left
+
+
+def _running(leader: subprocess.Popen[bytes]) -> tuple[int, ...]:
+    """Return the ids of the processes in the leader's process group that have not ended.
+
+    One that has ended counts as gone even if its parent, which may be process 1 by now, has not asked for its status.
+    """
+    running = tuple(number for number, group, state in _processes() if group == leader.pid and state not in "ZX")
+    leader.poll()
+    return running
+
+
+def _processes() -> Iterator[tuple[int, int, str]]:
+    """Yield id, process group and state (proc_pid_stat(5)) of every process of this machine."""
+    for folder in os.scandir("/proc"):
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError):
+                # The name of the program, in parentheses, may hold anything.
+                fields = Path(folder.path, "stat").read_bytes().rpartition(b")")[2].split()
+                yield int(folder.name), int(fields[2]), fields[0].decode()
 
 
 def environment(

@@ -1,11 +1,14 @@
-"""Hooks: no shell, a documented environment, a time limit that holds for all they start, each with its meaning of failure."""
+"""Hooks: no shell, a documented environment, a time limit for all they start, each with its meaning of failure."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
-import time
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,15 +42,84 @@ def test_a_hook_that_fails_is_named_with_its_status_and_its_words(tmp_path: Path
     assert caught.value.exit_code == 12
 
 
-def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path) -> None:
-    path = script(tmp_path, "h", f"sleep 300 & echo $! > {tmp_path}/child; trap '' TERM; sleep 300")
-    began = time.monotonic()
-    with pytest.raises(HookError, match=r"did not end within 0\.3 s"):
+def has_ended(number: int) -> bool:
+    """Whether a process is gone, or waits only for its parent to ask for its status."""
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+class Interrupted(Exception):
+    """What a signal raises in a test, as an operator's Ctrl-C does."""
+
+
+@contextlib.contextmanager
+def interrupted_by(number: signal.Signals) -> Iterator[None]:
+    """Within the block the signal raises Interrupted."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("ignoring", ["", "trap '' TERM"])
+def test_a_hook_that_hangs_is_ended_with_all_it_started(tmp_path: Path, ignoring: str) -> None:
+    child = script(tmp_path, "child", f"{ignoring}\necho $$ > {tmp_path}/number\nkill -USR1 $1\nsleep 300; true")
+    path = script(tmp_path, "h", f"{ignoring}\n{child} $PPID &\nsleep 300; true")
+    with pytest.raises(Interrupted), interrupted_by(signal.SIGUSR1):
+        hooks.run(Hook(When.BEFORE, (path,), 300), {})
+    assert has_ended(int((tmp_path / "number").read_text()))
+
+
+def test_a_hook_that_is_interrupted_while_it_starts_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = script(tmp_path, "h", "exec sleep 300")
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def interrupted(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*words, **options))
+        signal.raise_signal(signal.SIGUSR1)
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(Interrupted), interrupted_by(signal.SIGUSR1):
+        hooks.run(Hook(When.BEFORE, (path,), 300), {})
+    assert has_ended(started[0].pid)
+
+
+def test_a_hook_is_ended_at_its_limit_and_the_error_says_so(tmp_path: Path) -> None:
+    path = script(tmp_path, "h", "trap '' TERM; sleep 300")
+    with pytest.raises(HookError, match=r"did not end within 0\.3 s and was ended\n"):
         hooks.run(Hook(When.BEFORE, (path,), 0.3), {})
-    assert time.monotonic() - began < 5
-    child = int((tmp_path / "child").read_text())
-    state = Path(f"/proc/{child}/stat")
-    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_an_error_names_what_even_a_kill_does_not_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that waits for a network mount that is gone."""
+    path = script(tmp_path, "h", "exec sleep 300")
+    started: list[subprocess.Popen[bytes]] = []
+    popen = subprocess.Popen
+
+    def noted(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        started.append(popen(*words, **options))
+        return started[0]
+
+    monkeypatch.setattr(subprocess, "Popen", noted)
+    monkeypatch.setattr(os, "killpg", lambda group, number: None)
+    monkeypatch.setattr(hooks, "GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(hooks, "KILLED_SECONDS", 0.0)
+    try:
+        with pytest.raises(HookError) as caught:
+            hooks.run(Hook(When.BEFORE, (path,), 0.1), {})
+        assert f"was killed, but process {started[0].pid} does not end" in caught.value.message
+    finally:
+        started[0].kill()
+        started[0].wait()
 
 
 def test_what_is_left_of_the_lock_cuts_a_hook_short(tmp_path: Path) -> None:
