@@ -41,7 +41,7 @@ def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
 
     What is listed is what was good; the next run finishes or removes what was left, and makes a backup.
     """
-    guest.run([PYTHON, "-c", WRITE], timeout=60).check()
+    guest.run([PYTHON, "-c", WRITE]).check()
     listed = backups(guest)
     assert set(known) <= set(listed)
     done = json.loads(guest.run(["zsnapdb", "backup", "--json"], timeout=600).check().stdout)

@@ -110,14 +110,12 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
     if not finished:
         refused = guest.run(RESTORE)
         assert (refused.code, "--resume" in refused.stderr) in ((4, True), (8, True)), refused.stderr
-        finished = guest.run(RESUME, timeout=300).check().stdout
+        finished = guest.run(RESUME).check().stdout
     check_end(guest, prepared, finished)
     before = guest.run(LISTING).check().stdout
     other = ["--target", "tank/given-up"]
     stopped = json.loads(
-        guest.run(["zsnapdb", "restore", "main", *other, "--stop-after", "recover", "--json"], timeout=300)
-        .check()
-        .stdout
+        guest.run(["zsnapdb", "restore", "main", *other, "--stop-after", "recover", "--json"]).check().stdout
     )
     assert (stopped["finished"], stopped["next_step"]) == (False, "replay-1")
     assert guest.run(LISTING).check().stdout != before
@@ -139,5 +137,5 @@ def test_a_store_that_is_away_for_a_minute_is_waited_for(lab: Lab) -> None:
         guest.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
         assert not running.done.wait(60), running.output(2)
         guest.run(["/checkout/tests/lab/inside/s3", "start"]).check()
-        restored = json.loads(running.wait(300).check().stdout)
+        restored = json.loads(running.wait(600).check().stdout)
         assert guest.run([PYTHON, "-c", STATE, f"{restored['mount']}/.zsnapdb/server.sock"]).check().stdout == prepared

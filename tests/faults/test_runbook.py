@@ -84,7 +84,7 @@ def test_the_printed_runbook_brings_the_server_back_on_a_bare_host(guest: Guest)
     socket = "/run/mysqld/mysqld.sock"
     state, gtids = ask(guest, STATE, socket), ask(guest, GTIDS, socket)
     make_bare(guest)
-    drill = guest.run(["zsnapdb", "drill", "main", "--json"], timeout=300)
+    drill = guest.run(["zsnapdb", "drill", "main", "--json"])
     assert drill.code == 0, drill.stdout + drill.stderr
     text = guest.run(["zsnapdb", "runbook", "main"]).check().stdout
     assert "- Ann, 555-0100" in text

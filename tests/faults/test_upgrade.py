@@ -38,7 +38,7 @@ sed -i 's|/run/old.sock|/run/mysqld/old.sock|' /etc/old.cnf
   { cat /tmp/install.log; exit 1; }
 touch /var/log/lab/old.log && chown mysql /var/log/lab/old.log
 setsid /mnt/older/usr/sbin/mariadbd --defaults-file=/etc/old.cnf </dev/null >/dev/null 2>&1 &
-for n in $(seq 300); do
+for n in $(seq 1500); do
   mariadb --skip-ssl -uroot -S /run/mysqld/old.sock -e 'SELECT 1' >/dev/null 2>&1 && break
   sleep 0.2
 done
@@ -66,7 +66,7 @@ mkdir -p /srv/old
 def test_an_upgrade_to_the_next_release_is_rehearsed_and_the_source_is_left_alone(lab: Lab) -> None:
     folder = older.mariadb(lab.cache)
     with Guest.boot(lab, "mariadb") as guest:
-        guest.run(["sh", "-c", SET_UP, "sh", str(folder)], timeout=300).check()
+        guest.run(["sh", "-c", SET_UP, "sh", str(folder)]).check()
         guest.run(["zsnapdb", "backup", "old", "--config", "/tmp/old.toml"], timeout=180).check()
         before = guest.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
         words = [

@@ -14,7 +14,7 @@ from pathlib import Path
 from .host import LabError
 
 
-def wait_unused(path: Path, seconds: float = 20.0) -> None:
+def wait_unused(path: Path, seconds: float = 120.0) -> None:
     """Wait until no thread of a killed guest has the file open: the kernel buries them after the kill returns.
 
     A guest that is started earlier finds its disk locked. The one that writes to the disk may outlive the process's

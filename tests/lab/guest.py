@@ -208,7 +208,7 @@ class Guest:
         """Return the console's last lines."""
         return "\n".join(self.console.read_text(errors="replace").splitlines()[-25:]) if self.console.exists() else ""
 
-    def start(self, *, blank_pool: bool = False, timeout: float = 180.0) -> None:
+    def start(self, *, blank_pool: bool = False, timeout: float = 600.0) -> None:
         """Boot on the guest's disks as they are and wait until it accepts commands."""
         ours, theirs = socket.socketpair()
         descriptor = theirs.fileno()
@@ -311,7 +311,7 @@ class Guest:
         self,
         argv: Sequence[str],
         *,
-        timeout: float = 120.0,
+        timeout: float = 600.0,
         env: Mapping[str, str] | None = None,
         cwd: str = "/root",
         sink: Sink | None = None,
@@ -334,7 +334,7 @@ class Guest:
             self._socket.close()
             self._socket = None
 
-    def power_off(self, timeout: float = 60.0) -> None:
+    def power_off(self, timeout: float = 300.0) -> None:
         """Shut the guest down cleanly (server, pool, disks) and leave its disks."""
         if self.is_on:
             self.spawn(["/checkout/tests/lab/inside/halt"])

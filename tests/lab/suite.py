@@ -138,7 +138,7 @@ def _in_guest(lab: Lab, flavour: str, arguments: Sequence[str]) -> tuple[int, st
         with Guest.boot(lab, flavour) as guest:
             env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1"}
             code = guest.run(
-                [*PYTEST, *arguments], cwd="/checkout", env=env, timeout=2400, sink=lambda _, data: output.extend(data)
+                [*PYTEST, *arguments], cwd="/checkout", env=env, timeout=7200, sink=lambda _, data: output.extend(data)
             ).code
     except LabError as error:
         return 1, output.decode(errors="replace") + f"\n{error}\n"
@@ -211,7 +211,7 @@ def _campaigns(lab: Lab, arguments: Sequence[str]) -> list[Job]:
 
 
 def _sample(lab: Lab, name: str, flavour: str) -> tuple[int, str]:
-    (found,) = campaign.run(lab, name, (flavour,), SAMPLES[name], timeout=1200)
+    (found,) = campaign.run(lab, name, (flavour,), SAMPLES[name], timeout=3600)
     return found.code, "1 passed" if found.code == 0 else "1 failed"
 
 

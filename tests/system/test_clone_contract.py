@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pymysql
 import pytest
+
+from tests.lab.inside import ledger
 
 from .conftest import SERVER, SOCKET, Lab, run, zfs
 
@@ -80,7 +81,7 @@ class Upstream:
     def __exit__(self, *_: object) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join()
 
 
 @dataclass
@@ -124,10 +125,15 @@ def listening(pid: int) -> set[tuple[str, int]]:
     return found
 
 
-def observe(connection: pymysql.Connection, pid: int, upstream: Upstream, opens: Opens) -> Found:
-    """Watch a started server for longer than an event's second and a replica's retry."""
+def observe(
+    connection: pymysql.Connection, pid: int, upstream: Upstream, opens: Opens, *, at_most: float = 4.0
+) -> Found:
+    """Watch a started server until an event has fired and a replica has called, or for `at_most` seconds.
+
+    Four seconds are longer than an event's second and a replica's retry.
+    """
     before = ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0]
-    deadline = time.monotonic() + 4
+    deadline = time.monotonic() + at_most
     while time.monotonic() < deadline and not (
         upstream.calls and ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0] > before
     ):
@@ -233,7 +239,7 @@ def naive(lab: Lab, backup_id: str, upstream: Upstream) -> Found:
             )
             try:
                 with ledger.connect_when_up(f"{NAIVE}/s", process) as connection:
-                    return observe(connection, process.pid, upstream, opens)
+                    return observe(connection, process.pid, upstream, opens, at_most=120.0)
             finally:
                 process.kill()
                 process.wait()

@@ -34,7 +34,7 @@ def test_a_set_replicates_from_its_first_clone_and_not_from_the_source(lab: Lab)
             ("team-3", "replica"),
         ]
         assert len({m["backup_id"] for m in made["members"]}) == 1
-        assert made["arrival_seconds"] < 60
+        assert made["arrival_seconds"] < 240
         clones = [{"clone": m, "user": m["user"], "password": m["password"]} for m in made["members"]]
         with connect(clones[0]) as source, connect(clones[1]) as one, connect(clones[2]) as two:
             assert ask(one, "SHOW DATABASES LIKE 'zsnapdb%'") == []
@@ -56,7 +56,7 @@ def test_a_set_replicates_from_its_first_clone_and_not_from_the_source(lab: Lab)
             with connect(clones[0]) as source_again, connect(clones[1]) as one_again:
                 ask(source_again, "INSERT INTO ledger.arrived VALUES (43)")
                 while ask(one_again, "SELECT COUNT(*) FROM ledger.arrived") != [(2,)]:
-                    assert time.monotonic() < deadline + 60
+                    assert time.monotonic() < deadline + 300
         assert lab.sql("SHOW TABLES FROM ledger LIKE 'arrived'") == []
         anchor = "tank/zsnapdb/clones/team-2"
         assert zfs("get", "-H", "-o", "value", "zsnapdb:set", anchor) == ["team replica"]

@@ -43,7 +43,7 @@ class Upstream:
 
     def position(self, cursor: pymysql.cursors.Cursor) -> tuple[str, int]:
         cursor.execute("SHOW BINARY LOG STATUS" if self.flavour == "mysql" else "SHOW MASTER STATUS")
-        row = cursor.fetchone()
+        (row,) = cursor.fetchall()
         return str(row[0]), int(row[1])
 
     def write(self, stop: threading.Event) -> None:
@@ -104,7 +104,7 @@ def applied(lab: Lab) -> int:
     return int(lab.sql("SELECT COALESCE(MAX(id), 0) FROM ledger.upstream")[0][0])
 
 
-def wait_until(condition: Any, seconds: float = 60.0) -> None:
+def wait_until(condition: Any, seconds: float = 300.0) -> None:
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until
@@ -135,7 +135,7 @@ def test_an_interrupted_run_starts_the_applier_again_and_leaves_a_channel_alone_
     lab: Lab, upstream: Upstream, tmp_path: Path
 ) -> None:
     hook = tmp_path / "interrupt"
-    hook.write_text("#!/bin/sh\nkill -TERM $PPID; sleep 60\n")
+    hook.write_text("#!/bin/sh\nkill -TERM $PPID; sleep 600\n")
     hook.chmod(0o755)
     if lab.flavour == "mysql":
         make, forget = (

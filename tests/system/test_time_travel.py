@@ -33,6 +33,14 @@ class Past:
     after: str
 
 
+def next_second() -> datetime:
+    """Wait until the clock shows another second, and return it: snapshots carry their time to the second."""
+    before = int(time.time())
+    while int(time.time()) <= before:
+        time.sleep(0.01)
+    return datetime.now(UTC)
+
+
 @pytest.fixture(scope="module")
 def past(lab: Lab) -> Iterator[Past]:
     collations = (
@@ -53,9 +61,8 @@ def past(lab: Lab) -> Iterator[Past]:
                 " 03:04:05', X'FF00')"
             )
     before = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
-    time.sleep(max(0.0, 1.1 - time.time() % 1))  # snapshots carry their time to the second
-    between = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-    time.sleep(1.1)
+    between = f"{next_second():%Y-%m-%dT%H:%M:%SZ}"
+    next_second()
     lab.sql("UPDATE past.words SET price = 99, raw = NULL WHERE w0 = 'ab' AND kind = 'a'")
     lab.sql("DELETE FROM past.words WHERE w0 = 'z' AND kind = 'z'")
     lab.sql("INSERT INTO past.words VALUES ('neu', 'neu', 'neu', 'a', 1, NULL, NULL)")

@@ -36,7 +36,7 @@ class Fake:
         self.asked: list[str] = []
         self.is_closed = False
         self.victim: Fake | None = None
-        self._killed = threading.Event()
+        self.killed = threading.Event()
         self._blocked = blocked
         self._failing = failing or {}
         self._processes = processes or []
@@ -44,13 +44,13 @@ class Fake:
     def query(self, sql: str) -> list[Any]:
         self.asked.append(sql)
         if self.victim is not None and sql == f"KILL {self.victim.connection_id}":
-            self.victim._killed.set()
-        if self._killed.is_set() and not sql.startswith("KILL"):
+            self.victim.killed.set()
+        if self.killed.is_set() and not sql.startswith("KILL"):
             raise ServerError(f"`{sql}`: gone (2013)")
         if sql in self._failing:
             raise self._failing[sql]
         if sql == self._blocked:
-            assert self._killed.wait(10)
+            assert self.killed.wait(120)
             raise ServerError(f"`{sql}`: Lost connection to MySQL server during query (2013)")
         return []
 
@@ -59,7 +59,7 @@ class Fake:
         return self._processes
 
     def is_same_connection(self) -> bool:
-        return not self._killed.is_set()
+        return not self.killed.is_set()
 
     def close(self) -> None:
         self.is_closed = True
@@ -92,7 +92,7 @@ def test_a_statement_that_is_stuck_is_ended_by_the_watchdog_at_the_deadline() ->
     began = time.monotonic()
     with pytest.raises(LockNotGranted, match=r"was still waiting at lock\.deadline = 0\.2 s and was ended"):
         hold("instance", owner, second, deadline=0.2)
-    assert 0.15 < time.monotonic() - began < 2
+    assert 0.15 < time.monotonic() - began < 60
     assert second.asked == ["KILL 1"]
     assert owner.is_closed
 
@@ -100,7 +100,7 @@ def test_a_statement_that_is_stuck_is_ended_by_the_watchdog_at_the_deadline() ->
 def test_a_block_that_overstays_loses_its_lock_at_the_deadline() -> None:
     owner, second = Fake(1), Fake(2)
     with pytest.raises(LockError, match="was lost before the snapshot was proved") as caught:
-        hold("instance", owner, second, deadline=0.1, body=lambda: time.sleep(0.5))
+        hold("instance", owner, second, deadline=0.1, body=lambda: owner.killed.wait(120))
     assert not isinstance(caught.value, LockNotGranted)
     assert second.asked == ["KILL 1"]
 

@@ -44,7 +44,7 @@ def test_it_ends_when_the_patience_does_with_the_error_of_the_last_attempt(tmp_p
     began = time.monotonic()
     with pytest.raises(UnreachableError, match="connection reset"):
         store.put("k", b"")
-    assert 0.2 <= time.monotonic() - began < 5
+    assert 0.2 <= time.monotonic() - began < 60
     assert len(faulty.calls) > 3
 
 
@@ -108,14 +108,14 @@ def test_a_listing_that_breaks_off_tells_everything_once(tmp_path: Path) -> None
 
 
 def test_giving_up_wakes_those_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zsnapdb.store.patient._FIRST_PAUSE", 30.0)
-    monkeypatch.setattr("zsnapdb.store.patient._LONGEST_PAUSE", 30.0)
+    monkeypatch.setattr("zsnapdb.store.patient._FIRST_PAUSE", 600.0)
+    monkeypatch.setattr("zsnapdb.store.patient._LONGEST_PAUSE", 600.0)
     store, faulty = patient(tmp_path, {"get": [Fault.UNREACHED] * 9}, patience=3600)
     threading.Timer(0.1, store.give_up).start()
     began = time.monotonic()
     with pytest.raises(UnreachableError):
         store.get("k")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     with pytest.raises(UnreachableError):
         store.get("k")
     assert (len(faulty.calls), faulty.given_up) == (2, True)
@@ -139,11 +139,11 @@ def test_a_bandwidth_is_kept_by_all_threads_together(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     # The first goes at once, the sixth when five have had their time.
-    assert 0.25 <= time.monotonic() - began < 5
+    assert 0.25 <= time.monotonic() - began < 60
     began = time.monotonic()
     for number in range(6):
         store.get(f"k{number}")
-    assert 0.25 <= time.monotonic() - began < 5
+    assert 0.25 <= time.monotonic() - began < 60
 
 
 def test_waiting_for_the_bandwidth_ends_when_nobody_waits_any_more(tmp_path: Path) -> None:
@@ -153,4 +153,4 @@ def test_waiting_for_the_bandwidth_ends_when_nobody_waits_any_more(tmp_path: Pat
     began = time.monotonic()
     with pytest.raises(RepositoryError, match="given up"):
         store.put("k2", bytes(1000))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
