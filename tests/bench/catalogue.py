@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import configparser
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -31,8 +32,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+if TYPE_CHECKING:
+    from zsnapdb.store.base import Store
 
 LIMIT = 2.0
 """Seconds that each of them may take, warm."""
@@ -173,7 +178,7 @@ url = "{url}"
 """
 
 
-def opened(url: str, settings: str):
+def opened(url: str, settings: str) -> tuple[Store, str]:
     from zsnapdb.config import parse
     from zsnapdb.store.open import open_store
 
@@ -187,8 +192,13 @@ def make_bucket(settings: str) -> None:
     found = tomllib.loads(settings)
     credentials = configparser.ConfigParser()
     credentials.read(found["credentials_file"])
+    key = credentials["default"]
     boto3.client(
-        "s3", endpoint_url=found["endpoint"], region_name=found["region"], **credentials["default"]
+        "s3",
+        endpoint_url=found["endpoint"],
+        region_name=found["region"],
+        aws_access_key_id=key["aws_access_key_id"],
+        aws_secret_access_key=key["aws_secret_access_key"],
     ).create_bucket(Bucket="backups")
 
 
@@ -295,7 +305,7 @@ def stores(
         else:
             argv = [versitygw(), "--port", f"127.0.0.1:{port}", "posix", str(folder / name)]
             env = {"ROOT_ACCESS_KEY": "zsnapdb", "ROOT_SECRET_KEY": "zsnapdb-secret"}
-        yield name, "s3://backups/bench", settings, lambda argv=argv, port=port, env=env: server(argv, port, env)
+        yield name, "s3://backups/bench", settings, functools.partial(server, argv, port, env)
 
 
 def versitygw() -> str:

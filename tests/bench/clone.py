@@ -39,9 +39,8 @@ def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> list[dict[st
 
 
 def _median(samples: Sequence[Mapping[str, Any]], size: str, case: str, *names: str) -> float:
-    return statistics.median(
-        sum(sample[name] for name in names) for sample in samples if sample["case"] == case and sample["size"] == size
-    )
+    chosen = [sample for sample in samples if sample["case"] == case and sample["size"] == size]
+    return statistics.median(sum(float(sample[name]) for name in names) for sample in chosen)
 
 
 def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[str]) -> dict[str, Figure]:

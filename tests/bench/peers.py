@@ -43,7 +43,8 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, Any]:
 def figures(found: dict[str, Any]) -> dict[str, Figure]:
     """Return medians by tool and measure, and our ratio to the better of the others, each with its goal."""
     names = list(dict.fromkeys(sample["tool"] for sample in found["samples"]))
-    result, others = {}, [name for name in names if name != "zsnapdb"]
+    result: dict[str, Figure] = {}
+    others = [name for name in names if name != "zsnapdb"]
     for measure_name, unit in UNITS.items():
         scale = 1 << 20 if unit == "MiB" else 1
         medians = {

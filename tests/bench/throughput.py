@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -167,7 +168,7 @@ def pipeline(
     stdin = (source or Path(os.devnull)).open("rb")
     programs = [*argvs, ["cat"]] if sink else list(argvs)
     began = time.monotonic()
-    previous = stdin
+    previous: IO[bytes] = stdin
     for number, argv in enumerate(programs):
         last = number == len(programs) - 1
         child = subprocess.Popen(

@@ -18,9 +18,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import ledger
+from tests.lab.inside import ledger
 
 SOCKET = "/run/mysqld/mysqld.sock"
 SHIM = Path("/tmp/shim")
@@ -190,7 +190,8 @@ class Campaign:
             connection.cursor() as cursor,
         ):
             cursor.execute("SELECT COUNT(*), SUM(balance) FROM accounts")
-            if tuple(map(int, cursor.fetchone())) != (ledger.ACCOUNTS, ledger.ACCOUNTS * ledger.INITIAL):
+            ((accounts, balances),) = cursor.fetchall()
+            if (int(accounts), int(balances)) != (ledger.ACCOUNTS, ledger.ACCOUNTS * ledger.INITIAL):
                 return ["its data is not the source's"]
         return []
 

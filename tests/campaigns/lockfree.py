@@ -26,10 +26,9 @@ from pathlib import Path
 import pymysql
 from pydantic import SecretStr
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import ledger
-
+from tests.lab.inside import ledger
 from zsnapdb.config import load
 from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.backup.preflight import Observed, observe
@@ -349,7 +348,7 @@ def differences(connection: pymysql.Connection, truth: Truth, flavour: Flavour, 
     variable = "gtid_executed" if flavour is Flavour.MYSQL else "gtid_binlog_pos"
     with connection.cursor() as cursor:
         cursor.execute(f"SELECT @@GLOBAL.{variable}")
-        gtids = parse_gtids(flavour, str(cursor.fetchone()[0]))
+        gtids = parse_gtids(flavour, str(cursor.fetchall()[0][0]))
         cursor.execute("SELECT batch, COUNT(*), SUM(LENGTH(body)) FROM scratch.big GROUP BY batch")
         big = set(cursor.fetchall())
         cursor.execute("SELECT number FROM scratch.batches")

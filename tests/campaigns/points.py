@@ -23,13 +23,12 @@ from bisect import bisect_right
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import ledger
-from lockfree import PARENT, SOCKET, Disturbance, Disturbing, Truth, differences
-
+from tests.campaigns.lockfree import PARENT, SOCKET, Disturbance, Disturbing, Truth, differences
+from tests.lab.inside import ledger
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.mysql.transactions import transactions
@@ -125,6 +124,7 @@ class Campaign:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.rounds: list[Round] = []
+        self.truth: Truth
         self.flavour = Flavour(Path("/etc/lab-flavour").read_text().strip())
         self.tool = "/opt/mysql/bin/mysqlbinlog" if self.flavour is Flavour.MYSQL else "/usr/bin/mariadb-binlog"
 
@@ -134,11 +134,11 @@ class Campaign:
                 cursor.execute(statement)
             return list(cursor.fetchall()) if cursor.description else []
 
-    def zsnapdb(self, *words: str) -> dict[str, object]:
+    def zsnapdb(self, *words: str) -> dict[str, Any]:
         done = subprocess.run(["zsnapdb", *words, "--json"], capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
             raise RuntimeError(f"zsnapdb {' '.join(words)} ended with {done.returncode}: {done.stderr[-3000:]}")
-        found: dict[str, object] = json.loads(done.stdout)
+        found: dict[str, Any] = json.loads(done.stdout)
         return found
 
     def write_history(self, seconds: float) -> None:
@@ -241,7 +241,7 @@ class Campaign:
         """Restore to the point, compare, throw it away."""
         began = time.monotonic()
         wrong: list[str] = []
-        restored: dict[str, object] = {"backup_id": "", "top": "tank/campaign"}
+        restored: dict[str, Any] = {"backup_id": "", "top": "tank/campaign"}
         try:
             restored = self.zsnapdb(
                 "restore", "main", "--to", target.to, "--target", "tank/campaign", "--handover", "run"
@@ -251,7 +251,7 @@ class Campaign:
             wrong = [str(error)]
         finally:
             self._throw_away(restored)
-        replayed = sum(1 for step in restored.get("steps", ()) if step["kind"] == "replay")  # type: ignore[attr-defined]
+        replayed = sum(1 for step in restored.get("steps", ()) if step["kind"] == "replay")
         seconds = round(time.monotonic() - began, 1)
         self.rounds.append(
             Round(number, target.kind, target.to, str(restored["backup_id"]), replayed, seconds, tuple(wrong))
@@ -262,7 +262,7 @@ class Campaign:
             flush=True,
         )
 
-    def _compare(self, target: Target, restored: dict[str, object]) -> list[str]:
+    def _compare(self, target: Target, restored: dict[str, Any]) -> list[str]:
         last = self.written[target.last]
         self.truth.advance(last.file, last.end)
         socket = f"{restored['mount']}/.zsnapdb/server.sock"
@@ -275,13 +275,13 @@ class Campaign:
                 cursor.execute("SHOW REPLICA STATUS" if self.flavour is Flavour.MYSQL else "SHOW ALL SLAVES STATUS")
                 if cursor.fetchall():
                     wrong.append("a replication channel was left")
-        following = restored["point"]["following"]  # type: ignore[index]
+        following = restored["point"]["following"]
         expected = self.written[target.last + 1].gtid if target.last + 1 < len(self.written) else None
         if (following["gtid"] if following else None) != expected:
             wrong.append(f"the plan said {following} comes next, it is {expected}")
         return wrong
 
-    def _throw_away(self, restored: dict[str, object]) -> None:
+    def _throw_away(self, restored: dict[str, Any]) -> None:
         pid = restored.get("pid")
         if pid:
             os.kill(int(str(pid)), signal.SIGKILL)

@@ -8,21 +8,17 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pymysql
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "lab" / "inside"))
-
-import ledger
-import pymysql
-from zygote import Zygote
-
+from tests.lab.inside import ledger
+from tests.lab.inside.zygote import Zygote
 from zsnapdb.config import load
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.store.base import Store

@@ -12,9 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pytest
 
+from tests.lab.inside import ledger
 from zsnapdb.config import load
 from zsnapdb.gtid import contains
 from zsnapdb.jobs.instance import Instance
@@ -127,13 +127,11 @@ def check_times(lab: Lab, file: Path) -> None:
         found = list(transactions(opened, file.name))
     assert len(found) > 10
     if lab.flavour == "mysql":
-        printed = [
-            int(number) for number in re.findall(r"^# immediate_commit_timestamp=(\d+)", done.stdout, re.MULTILINE)
-        ]
-        assert [t.committed for t in found] == printed
+        stamps = re.findall(r"^# immediate_commit_timestamp=(\d+)", done.stdout, re.MULTILINE)
+        assert [t.committed for t in found] == [int(number) for number in stamps]
         assert all(t.is_exact for t in found)
         return
-    printed = {}
+    printed: dict[str, float] = {}
     for when, gtid in re.findall(r"^#(\d{6} +[\d:]+) server id \d+ .*\tGTID ([\d-]+)", done.stdout, re.MULTILINE):
         printed[gtid] = datetime.strptime(f"{' '.join(when.split())} +0000", "%y%m%d %H:%M:%S %z").timestamp()
     assert set(printed) == {t.gtid for t in found}

@@ -12,10 +12,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pymysql
 import pytest
 
+from tests.lab.inside import ledger
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.model import BinlogCoordinates, Flavour, parse_gtids
@@ -61,7 +61,7 @@ class Server:
 
     def leave(self, name: str) -> None:
         """Close a connection and wait until the server has parted with it: only then others may end its prepared transactions."""
-        number = self.connection(name).thread_id()
+        ((number,),) = self.rows("SELECT CONNECTION_ID()", name)
         self.open.pop(name).close()
         deadline = time.monotonic() + 300
         while self.rows(f"SELECT id FROM information_schema.processlist WHERE id = {number}"):
@@ -204,8 +204,8 @@ def truth_of(path: Path, tool: str, before: Gtids) -> Truth:
         elif match := _EVENT.fullmatch(line):
             what = match.group(1)
             if what.startswith(("GTID", *_BETWEEN)):
-                name = re.match(r"GTID (\d+-\d+-\d+) ", what)
-                marks.append((starts[-1], name.group(1) if name else ""))
+                gtid = re.match(r"GTID (\d+-\d+-\d+) ", what)
+                marks.append((starts[-1], gtid.group(1) if gtid else ""))
         elif match := re.match(r"SET @@SESSION.GTID_NEXT= '(\S+:\d+)'", line):
             marks[-1] = (marks[-1][0], match.group(1))
     data, gtids, ends = path.read_bytes(), before, []

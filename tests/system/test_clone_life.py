@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pymysql
 import pytest
 
-from .conftest import Lab, end_process, everything, zfs
+from tests.lab.inside import ledger
+
+from .conftest import CONFIG, Lab, end_process, everything, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -42,8 +43,8 @@ def show(lab: Lab, name: str) -> dict[str, Any]:
     return clone
 
 
-def swept(lab: Lab, *words: str, config: Path | None = None) -> dict[str, dict[str, Any]]:
-    done = lab.zsnapdb("reap", "--json", *words, **({"config": config} if config else {}))
+def swept(lab: Lab, *words: str, config: Path = CONFIG) -> dict[str, dict[str, Any]]:
+    done = lab.zsnapdb("reap", "--json", *words, config=config)
     return {item["name"]: item for item in done.json["swept"]}
 
 

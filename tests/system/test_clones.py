@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pymysql
 import pytest
+
+from tests.lab.inside import ledger
 
 from .conftest import SOCKET, Lab, everything, run, zfs
 

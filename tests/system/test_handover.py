@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pymysql
 import pytest
 
+from tests.lab.inside import ledger
 from zsnapdb.mysql.server import ServerProcess
 
 from .conftest import SERVER, SOCKET, Lab, zfs

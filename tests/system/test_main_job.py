@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import ledger
 import pytest
+
+from tests.lab.inside import ledger
 
 from .conftest import SOCKET, Lab, holds, zfs
 

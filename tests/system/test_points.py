@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pymysql
 import pytest
 
+from tests.lab.inside import ledger
 from zsnapdb.mysql.transactions import BinlogTransaction, transactions
 
 from .conftest import CONFIG, SOCKET, Lab, end_process, everything, zfs
@@ -167,6 +167,7 @@ def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cl
 def test_a_question_is_answered_as_of_any_transaction_in_the_archive(lab: Lab, history: History) -> None:
     last = middle(history)
     file, found = history.written[last]
+    assert found.gtid is not None
     truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
     answer = lab.zsnapdb(
         "query",

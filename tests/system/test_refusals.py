@@ -6,8 +6,9 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-import ledger
 import pytest
+
+from tests.lab.inside import ledger
 
 from .conftest import SERVER, SOCKET, Done, Lab, everything, run, zfs
 

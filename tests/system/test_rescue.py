@@ -138,7 +138,8 @@ def test_a_table_comes_back_as_it_was_right_before_a_mistake_hours_after_the_bac
     index = Path("/var/lib/mysql/binlog.index").read_text().split()
     newest = Path("/var/lib/mysql") / Path(index[-1]).name
     with newest.open("rb") as file:
-        mistake = [found.gtid for found in transactions(file, newest.name)][-1]
+        mistake = [transaction.gtid for transaction in transactions(file, newest.name)][-1]
+    assert mistake is not None
     words = (
         "rescue",
         "main",

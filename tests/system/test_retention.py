@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import ledger
 import pytest
 
+from tests.lab.inside import ledger
 from zsnapdb.config import load
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.store.base import Store

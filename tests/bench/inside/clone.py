@@ -66,7 +66,7 @@ def fill(wanted: int) -> None:
             " VARBINARY(1000))"
         )
         cursor.execute("SELECT COUNT(*) FROM bench.filler")
-        count = int(cursor.fetchone()[0])
+        ((count,),) = cursor.fetchall()
         if not count:
             values = ",".join(["(CONCAT(LEFT(SHA2(RAND(), 256), 32), REPEAT(LEFT(SHA2(RAND(), 256), 32), 30)))"] * 500)
             cursor.execute(f"INSERT INTO bench.filler (pad) VALUES {values}")

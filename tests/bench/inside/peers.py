@@ -20,10 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "inside"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 import boto3
-import ledger
+
+from tests.lab.inside import ledger
 
 SOCKET = "/run/mysqld/mysqld.sock"
 ENDPOINT = "http://127.0.0.1:7070"

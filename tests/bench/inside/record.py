@@ -170,7 +170,7 @@ def change() -> None:
         cursor.execute("SET sql_log_bin = 0")
         for table, what in CHANGES.items():
             cursor.execute(f"SELECT MAX(id) FROM {table}")
-            newest = cursor.fetchone()[0]
+            ((newest,),) = cursor.fetchall()
             cursor.execute(f"UPDATE {table} SET {what} WHERE id > %s", (newest - newest // 100,))
 
 

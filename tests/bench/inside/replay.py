@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "inside"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-import ledger
 import pymysql
 
+from tests.lab.inside import ledger
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import replay as replaying
 from zsnapdb.mysql.transactions import transactions

@@ -18,9 +18,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "lab" / "inside"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-import ledger
+import pymysql
+
+from tests.lab.inside import ledger
 
 HERE = Path(__file__).resolve().parent
 SOCKET = "/run/mysqld/mysqld.sock"
@@ -241,14 +243,14 @@ class LongSelect:
 
     def _run(self, seconds: float) -> None:
         # MySQL ends a killed SLEEP with a result, MariaDB with an error.
-        with contextlib.suppress(ledger.pymysql.OperationalError), self._connection.cursor() as cursor:
+        with contextlib.suppress(pymysql.OperationalError), self._connection.cursor() as cursor:
             cursor.execute(f"SELECT SLEEP({seconds}) FROM accounts JOIN stall_probe LIMIT 1")
 
     def end(self) -> None:
         """Kill it if it still runs."""
         if self._thread.is_alive():
             with ledger.connect(SOCKET) as other, other.cursor() as cursor:
-                cursor.execute(f"KILL QUERY {self._connection.thread_id()}")
+                cursor.execute(f"KILL QUERY {ledger.connection_id(self._connection)}")
         self._thread.join(30)
         self._connection.close()
 

@@ -5,6 +5,8 @@ host -> guest  {"op": "run", "id", "argv", "env", "cwd", "pty": [rows, columns] 
 guest -> host  {"op": "ready"}   {"op": "out", "id", "fd": 1 | 2, "data": base64}   {"op": "exit", "id", "code"}
 """
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import fcntl
@@ -17,55 +19,72 @@ import struct
 import subprocess
 import termios
 import tty
+from typing import Any, BinaryIO, cast
 
 LINE = "/dev/ttyS0"
 PIECE = 16384
 
 
-def _take_terminal():
+def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class Command:
     """A running command and the descriptors it talks through."""
 
-    def __init__(self, message):
-        self.id = message["id"]
+    def __init__(self, message: dict[str, Any]) -> None:
+        self.id: int = message["id"]
         env = {**os.environ, **message.get("env", {})}
-        options = {"env": env, "cwd": message.get("cwd") or "/root", "start_new_session": True}
-        self.streams = {}
+        cwd = message.get("cwd") or "/root"
+        self.streams: dict[int, int] = {}
         if message.get("pty"):
             master, slave = pty.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *message["pty"], 0, 0))
             self.process = subprocess.Popen(
-                message["argv"], stdin=slave, stdout=slave, stderr=slave, preexec_fn=_take_terminal, **options
+                message["argv"],
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+                preexec_fn=_take_terminal,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
             )
             os.close(slave)
             self.streams[master] = 1
             self.stdin = master
         else:
             pipe = subprocess.PIPE
-            self.process = subprocess.Popen(message["argv"], stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, **options)
-            self.streams[self.process.stdout.fileno()] = 1
-            self.streams[self.process.stderr.fileno()] = 2
-            self.stdin = self.process.stdin.fileno()
+            self.process = subprocess.Popen(
+                message["argv"],
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                bufsize=0,
+                env=env,
+                cwd=cwd,
+                start_new_session=True,
+            )
+            self.streams[cast(BinaryIO, self.process.stdout).fileno()] = 1
+            self.streams[cast(BinaryIO, self.process.stderr).fileno()] = 2
+            self.stdin = cast(BinaryIO, self.process.stdin).fileno()
 
 
 class Agent:
-    def __init__(self):
+    def __init__(self) -> None:
         self.line = os.open(LINE, os.O_RDWR | os.O_NOCTTY)
         tty.setraw(self.line)
         self.selector = selectors.DefaultSelector()
         self.selector.register(self.line, selectors.EVENT_READ, None)
-        self.commands = {}
+        self.commands: dict[int, Command] = {}
         self.pending = b""
 
-    def send(self, **message):
+    def send(self, **message: object) -> None:
         data = (json.dumps(message) + "\n").encode()
         while data:
             data = data[os.write(self.line, data) :]
 
-    def handle(self, message):
+    def handle(self, message: dict[str, Any]) -> None:
         op, number = message["op"], message["id"]
         command = self.commands.get(number)
         if op == "run":
@@ -90,14 +109,14 @@ class Agent:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(command.process.pid, message["signal"])
 
-    def read_line(self):
+    def read_line(self) -> None:
         self.pending += os.read(self.line, 65536)
         *lines, self.pending = self.pending.split(b"\n")
         for line in lines:
             if line:
                 self.handle(json.loads(line))
 
-    def read_stream(self, descriptor, command):
+    def read_stream(self, descriptor: int, command: Command) -> None:
         try:
             data = os.read(descriptor, PIECE)
         except OSError:
@@ -108,7 +127,7 @@ class Agent:
             self.selector.unregister(descriptor)
             del command.streams[descriptor]
 
-    def reap(self):
+    def reap(self) -> None:
         """A command has ended when its process has; output that daemons still hold open is not waited for."""
         for command in list(self.commands.values()):
             if command.process.poll() is None:
@@ -142,11 +161,11 @@ class Agent:
             if all(c.process.pid != pid for c in self.commands.values()):
                 os.waitpid(pid, os.WNOHANG)
 
-    def zombies(self):
+    def zombies(self) -> list[int]:
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return [found.si_pid] if found else []
 
-    def run(self):
+    def run(self) -> None:
         read_end, write_end = os.pipe()
         os.set_blocking(read_end, False)
         os.set_blocking(write_end, False)

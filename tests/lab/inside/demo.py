@@ -12,10 +12,13 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-import ledger
+import pymysql
+
+from tests.lab.inside import ledger
 
 SOURCE = "/run/mysqld/mysqld.sock"
 PARENT = Path("/var/lib/mysql")
@@ -43,19 +46,20 @@ class Demo:
         self.checks: list[ledger.Check] = []
         self.ballast = ""
 
-    def zsnapdb(self, *words: str) -> dict:
+    def zsnapdb(self, *words: str) -> dict[str, Any]:
         done = subprocess.run(["zsnapdb", *words, "--json"], capture_output=True, text=True)
         if done.returncode != 0:
             raise SystemExit(f"zsnapdb {' '.join(words)} ended with {done.returncode}:\n{done.stderr}")
-        return json.loads(done.stdout)
+        document: dict[str, Any] = json.loads(done.stdout)
+        return document
 
-    def step(self, name: str, began: float, **figures: float) -> None:
+    def step(self, name: str, began: float, **figures: Any) -> None:
         self.steps.append(Step(name, round(time.monotonic() - began, 2), **figures))
         print(f"  {name:<34} {self.steps[-1].seconds:7.1f} s", flush=True)
 
-    def backup(self, name: str) -> dict:
+    def backup(self, name: str) -> dict[str, Any]:
         began = time.monotonic()
-        made = self.zsnapdb("backup")["backup"]
+        made: dict[str, Any] = self.zsnapdb("backup")["backup"]
         self.step(
             name,
             began,
@@ -69,13 +73,13 @@ class Demo:
         )
         return made
 
-    def truth(self, made: dict) -> frozenset[ledger.Key]:
+    def truth(self, made: dict[str, Any]) -> frozenset[ledger.Key]:
         position = made["position"]
         return ledger.journal_in_binlog(
             PARENT, PARENT / "binlog.index", self.tool, position["binlog_file"], position["binlog_offset"]
         )
 
-    def restore(self, name: str, made: dict, truth: frozenset[ledger.Key]) -> None:
+    def restore(self, name: str, made: dict[str, Any], truth: frozenset[ledger.Key]) -> None:
         began = time.monotonic()
         done = self.zsnapdb("restore", "main", "--to", made["backup_id"], "--target", f"tank/{name}")
         self.step(f"restore {name} backup", began)
@@ -98,11 +102,11 @@ class Demo:
         self.checks += ledger.compare(f"{name} restored", state, truth, self.ballast)
         self.step(f"boot and check {name} restore", began)
 
-    def clone(self, name: str, made: dict, truth: frozenset[ledger.Key]) -> None:
+    def clone(self, name: str, made: dict[str, Any], truth: frozenset[ledger.Key]) -> None:
         began = time.monotonic()
         done = self.zsnapdb("clone", "create", "main", "--from", made["backup_id"], "--name", name)
         self.step(f"clone {name} of second backup", began)
-        connection = ledger.pymysql.connect(
+        connection = pymysql.connect(
             host="127.0.0.1",
             port=done["clone"]["port"],
             user=done["user"],
@@ -114,14 +118,14 @@ class Demo:
             self.checks += ledger.compare(f"clone {name}", ledger.read_state(connection), truth, self.ballast)
             self.identity(name, connection)
 
-    def identity(self, name: str, connection: ledger.pymysql.Connection) -> None:
+    def identity(self, name: str, connection: pymysql.Connection) -> None:
         asked = "@@server_id, @@port, @@datadir, @@log_bin_basename" + (
             ", @@server_uuid" if self.flavour == "mysql" else ""
         )
         with connection.cursor() as cursor, ledger.connect(SOURCE) as source, source.cursor() as there:
             cursor.execute(f"SELECT {asked}")
             there.execute(f"SELECT {asked}")
-            here, origin = cursor.fetchone(), there.fetchone()
+            (here,), (origin,) = cursor.fetchall(), there.fetchall()
         same = [a for a, b in zip(here, origin, strict=True) if a == b]
         self.checks.append(
             ledger.Check(f"clone {name}: shares no identity, port or path with its source", not same, f"{here}")

@@ -64,7 +64,13 @@ def connect(
     )
 
 
-def connect_when_up(socket: str, process: subprocess.Popen[bytes], seconds: float = 60.0) -> pymysql.Connection:
+def connection_id(connection: pymysql.Connection) -> int:
+    """Return the number by which the server knows a connection; KILL takes it."""
+    number: int = connection.thread_id()  # type: ignore[no-untyped-call]
+    return number
+
+
+def connect_when_up(socket: str, process: subprocess.Popen[bytes], seconds: float = 300.0) -> pymysql.Connection:
     """Open a connection as soon as the server answers on its socket; fail if it ends or takes too long."""
     deadline = time.monotonic() + seconds
     while True:
@@ -120,7 +126,7 @@ class Load:
         """Return how many transfers were acknowledged."""
         return sum(self.committed.values())
 
-    def wait_for(self, more: int, seconds: float = 60.0) -> None:
+    def wait_for(self, more: int, seconds: float = 300.0) -> None:
         """Wait until `more` further transfers were acknowledged."""
         goal, deadline = self.total() + more, time.monotonic() + seconds
         while self.total() < goal:
