@@ -33,10 +33,12 @@ PYTEST = (
     "--durations=10",
     "--durations-min=5",
 )
+TYPED = ("tests/system", "tests/faults", "tests/campaigns", "tests/bench", "tests/lab")
+"""What is type-checked beside the package."""
 LINT = (
     ("ruff", "check", "--no-cache", "."),
     ("ruff", "format", "--no-cache", "--check", "."),
-    ("mypy", "--cache-dir=/tmp/mypy", "zsnapdb"),
+    ("mypy", "--cache-dir=/tmp/mypy", "zsnapdb", *TYPED),
 )
 KINDS = ("unit", "system", "campaigns", "faults")
 SAMPLES = {
@@ -67,6 +69,8 @@ SECONDS: dict[str, float] = {
 
 Nothing else depends on it.
 """
+FIRST = 10_000.0
+"""The weight of a job that begins before all others, however long it takes."""
 LAB_FAULTS = "test_lab.py"
 _NO_TESTS = 5
 """Exit status of pytest when nothing was selected."""
@@ -101,7 +105,8 @@ class Job:
         """Run it, show its output in one piece, and return what came of it."""
         stage = Stage(self.name)
         began = time.monotonic()
-        print(f"... {self.name}", flush=True)
+        usual = f" (about {self.weight:.0f} s on an idle machine)" if 0 < self.weight < FIRST else ""
+        print(f"... {self.name}{usual}", flush=True)
         try:
             stage.code, output = self.work()
         except Exception as error:
@@ -159,10 +164,16 @@ def _system(lab: Lab, arguments: Sequence[str]) -> list[Job]:
     for number, shard in enumerate(shards, 1):
         label = f" {number}" if len(shards) > 1 else ""
         jobs += [
-            Job(f"system{label}, {flavour}", 600, functools.partial(_in_guest, lab, flavour, shard))
+            Job(f"system{label}, {flavour}", usual_seconds(shard), functools.partial(_in_guest, lab, flavour, shard))
             for flavour in ("mysql", "mariadb")
         ]
     return jobs
+
+
+def usual_seconds(arguments: Sequence[str]) -> float:
+    """Return about how long the test files among pytest's arguments take."""
+    names = [word.partition("::")[0].rpartition("/")[2] for word in arguments]
+    return sum(SECONDS.get(name, 30.0) for name in names if name.startswith("test_"))
 
 
 def shared_out(files: Sequence[str], parts: int) -> list[list[str]]:
@@ -180,7 +191,7 @@ def _faults(lab: Lab, arguments: Sequence[str]) -> list[Job]:
     """Return the jobs of the fault tests: what is asked for as one, or each file and flavour."""
     own = arguments_for("faults", arguments)
     if own[0] != "tests/faults":
-        return [Job("faults", 300, functools.partial(_pytest, lab, own))]
+        return [Job("faults", usual_seconds(own), functools.partial(_pytest, lab, own))]
     files = sorted(path.name for path in (CHECKOUT / "tests/faults").glob("test_*.py"))
     return [
         Job(
@@ -275,7 +286,7 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
         stages.append(Job("lint and types", 0, functools.partial(_local, lab, LINT)).run())
     jobs = []
     if "unit" in kinds:
-        jobs.append(Job("unit", 10_000, functools.partial(_pytest, lab, arguments_for("unit", arguments))))
+        jobs.append(Job("unit", FIRST, functools.partial(_pytest, lab, arguments_for("unit", arguments))))
     if "system" in kinds:
         jobs += _system(lab, arguments)
     if "campaigns" in kinds:
