@@ -27,15 +27,14 @@ PAYLOAD = 128 << 10
 
 def _chunks_and_cipher(key: str):  # type: ignore[no-untyped-def]
     from zsnapdb.config import RepositorySettings
+    from zsnapdb.repository.objects import RepositoryObjects
     from zsnapdb.repository.repository import VolumeChunks
     from zsnapdb.store.open import open_store
     from zsnapdb.stream.crypto import ChunkCipher
 
     settings = RepositorySettings.model_validate(json.loads(os.environ["BENCH_REPOSITORY"]))
-    store, prefix = open_store(settings)
-    chunks = VolumeChunks(
-        store, prefix, "bench", "main", os.environ.get("BENCH_BACKUP", "20260101T000000Z-0000"), "data"
-    )
+    objects = RepositoryObjects(*open_store(settings))
+    chunks = VolumeChunks(objects, "bench", "main", os.environ.get("BENCH_BACKUP", "20260101T000000Z-0000"), "data")
     return settings, chunks, ChunkCipher(bytes.fromhex(key), "1") if key != "-" else None
 
 

@@ -195,11 +195,11 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     )
 
 
-def _pieces(guest: Guest) -> int:
-    """Count the pieces described in the bucket. Its server removes folders meanwhile; then it is counted again."""
+def _segments(guest: Guest) -> int:
+    """Count the segments described in the bucket. Its server removes folders meanwhile; then it is counted again."""
     while True:
         try:
-            return sum(1 for _ in guest.bucket.rglob("growing/**/*.json"))
+            return sum(1 for _ in guest.bucket.rglob("active/**/*.json"))
         except FileNotFoundError:
             continue
 
@@ -207,8 +207,8 @@ def _pieces(guest: Guest) -> int:
 def _wait(guest: Guest, told: Acknowledged) -> None:
     """Wait until the archiver that was started last has stored something new and the load runs."""
     goal, deadline = len(told.rows) + 30, time.monotonic() + 120
-    before = _pieces(guest)
-    while len(told.rows) < goal or _pieces(guest) == before:
+    before = _segments(guest)
+    while len(told.rows) < goal or _segments(guest) == before:
         if time.monotonic() > deadline:
             raise RuntimeError(f"load or archiver did not come up: {told.other[-1000:]}")
         time.sleep(0.1)

@@ -21,7 +21,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.mysql.transactions import transactions
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 from .conftest import CONFIG, SOCKET, Lab
 
@@ -92,7 +92,7 @@ def test_what_is_archived_is_what_the_server_wrote(
     """
     names = [Path(line).name for line in (FOLDER / "binlog.index").read_text().split()]
     assert [file.name for file in archived] == names
-    assert [file.is_sealed for file in archived] == [True] * (len(names) - 1) + [False]
+    assert [file.is_rotated for file in archived] == [True] * (len(names) - 1) + [False]
     for file in archived:
         archive().fetch(file, tmp_path / file.name)
         assert (tmp_path / file.name).read_bytes() == plain(FOLDER / file.name)
@@ -104,7 +104,7 @@ def test_what_is_archived_is_what_the_server_wrote(
     assert contains(archived[-1].reached, reached)
     assert contains(reached, archived[-1].reached)
     leftovers = [
-        key for key in lab.objects() if re.search(r"/(growing|segments)/", key) and archived[-1].name not in key
+        key for key in lab.objects() if re.search(r"/(active|segments)/", key) and archived[-1].name not in key
     ]
     assert leftovers == []
     check_times(lab, tmp_path / archived[-2].name)

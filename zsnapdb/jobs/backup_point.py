@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zsnapdb.model import BinlogCoordinates, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint
-from zsnapdb.repository.binlogs import server_name
+from zsnapdb.repository.binlog_descriptions import server_name
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest, server_source
 

@@ -76,7 +76,7 @@ def _repository(instance: Instance) -> FitnessFinding:
         repository.check_writable()
         with contextlib.suppress(NotThere):
             # Without a marker (it was lost; that is told below) there is nothing to try it on.
-            prove_conditional_writes(repository.store, repository.prefix)
+            prove_conditional_writes(repository)
         count = len(repository.backup_ids(instance.name))
     except NotThere as error:
         try:

@@ -11,8 +11,8 @@ from zsnapdb.planning.binlog.route import missing_before
 from zsnapdb.report.document import errors_fields
 from zsnapdb.report.units import moment, size, table
 from zsnapdb.report.view import Fields, View
-from zsnapdb.repository.binlog_archive import Archive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class ArchivingView(View):
             lines.append(f"  newest    {moment(outcome.last_commit)}")
         lines.append(
             f"  new       {outcome.transactions} transactions, {size(outcome.plain_size)}"
-            + (f"; sealed {', '.join(outcome.sealed)}" if outcome.sealed else "")
+            + (f"; rotated {', '.join(outcome.rotated)}" if outcome.rotated else "")
         )
         if outcome.begun:
             lines.append(f"  begun     a new incarnation: {outcome.begun}")
@@ -52,7 +52,7 @@ class ArchivingView(View):
             "last_commit": moment(outcome.last_commit) if outcome.last_commit is not None else None,
             "transactions": outcome.transactions,
             "plain_bytes": outcome.plain_size,
-            "sealed": list(outcome.sealed),
+            "rotated": list(outcome.rotated),
             "begun": outcome.begun,
             "gaps": list(outcome.gaps),
             "problems": list(outcome.problems),
@@ -86,7 +86,7 @@ class ArchiveView(View):
             rows = [
                 (
                     file.name,
-                    "sealed" if file.is_sealed else f"growing, {len(file.segments)} pieces",
+                    "rotated" if file.is_rotated else f"active, {len(file.segments)} segments",
                     size(file.end),
                     size(file.stored_size),
                     str(file.span.transactions),
@@ -128,8 +128,8 @@ def _file(file: ArchivedFile, gap: str | None) -> dict[str, object]:
     span = file.span
     return {
         "name": file.name,
-        "sealed": file.is_sealed,
-        "pieces": len(file.segments),
+        "rotated": file.is_rotated,
+        "segments": len(file.segments),
         "bytes": file.end,
         "stored_bytes": file.stored_size,
         "previous_gtids": file.head.previous_gtids,

@@ -187,12 +187,7 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
 
 def _listed(repository: Repository, instance: str) -> dict[str, int]:
     """Return the size in bytes of each manifest the store lists, by backup id."""
-    found = {}
-    for item in repository.store.list(repository.prefix + layout.manifests(instance)):
-        parsed = layout.parse_manifest(item.key[len(repository.prefix) :])
-        if parsed is not None and parsed[0] == instance:
-            found[parsed[1]] = item.size
-    return found
+    return {listed.key.backup_id: listed.size for listed in repository.list(layout.manifests(instance))}
 
 
 def _read(

@@ -11,6 +11,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.model import is_backup_id
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
@@ -93,7 +94,7 @@ def write(repository: Repository, evidence: Evidence) -> str:
     key = layout.drill(evidence.instance, evidence.drill_id)
     # A request that is repeated after its answer was lost finds its own object; the comparison tells.
     with contextlib.suppress(ExistsError):
-        repository.store.put(repository.prefix + key, evidence.encode(), only_if_absent=True)
+        repository.put(key, evidence.encode())
     if read(repository, evidence.instance, evidence.drill_id) != evidence:
         raise ConsistencyError(
             f"{key} was read back different from what was written",
@@ -104,11 +105,7 @@ def write(repository: Repository, evidence: Evidence) -> str:
 
 def ids(repository: Repository, instance: str) -> list[str]:
     """Return the ids of the instance's drills, oldest first."""
-    found = (
-        layout.parse_drill(item.key[len(repository.prefix) :])
-        for item in repository.store.list(repository.prefix + layout.drills(instance))
-    )
-    return sorted(drill_id for drill_id in found if drill_id is not None)
+    return sorted(listed.key.drill_id for listed in repository.list(layout.drills(instance)))
 
 
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
@@ -116,11 +113,14 @@ def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
 
     NotThere if there is none of that id, DamagedError if it cannot be read or is of another place.
     """
+    absent = NotThere(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
+    if not is_backup_id(drill_id):
+        raise absent
     key = layout.drill(instance, drill_id)
     try:
-        body = repository.store.get(repository.prefix + key)
+        body = repository.get(key)
     except NotThere as error:
-        raise NotThere(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`") from error
+        raise absent from error
     try:
         evidence = Evidence.model_validate_json(body)
     except ValidationError as error:

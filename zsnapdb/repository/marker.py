@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.errors import DamagedError, ExistsError, PreflightError, RepositoryError
 from zsnapdb.repository import layout
-from zsnapdb.store.base import Store
+from zsnapdb.repository.objects import RepositoryObjects
 
 FORMAT = 1
 
@@ -41,10 +41,9 @@ class Marker:
         return found
 
     @classmethod
-    def read(cls, store: Store, prefix: str) -> Marker:
+    def read(cls, objects: RepositoryObjects) -> Marker:
         """Return the repository's marker; NotThere if there is none."""
-        name = prefix + layout.MARKER
-        return cls.parse(store.get(name), name)
+        return cls.parse(objects.get(layout.MARKER), objects.place(layout.MARKER))
 
     def encode(self) -> bytes:
         """Return the stored form: JSON, UTF-8."""
@@ -52,17 +51,17 @@ class Marker:
             {"format": self.format, "id": self.id, "recipients": list(self.recipients)}, indent=1
         ).encode()
 
-    def write(self, store: Store, prefix: str) -> None:
+    def write(self, objects: RepositoryObjects) -> None:
         """Write it where there is none; ExistsError if there is one.
 
         PreflightError, with nothing left, if the store cannot keep two writers apart.
         """
-        store.put(prefix + layout.MARKER, self.encode(), only_if_absent=True)
+        objects.put(layout.MARKER, self.encode())
         try:
-            prove_conditional_writes(store, prefix)
+            prove_conditional_writes(objects)
         except PreflightError:
             with contextlib.suppress(RepositoryError):
-                store.delete(prefix + layout.MARKER)
+                objects.delete(layout.MARKER)
             raise
 
     def with_recipients(self, recipients: tuple[str, ...]) -> Marker:
@@ -70,20 +69,19 @@ class Marker:
         return replace(self, recipients=recipients)
 
 
-def prove_conditional_writes(store: Store, prefix: str) -> None:
+def prove_conditional_writes(objects: RepositoryObjects) -> None:
     """Raise PreflightError if the store writes over an object although it was asked not to: nothing would keep two writers apart there.
 
     Some S3 servers take `If-None-Match: *` and do not look at it. It is tried on the marker, with what it says and a
     line end more: were it the very same bytes, a repeated request whose first answer was lost would take the marker for
     its own work. NotThere without a marker.
     """
-    key = prefix + layout.MARKER
     try:
-        store.put(key, store.get(key) + b"\n", only_if_absent=True)
+        objects.put(layout.MARKER, objects.get(layout.MARKER) + b"\n")
     except ExistsError:
         return
     raise PreflightError(
-        f"the store wrote over {key} although it was asked to write only where nothing is (If-None-Match)",
+        f"the store wrote over {objects.place(layout.MARKER)} although it was asked to write only where nothing is (If-None-Match)",
         hint=(
             "it cannot keep two writers apart, so backups there are not safe; use an S3 server with conditional writes,"
             " or a folder"

@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from zsnapdb.errors import ExistsError, NotThere
-from zsnapdb.model import is_backup_id
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -24,27 +23,24 @@ class Pin:
 
 def pins(repository: Repository, instance: str) -> dict[str, Pin]:
     """Return the pins of an instance by backup id. One that cannot be read pins as well."""
-    found = {}
-    prefix = repository.prefix + layout.pins(instance)
-    for item in repository.store.list(prefix):
-        backup_id = item.key[len(prefix) :].removesuffix(".json")
-        if not is_backup_id(backup_id):
-            continue
+    known = {}
+    for listed in repository.list(layout.pins(instance)):
+        backup_id = listed.key.backup_id
         try:
-            document = json.loads(repository.store.get(item.key))
-            found[backup_id] = Pin(backup_id, str(document["reason"]), str(document["since"]))
+            document = json.loads(repository.get(listed.key))
+            known[backup_id] = Pin(backup_id, str(document["reason"]), str(document["since"]))
         except NotThere:
             continue
         except (ValueError, KeyError, TypeError):
-            found[backup_id] = Pin(backup_id, "(its pin cannot be read)", "")
-    return found
+            known[backup_id] = Pin(backup_id, "(its pin cannot be read)", "")
+    return known
 
 
 def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> Pin:
     """Pin a backup, or give its pin another reason; NotThere if there is no such backup."""
     repository.manifest(instance, backup_id)
     made = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    repository.store.put(repository.prefix + layout.pin(instance, backup_id), json.dumps(asdict(made)).encode())
+    repository.overwrite(layout.pin(instance, backup_id), json.dumps(asdict(made)).encode())
     return made
 
 
@@ -55,7 +51,7 @@ def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> 
     """
     key = layout.pin(instance, backup_id)
     try:
-        there.store.put(there.prefix + key, here.store.get(here.prefix + key), only_if_absent=True)
+        there.put(key, here.get(key))
     except (NotThere, ExistsError):
         return False
     return True
@@ -68,5 +64,5 @@ def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
         raise NotThere(
             f"backup {backup_id} of instance {instance} has no pin", hint="`zsnapdb prune --plan` shows which have one"
         )
-    repository.store.delete(repository.prefix + layout.pin(instance, backup_id))
+    repository.delete(layout.pin(instance, backup_id))
     return found

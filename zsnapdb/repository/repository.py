@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.model import is_backup_id
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.layout import ChunkKey
 from zsnapdb.repository.manifest import Manifest, decode
 from zsnapdb.repository.marker import FORMAT, Marker
+from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.store.base import Store
 from zsnapdb.stream.chunks import Body
 from zsnapdb.stream.crypto import ChunkCipher
@@ -26,16 +29,19 @@ class VolumeChunks:
     `repository_id` is that of the backup's manifest.
     """
 
-    store: Store
-    prefix: str
+    objects: RepositoryObjects
     repository_id: str
     instance: str
     backup_id: str
     role: str
 
-    def key(self, index: int) -> str:
-        """Return the chunk's key in the store."""
-        return self.prefix + layout.chunk(self.instance, self.backup_id, self.role, index)
+    def key(self, index: int) -> ChunkKey:
+        """Return the key of the chunk; `index` counts from 1."""
+        return layout.chunk(self.instance, self.backup_id, self.role, index)
+
+    def sizes(self) -> dict[ChunkKey, int]:
+        """Return the size in bytes of each chunk that is listed."""
+        return self.objects.sizes(layout.chunks(self.instance, self.backup_id, self.role))
 
     def associated(self, index: int, *, last: bool) -> bytes:
         """Return what an encrypted chunk is bound to."""
@@ -45,19 +51,19 @@ class VolumeChunks:
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
         """Store the chunk."""
-        self.store.put(self.key(index), body, sha256=sha256)
+        self.objects.overwrite(self.key(index), body, sha256=sha256)
 
     def get_chunk(self, index: int) -> bytes:
         """Return the stored chunk; NotThere if it is missing."""
-        return self.store.get(self.key(index))
+        return self.objects.get(self.key(index))
 
     def read_chunk(self, index: int, target: memoryview) -> int:
         """Write the stored chunk to `target` and return its whole size; NotThere if it is missing."""
-        return self.store.read_into(self.key(index), target)
+        return self.objects.get_into(self.key(index), target)
 
     def give_up(self) -> None:
         """Let the store try nothing again."""
-        self.store.give_up()
+        self.objects.give_up()
 
 
 @dataclass(frozen=True)
@@ -69,14 +75,12 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Repository:
-    """An opened repository.
+class Repository(RepositoryObjects):
+    """An opened repository: its objects by typed keys, and what is known of it as a whole.
 
     `id` is what its marker says, or, where `note` says that the marker is lost, what its manifests say.
     """
 
-    store: Store
-    prefix: str
     id: str
     keyring: Keyring = _NO_KEYS
     note: str = ""
@@ -92,24 +96,31 @@ class Repository:
         Without its marker it is opened all the same if one of `instances` has a readable manifest there; `note` says
         so. NotThere if there is neither (or no bucket); whatever else is unreachable raises.
         """
-        known = keyring or Keyring()
-        store.check()
+        return cls.among(RepositoryObjects(store, prefix), keyring, instances=instances)
+
+    @classmethod
+    def among(
+        cls, objects: RepositoryObjects, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
+    ) -> Repository:
+        """Return the repository that consists of these objects, as `open` does."""
+        unknown = cls(objects._store, objects._prefix, "", keyring or Keyring())
+        objects.check()
         try:
-            marker = Marker.read(store, prefix)
-            return cls(store, prefix, marker.id, known, recipients=marker.recipients)
+            marker = Marker.read(objects)
+            return replace(unknown, id=marker.id, recipients=marker.recipients)
         except NotThere as error:
-            newest = cls._newest_manifest(cls(store, prefix, "", known), instances)
+            newest = cls._newest_manifest(unknown, instances)
             if newest is None:
                 raise NotThere(
-                    f"there is no repository yet: {prefix}{layout.MARKER} is missing",
+                    f"there is no repository yet: {objects.place(layout.MARKER)} is missing",
                     hint="`zsnapdb init`, or the first `zsnapdb backup`, makes it",
                 ) from error
         note = (
-            f"{prefix}{layout.MARKER} is missing; the repository is known from its manifests, `zsnapdb init` writes it"
-            " again"
+            f"{objects.place(layout.MARKER)} is missing; the repository is known from its manifests, `zsnapdb init`"
+            " writes it again"
         )
         recipients = newest.keys[0].recipients if newest.keys else ()
-        return cls(store, prefix, newest.repository_id, known, note, recipients)
+        return replace(unknown, id=newest.repository_id, note=note, recipients=recipients)
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
@@ -147,7 +158,7 @@ class Repository:
             return found
         # Another first backup may be quicker; its marker is as good.
         with contextlib.suppress(ExistsError):
-            Marker(FORMAT, found.id, known.recipients).write(store, prefix)
+            Marker(FORMAT, found.id, known.recipients).write(found)
         return cls.open(store, prefix, known)
 
     def check_writable(self) -> None:
@@ -161,13 +172,11 @@ class Repository:
 
     def chunks(self, instance: str, backup_id: str, role: str) -> VolumeChunks:
         """Return where the chunks of one volume of a backup that is being written go."""
-        return VolumeChunks(self.store, self.prefix, self.id, instance, backup_id, role)
+        return VolumeChunks(self, self.id, instance, backup_id, role)
 
     def chunks_of(self, manifest: Manifest, role: str) -> VolumeChunks:
         """Return the chunks of one volume of a stored backup."""
-        return VolumeChunks(
-            self.store, self.prefix, manifest.repository_id, manifest.instance, manifest.backup_id, role
-        )
+        return VolumeChunks(self, manifest.repository_id, manifest.instance, manifest.backup_id, role)
 
     def ciphers(self, manifest: Manifest) -> Mapping[str, ChunkCipher]:
         """Return what its chunks decrypt with, by key id. ConfigError without an identity that opens its keys."""
@@ -176,23 +185,21 @@ class Repository:
 
     def backup_ids(self, instance: str) -> list[str]:
         """Return the ids of the instance's backups, oldest first."""
-        found = []
-        for item in self.store.list(self.prefix + layout.manifests(instance)):
-            parsed = layout.parse_manifest(item.key[len(self.prefix) :])
-            if parsed is not None and parsed[0] == instance:
-                found.append(parsed[1])
-        return sorted(found)
+        return sorted(listed.key.backup_id for listed in self.list(layout.manifests(instance)))
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:
         """Return one backup's manifest; NotThere if there is no such backup.
 
         DamagedError if it is of another place, or not signed by one of the configured signers.
         """
+        absent = NotThere(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`")
+        if not is_backup_id(backup_id):
+            raise absent
         key = layout.manifest(instance, backup_id)
         try:
-            manifest = decode(self.keyring.verified(self.store.get(self.prefix + key), key), key)
+            manifest = decode(self.keyring.verified(self.get(key), key), key)
         except NotThere as error:
-            raise NotThere(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`") from error
+            raise absent from error
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
             raise DamagedError(
                 f"manifest {key} is that of {manifest.instance} {manifest.backup_id}",
@@ -224,7 +231,7 @@ class Repository:
         key = layout.manifest(manifest.instance, manifest.backup_id)
         # A request that is repeated after its answer was lost finds its own object; the comparison tells.
         with contextlib.suppress(ExistsError):
-            self.store.put(self.prefix + key, self.keyring.signed(manifest.encode()), only_if_absent=True)
+            self.put(key, self.keyring.signed(manifest.encode()))
         if self.manifest(manifest.instance, manifest.backup_id) != manifest:
             raise ConsistencyError(
                 f"manifest {key} was read back different from what was written",

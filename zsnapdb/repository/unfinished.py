@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from zsnapdb.errors import NotThere
-from zsnapdb.model import is_backup_id
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -49,9 +48,7 @@ class Unfinished:
             "started": self.started,
             "snapshots": parts,
         }
-        repository.store.put(
-            repository.prefix + layout.unfinished_backup(self.instance, self.backup_id), json.dumps(document).encode()
-        )
+        repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), json.dumps(document).encode())
 
     def may_build_on(self, guids: Collection[int]) -> bool:
         """Whether it may be an increment of the backup with these snapshots. What cannot be read may be one of any."""
@@ -75,18 +72,16 @@ def _parse(body: bytes, instance: str, backup_id: str, modified: datetime | None
 
 def unfinished(repository: Repository, instance: str, stored: Collection[str] = ()) -> list[Unfinished]:
     """Return what was begun and is not among the `stored` backups, oldest first."""
-    prefix = repository.prefix + layout.unfinished(instance)
-    found = []
-    for item in sorted(repository.store.list(prefix), key=lambda item: item.key):
-        backup_id = item.key[len(prefix) :].removesuffix(".json")
-        if not is_backup_id(backup_id) or backup_id in stored:
+    marks = []
+    for listed in sorted(repository.list(layout.unfinished(instance)), key=lambda listed: listed.key):
+        if listed.key.backup_id in stored:
             continue
         try:
-            body = repository.store.get(item.key)
+            body = repository.get(listed.key)
         except NotThere:
             continue
-        found.append(_parse(body, instance, backup_id, item.modified))
-    return found
+        marks.append(_parse(body, instance, listed.key.backup_id, listed.modified))
+    return marks
 
 
 def remove(repository: Repository, instance: str, backup_id: str) -> None:
@@ -94,4 +89,4 @@ def remove(repository: Repository, instance: str, backup_id: str) -> None:
 
     RepositoryError if this host may not; it then has no meaning beside a manifest.
     """
-    repository.store.delete(repository.prefix + layout.unfinished_backup(instance, backup_id))
+    repository.delete(layout.unfinished_backup(instance, backup_id))

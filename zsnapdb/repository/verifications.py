@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import NotThere
 from zsnapdb.repository import layout
+from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository
 
 
@@ -48,7 +49,7 @@ class Checks:
     """The latest finding of each depth, by backup id; and the objects it was read from."""
 
     findings: Mapping[str, Mapping[Depth, VerificationRecord]] = field(default_factory=dict)
-    keys: Sequence[str] = ()
+    keys: Sequence[VerificationKey] = ()
 
     def damaged(self) -> dict[str, tuple[str, ...]]:
         """Return what is wrong, by id.
@@ -98,27 +99,27 @@ def read(repository: Repository, instance: str) -> Checks:
     """Return all that is known. An object that cannot be read tells nothing: what it told is checked again."""
     findings: dict[str, dict[Depth, VerificationRecord]] = {}
     keys = []
-    for item in repository.store.list(repository.prefix + layout.checks(instance)):
+    for listed in repository.list(layout.verifications(instance)):
         try:
-            found = _File.model_validate_json(repository.store.get(item.key))
+            document = _File.model_validate_json(repository.get(listed.key))
         except (ValidationError, NotThere):
             continue
-        keys.append(item.key)
-        findings = _merged(findings, found.backups)
+        keys.append(listed.key)
+        findings = _merged(findings, document.backups)
     return Checks(findings, tuple(keys))
 
 
-def new_key(repository: Repository, instance: str, when: datetime) -> str:
+def new_key(instance: str, when: datetime) -> VerificationKey:
     """Return the key of a new object for findings."""
-    return f"{repository.prefix}{layout.checks(instance)}{when:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.json"
+    return layout.verification(instance, when, secrets.randbits(32))
 
 
-def write(repository: Repository, key: str, checks: Checks) -> None:
+def write(repository: Repository, key: VerificationKey, checks: Checks) -> None:
     """Write the findings under the key; nothing else is removed."""
     document = _File(backups={name: dict(found) for name, found in checks.findings.items()})
-    repository.store.put(key, document.model_dump_json().encode())
+    repository.overwrite(key, document.model_dump_json().encode())
 
 
-def remove_merged(repository: Repository, key: str, checks: Checks) -> None:
+def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) -> None:
     """Remove the objects that `checks` was read from, which are in the one under the key now."""
-    repository.store.delete_many([other for other in checks.keys if other != key])
+    repository.delete_many([other for other in checks.keys if other != key])

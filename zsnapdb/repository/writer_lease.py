@@ -28,8 +28,9 @@ from pathlib import Path
 
 from zsnapdb.errors import ChangedError, ExistsError, LeaseError, NotThere, RepositoryError
 from zsnapdb.repository import layout
+from zsnapdb.repository.layout import LeaseKey
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.base import Store, Version
+from zsnapdb.store.base import Version
 
 SECONDS = 30.0
 """How long a lease stands without a sign of its owner."""
@@ -121,8 +122,8 @@ def _is_gone(holder: Holder) -> bool:
 class WriterLease:
     """A lease in our hands, renewed in the background until it is given back or lost."""
 
-    def __init__(self, store: Store, key: str, me: Holder, tag: str) -> None:
-        self._store, self._key, self._me, self._tag = store, key, me, tag
+    def __init__(self, repository: Repository, key: LeaseKey, me: Holder, tag: str) -> None:
+        self._repository, self._key, self._me, self._tag = repository, key, me, tag
         self._lost: Holder | None = None
         self._writing = threading.Lock()
         self._end = threading.Event()
@@ -155,9 +156,9 @@ class WriterLease:
     def _write(self, me: Holder) -> None:
         # A replacement that is refused may be one of ours whose answer was lost: what stands there tells.
         with contextlib.suppress(ChangedError):
-            self._store.replace(self._key, me.encode(), tag=self._tag)
+            self._repository.replace(self._key, me.encode(), tag=self._tag)
         try:
-            version = self._store.read_version(self._key)
+            version = self._repository.read_version(self._key)
         except NotThere:
             self._lost = replace(me, owner="", host="nobody", doing="removed by hand")
             self.check()
@@ -186,8 +187,8 @@ def _text(moment: datetime) -> str:
 
 
 def _take(
-    store: Store,
-    key: str,
+    repository: Repository,
+    key: LeaseKey,
     me: Holder,
     tell: Callable[[str], None],
     steady: Callable[[], float],
@@ -197,10 +198,10 @@ def _take(
     watched, since = "", 0.0
     while True:
         try:
-            version = store.read_version(key)
+            version = repository.read_version(key)
         except NotThere:
             with contextlib.suppress(ExistsError):
-                store.put(key, me.encode(), only_if_absent=True)
+                repository.put(key, me.encode())
             continue
         holder = Holder.parse(version)
         if holder.owner == me.owner:
@@ -220,7 +221,7 @@ def _take(
             tell(f"taking over from {holder.describe()}: {'it gave no sign of life' if watched else 'it has ended'}")
         # Refused: somebody else was quicker, or the answer to our own write was lost. Reading again tells.
         with contextlib.suppress(ChangedError):
-            store.replace(key, me.encode(), tag=version.tag)
+            repository.replace(key, me.encode(), tag=version.tag)
 
 
 @contextlib.contextmanager
@@ -239,7 +240,7 @@ def lease(
     LeaseError if another owner is alive, which takes at most `seconds` to see. `tell` hears of waiting and of a
     take-over.
     """
-    key = repository.prefix + layout.lease(name)
+    key = layout.lease(name)
     since = _text(datetime.now(UTC))
     me = Holder(
         secrets.token_hex(8),
@@ -252,12 +253,12 @@ def lease(
         _after(seconds),
         seconds,
     )
-    held = WriterLease(repository.store, key, me, _take(repository.store, key, me, tell, steady, sleep))
+    held = WriterLease(repository, key, me, _take(repository, key, me, tell, steady, sleep))
     try:
         yield held
     except BaseException:
         # What ends this run does not wait for a store that cannot be reached.
-        repository.store.give_up()
+        repository.give_up()
         raise
     finally:
         held.give_back()
@@ -266,7 +267,7 @@ def lease(
 def holder(repository: Repository, name: str) -> Holder | None:
     """Return who has the lease, as it says; None if nobody has. Whether that one is alive only watching would tell."""
     try:
-        found = Holder.parse(repository.store.read_version(repository.prefix + layout.lease(name)))
+        found = Holder.parse(repository.read_version(layout.lease(name)))
     except NotThere:
         return None
     return found if found.state != FREE else None

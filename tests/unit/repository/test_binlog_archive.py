@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.support.binlog_archive import ID, IDENTITY, INCARNATION, KEY, NAME, UUID, add, sealed
+from tests.unit.support.binlog_archive import ID, IDENTITY, INCARNATION, KEY, NAME, UUID, add, rotated
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import covering
+from zsnapdb.repository.binlog_descriptions import covering
+from zsnapdb.repository.binlog_removal import remove, remove_unneeded, sweep, undescribed
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.keys import SigningKey
 from zsnapdb.repository.repository import Repository
@@ -25,24 +26,29 @@ from zsnapdb.stream.crypto import ChunkCipher
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> BinlogArchive:
+def store(tmp_path: Path) -> LocalStore:
     (tmp_path / "store").mkdir()
+    return LocalStore(tmp_path / "store")
+
+
+@pytest.fixture
+def archive(tmp_path: Path, store: LocalStore) -> BinlogArchive:
     (tmp_path / "identity").write_bytes(IDENTITY.file())
     keyring = Keyring((IDENTITY.recipient,), tmp_path / "identity")
-    found = BinlogArchive(Repository.open_or_create(LocalStore(tmp_path / "store"), "", "0123", keyring), "main")
+    found = BinlogArchive(Repository.open_or_create(store, "", "0123", keyring), "main")
     found.begin(INCARNATION)
     return found
 
 
 @pytest.mark.parametrize("cipher", [None, ChunkCipher(KEY, "1")])
-def test_the_pieces_of_a_growing_file_are_one_file_again(
+def test_the_segments_of_an_active_file_are_one_file_again(
     archive: BinlogArchive, tmp_path: Path, cipher: ChunkCipher | None
 ) -> None:
     add(archive, 0, b"a" * 60, number=None, cipher=cipher)
     add(archive, 60, b"b" * 40, number=6, cipher=cipher)
     add(archive, 100, b"c" * 50, number=7, cipher=cipher)
     (file,) = archive.load().files
-    assert (file.is_sealed, file.end, file.span.transactions, str(file.gtids), str(file.reached)) == (
+    assert (file.is_rotated, file.end, file.span.transactions, str(file.gtids), str(file.reached)) == (
         False,
         150,
         2,
@@ -59,14 +65,14 @@ def test_the_pieces_of_a_growing_file_are_one_file_again(
     assert (tmp_path / "out").read_bytes() == b"a" * 60 + b"b" * 40 + b"c" * 50
 
 
-def test_a_piece_behind_a_missing_one_does_not_count(archive: BinlogArchive) -> None:
+def test_a_segment_behind_a_missing_one_does_not_count(archive: BinlogArchive) -> None:
     add(archive, 0, b"a" * 60, number=None)
     add(archive, 100, b"c" * 50, number=7)
     (file,) = archive.load().files
     assert (file.end, file.gtids) == (60, None)
 
 
-def test_a_longer_piece_takes_the_place_of_shorter_ones(archive: BinlogArchive, tmp_path: Path) -> None:
+def test_a_longer_segment_takes_the_place_of_shorter_ones(archive: BinlogArchive, tmp_path: Path) -> None:
     add(archive, 0, b"a" * 60, number=None)
     add(archive, 60, b"b" * 40, number=6)
     add(archive, 100, b"c" * 50, number=7)
@@ -77,35 +83,35 @@ def test_a_longer_piece_takes_the_place_of_shorter_ones(archive: BinlogArchive, 
     assert (tmp_path / "out").read_bytes() == b"a" * 60 + b"b" * 40 + b"c" * 50
 
 
-def test_a_sealed_file_takes_the_place_of_its_pieces(archive: BinlogArchive, tmp_path: Path) -> None:
+def test_a_rotated_file_takes_the_place_of_its_segments(archive: BinlogArchive, tmp_path: Path) -> None:
     add(archive, 0, b"a" * 60, number=None)
     add(archive, 60, b"b" * 40, number=6)
     archive.put_chunk(ID, NAME, "0bad", 1, b"of an attempt that was killed")
-    file = sealed(archive, b"a" * 60 + b"b" * 90)
+    file = rotated(archive, b"a" * 60 + b"b" * 90)
     archive.commit(file)
     assert archive.load().files == (file,)
-    assert archive.remove_leftovers(file) == 5
+    assert remove_unneeded(archive, file) == 5
     assert archive.load().files == (file,)
     archive.fetch(file, tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == b"a" * 60 + b"b" * 90
 
 
-def test_a_described_piece_or_file_is_never_written_over(archive: BinlogArchive) -> None:
+def test_a_described_segment_or_file_is_never_written_over(archive: BinlogArchive) -> None:
     add(archive, 0, b"a" * 60, number=None)
     with pytest.raises(ExistsError):
         add(archive, 0, b"x" * 60, number=None, attempt="0002")
-    archive.commit(sealed(archive, b"a" * 150))
+    archive.commit(rotated(archive, b"a" * 150))
     archive.commit(
-        sealed(archive, b"a" * 150).model_copy(
+        rotated(archive, b"a" * 150).model_copy(
             update={"chunks": archive.load().files[0].chunks, "sha256": archive.load().files[0].sha256}
         )
     )
     with pytest.raises(ConsistencyError):
-        archive.commit(sealed(archive, b"x" * 150, attempt="00bb"))
+        archive.commit(rotated(archive, b"x" * 150, attempt="00bb"))
 
 
 def test_an_altered_or_missing_body_is_refused_and_nothing_is_left(archive: BinlogArchive, tmp_path: Path) -> None:
-    file = sealed(archive, b"a" * 150)
+    file = rotated(archive, b"a" * 150)
     archive.commit(file)
     key = tmp_path / "store" / archive.chunk_key(ID, NAME, file.attempt, 2)
     whole = key.read_bytes()
@@ -122,7 +128,7 @@ def test_an_altered_or_missing_body_is_refused_and_nothing_is_left(archive: Binl
 
 
 def test_chunks_that_were_swapped_do_not_open(archive: BinlogArchive, tmp_path: Path) -> None:
-    file = sealed(archive, b"ab" * 60)
+    file = rotated(archive, b"ab" * 60)
     one, two = (tmp_path / "store" / archive.chunk_key(ID, NAME, file.attempt, index) for index in (1, 2))
     first, second = one.read_bytes(), two.read_bytes()
     one.write_bytes(second)
@@ -134,7 +140,7 @@ def test_chunks_that_were_swapped_do_not_open(archive: BinlogArchive, tmp_path: 
 
 
 def test_encrypted_binlogs_need_an_identity(archive: BinlogArchive, tmp_path: Path) -> None:
-    file = sealed(archive, b"a" * 150)
+    file = rotated(archive, b"a" * 150)
     with pytest.raises(ConfigError, match="no identity"):
         BinlogArchive(replace(archive.repository, keyring=Keyring((IDENTITY.recipient,))), "main").fetch(
             file, tmp_path / "out"
@@ -142,7 +148,7 @@ def test_encrypted_binlogs_need_an_identity(archive: BinlogArchive, tmp_path: Pa
 
 
 def test_a_description_that_nobody_trusted_has_signed_is_refused(archive: BinlogArchive) -> None:
-    archive.commit(sealed(archive, b"a" * 150))
+    archive.commit(rotated(archive, b"a" * 150))
     strict = BinlogArchive(replace(archive.repository, keyring=Keyring(signers=(SigningKey.new().public,))), "main")
     assert strict.load().files == ()
     assert "not signed" in str(strict.load().damaged[0])
@@ -151,12 +157,12 @@ def test_a_description_that_nobody_trusted_has_signed_is_refused(archive: Binlog
 def test_a_target_that_exists_is_not_overwritten(archive: BinlogArchive, tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"mine")
     with pytest.raises(ExistsError):
-        archive.fetch(sealed(archive, b"a" * 150), tmp_path / "out")
+        archive.fetch(rotated(archive, b"a" * 150), tmp_path / "out")
     assert (tmp_path / "out").read_bytes() == b"mine"
 
 
 def test_a_damaged_description_does_not_hide_the_others(archive: BinlogArchive, tmp_path: Path) -> None:
-    file = sealed(archive, b"a" * 150)
+    file = rotated(archive, b"a" * 150)
     archive.commit(file)
     folder = tmp_path / "store" / "main" / "binlogs" / ID / "files"
     (folder / "binlog.000008.json").write_bytes(b"{}")
@@ -169,21 +175,21 @@ def test_files_and_incarnations_are_in_order(archive: BinlogArchive) -> None:
     later = INCARNATION.model_copy(update={"id": "20261122T101112Z-0000"})
     archive.begin(later)
     for incarnation, name in ((later.id, "binlog.000001"), (ID, "binlog.1000000"), (ID, "binlog.999999")):
-        archive.commit(sealed(archive, b"a" * 150).model_copy(update={"name": name, "incarnation": incarnation}))
+        archive.commit(rotated(archive, b"a" * 150).model_copy(update={"name": name, "incarnation": incarnation}))
     found = archive.load()
     assert [i.id for i in found.incarnations] == [ID, later.id]
     assert [file.name for file in found.files] == ["binlog.999999", "binlog.1000000", "binlog.000001"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
-def test_pieces_cover_without_overlap_from_the_first_byte_on(pieces: list[tuple[int, int]]) -> None:
-    chosen = covering(pieces)
-    assert set(chosen) <= set(pieces)
+def test_segments_cover_without_overlap_from_the_first_byte_on(segments: list[tuple[int, int]]) -> None:
+    chosen = covering(segments)
+    assert set(chosen) <= set(segments)
     at = 0
     for start, end in chosen:
         assert start == at < end
         at = end
-    assert not any(start == at < end for start, end in pieces)
+    assert not any(start == at < end for start, end in segments)
 
 
 class _Killed(Exception):
@@ -202,22 +208,26 @@ class _Dying(LocalStore):
         super().delete(key)
 
 
-@pytest.mark.parametrize("kind", ["sealed", "growing", "sealed with pieces left"])
+def dying_before_a_removal(archive: BinlogArchive, folder: Path) -> BinlogArchive:
+    return BinlogArchive(Repository(_Dying(folder / "store"), "", "0123", archive.repository.keyring), "main")
+
+
+@pytest.mark.parametrize("kind", ["rotated", "active", "rotated with segments left"])
 def test_a_removal_ended_anywhere_leaves_the_whole_file_or_none_of_it(
-    archive: BinlogArchive, tmp_path: Path, kind: str
+    store: LocalStore, archive: BinlogArchive, tmp_path: Path, kind: str
 ) -> None:
     body = bytes(range(200)) * 5
-    if kind != "sealed":
+    if kind != "rotated":
         add(archive, 0, body[:500], number=6)
         add(archive, 500, body[500:], number=7)
-    if kind != "growing":
-        archive.commit(sealed(archive, body))
+    if kind != "active":
+        archive.commit(rotated(archive, body))
     (before,) = archive.load().files
-    dying = replace(archive, repository=replace(archive.repository, store=_Dying(tmp_path / "store")))
+    dying = dying_before_a_removal(archive, tmp_path)
     for removals in range(20):
         _Dying.left = removals
         try:
-            dying.remove(before)
+            remove(dying, before)
             break
         except _Killed:
             for file in archive.load().files:
@@ -225,66 +235,66 @@ def test_a_removal_ended_anywhere_leaves_the_whole_file_or_none_of_it(
     else:
         raise AssertionError("it never came to its end")
     assert removals > 1
-    archive.remove(before)
+    remove(archive, before)
     assert archive.load().files == ()
-    assert [item.key for item in archive.repository.store.list("main/binlogs/") if NAME in item.key] == []
+    assert [item.key for item in store.list("main/binlogs/") if NAME in item.key] == []
 
 
 @pytest.mark.parametrize("removals", range(5))
-@pytest.mark.parametrize("kind", ["sealed", "growing", "sealed with pieces left"])
+@pytest.mark.parametrize("kind", ["rotated", "active", "rotated with segments left"])
 def test_what_a_killed_removal_leaves_is_found_and_swept_and_a_whole_file_is_not(
-    archive: BinlogArchive, tmp_path: Path, kind: str, removals: int
+    store: LocalStore, archive: BinlogArchive, tmp_path: Path, kind: str, removals: int
 ) -> None:
     body = bytes(range(200)) * 5
-    if kind != "sealed":
+    if kind != "rotated":
         add(archive, 0, body[:500], number=6)
         add(archive, 500, body[500:], number=7)
-    if kind != "growing":
-        archive.commit(sealed(archive, body))
+    if kind != "active":
+        archive.commit(rotated(archive, body))
     (before,) = archive.load().files
-    assert archive.leftovers() == {}
+    assert undescribed(archive) == {}
     _Dying.left = removals
     with contextlib.suppress(_Killed):
-        replace(archive, repository=replace(archive.repository, store=_Dying(tmp_path / "store"))).remove(before)
+        remove(dying_before_a_removal(archive, tmp_path), before)
     there = bool(archive.load().files)
-    assert list(archive.leftovers()) in ([], [(ID, NAME)])
-    assert not (there and archive.leftovers())
-    swept = archive.sweep(ID, NAME, {item.key for item in archive.leftovers().get((ID, NAME), [])})
+    assert list(undescribed(archive)) in ([], [(ID, NAME)])
+    assert not (there and undescribed(archive))
+    swept = sweep(archive, ID, NAME, {item.key for item in undescribed(archive).get((ID, NAME), [])})
     assert bool(archive.load().files) == there
-    assert there == any(NAME in item.key for item in archive.repository.store.list("main/binlogs/"))
+    assert there == any(NAME in item.key for item in store.list("main/binlogs/"))
     assert not (there and swept)
 
 
-def test_a_file_whose_description_cannot_be_read_is_no_leftover(archive: BinlogArchive) -> None:
-    file = sealed(archive, bytes(range(200)) * 5)
+def test_a_file_whose_description_cannot_be_read_is_no_leftover(store: LocalStore, archive: BinlogArchive) -> None:
+    file = rotated(archive, bytes(range(200)) * 5)
     archive.commit(file)
-    archive.repository.store.put(archive.file_key(file), b"?")
-    assert archive.leftovers() == {}
-    assert archive.sweep(ID, NAME, {item.key for item in archive.repository.store.list("")}) == 0
+    store.put(archive.file_key(file), b"?")
+    assert undescribed(archive) == {}
+    assert sweep(archive, ID, NAME, {item.key for item in store.list("")}) == 0
 
 
 def test_parts_that_somebody_goes_on_with_are_not_swept(archive: BinlogArchive) -> None:
     body = bytes(range(200)) * 5
-    sealed(archive, body, attempt="00aa")
-    planned = {item.key for item in archive.leftovers()[ID, NAME]}
-    file = sealed(archive, body, attempt="00bb")
-    assert archive.sweep(ID, NAME, planned) == 0
+    rotated(archive, body, attempt="00aa")
+    planned = {item.key for item in undescribed(archive)[ID, NAME]}
+    file = rotated(archive, body, attempt="00bb")
+    assert sweep(archive, ID, NAME, planned) == 0
     archive.confirm(ID, NAME, "00bb", file.chunks)
     archive.commit(file)
-    assert archive.sweep(ID, NAME, planned) == 0
+    assert sweep(archive, ID, NAME, planned) == 0
     assert b"".join(bytes(part) for part in archive.plain(file)) == body
 
 
 def test_a_file_whose_chunks_were_swept_meanwhile_is_not_described(archive: BinlogArchive) -> None:
-    file = sealed(archive, bytes(range(200)) * 5)
-    assert archive.sweep(ID, NAME, {item.key for item in archive.leftovers()[ID, NAME]}) == 2
+    file = rotated(archive, bytes(range(200)) * 5)
+    assert sweep(archive, ID, NAME, {item.key for item in undescribed(archive)[ID, NAME]}) == 2
     with pytest.raises(DamagedError, match="is not there any more"):
         archive.confirm(ID, NAME, file.attempt, file.chunks)
 
 
 @pytest.mark.parametrize("depth", list(Depth))
-def test_a_sealed_file_is_verified_chunk_by_chunk(archive: BinlogArchive, depth: Depth) -> None:
-    archive.commit(sealed(archive, bytes(range(200)) * 5))
+def test_a_rotated_file_is_verified_chunk_by_chunk(store: LocalStore, archive: BinlogArchive, depth: Depth) -> None:
+    archive.commit(rotated(archive, bytes(range(200)) * 5))
     (file,) = archive.load().files
 
     def damage() -> tuple[str, ...] | None:
@@ -293,8 +303,8 @@ def test_a_sealed_file_is_verified_chunk_by_chunk(archive: BinlogArchive, depth:
 
     assert damage() == ()
     key = archive.chunk_key(ID, NAME, file.attempt, 2)
-    body = archive.repository.store.get(key)
-    archive.repository.store.put(key, body[:-1])
+    body = store.get(key)
+    store.put(key, body[:-1])
     assert damage() == (f"{key} has {len(body) - 1} bytes, {len(body)} were written",)
-    archive.repository.store.put(key, body[:-1] + bytes([body[-1] ^ 1]))
+    store.put(key, body[:-1] + bytes([body[-1] ^ 1]))
     assert bool(damage()) == (depth is Depth.READ)

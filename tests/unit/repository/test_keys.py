@@ -81,13 +81,16 @@ def test_a_malformed_public_key_is_refused_before_anything_is_written() -> None:
 
 
 @pytest.fixture
-def signed(tmp_path: Path) -> Repository:
-    """A repository with one manifest, signed."""
+def store(tmp_path: Path) -> LocalStore:
     (tmp_path / "r").mkdir()
+    return LocalStore(tmp_path / "r")
+
+
+@pytest.fixture
+def signed(tmp_path: Path, store: LocalStore) -> Repository:
+    """A repository with one manifest, signed."""
     file, public = signing_key(tmp_path)
-    repository = Repository.open_or_create(
-        LocalStore(tmp_path / "r"), "", "id-1", Keyring(signing_key_file=file, signers=(public,))
-    )
+    repository = Repository.open_or_create(store, "", "id-1", Keyring(signing_key_file=file, signers=(public,)))
     repository.commit(manifest())
     return repository
 
@@ -95,27 +98,33 @@ def signed(tmp_path: Path) -> Repository:
 KEY = layout.manifest("main", BACKUP)
 
 
-def test_a_signed_manifest_reads_back_and_its_first_line_is_the_manifest_alone(signed: Repository) -> None:
+def test_a_signed_manifest_reads_back_and_its_first_line_is_the_manifest_alone(
+    store: LocalStore, signed: Repository
+) -> None:
     assert signed.manifest("main", BACKUP) == manifest()
-    first, second, rest = signed.store.get(KEY).split(b"\n")
+    first, second, rest = store.get(KEY).split(b"\n")
     assert (json.loads(first)["backup_id"], set(json.loads(second)), rest) == (BACKUP, {"signature"}, b"")
 
 
-def test_a_manifest_that_was_altered_is_damaged_even_where_no_signer_is_known(signed: Repository) -> None:
-    body = signed.store.get(KEY)
-    signed.store.put(KEY, body.replace(b'"createtxg":2', b'"createtxg":3'))
+def test_a_manifest_that_was_altered_is_damaged_even_where_no_signer_is_known(
+    store: LocalStore, signed: Repository
+) -> None:
+    body = store.get(KEY)
+    store.put(KEY, body.replace(b'"createtxg":2', b'"createtxg":3'))
     for ring in (signed.keyring, Keyring()):
         with pytest.raises(DamagedError, match="its signature is not that of its content"):
             replace(signed, keyring=ring).manifest("main", BACKUP)
 
 
-def test_an_unsigned_or_foreign_manifest_is_refused_and_never_absent(signed: Repository, tmp_path: Path) -> None:
-    line = signed.store.get(KEY).split(b"\n")[0]
-    signed.store.put(KEY, line + b"\n")
+def test_an_unsigned_or_foreign_manifest_is_refused_and_never_absent(
+    store: LocalStore, signed: Repository, tmp_path: Path
+) -> None:
+    line = store.get(KEY).split(b"\n")[0]
+    store.put(KEY, line + b"\n")
     with pytest.raises(DamagedError, match="is not signed"):
         signed.manifest("main", BACKUP)
     stranger, _ = signing_key(tmp_path, "stranger")
-    signed.store.put(KEY, Keyring(signing_key_file=stranger).signed(line))
+    store.put(KEY, Keyring(signing_key_file=stranger).signed(line))
     with pytest.raises(DamagedError, match="is not among the signers"):
         signed.manifest("main", BACKUP)
     assert signed.backup_ids("main") == [BACKUP]
@@ -125,9 +134,9 @@ def test_an_unsigned_or_foreign_manifest_is_refused_and_never_absent(signed: Rep
     "second",
     [b"{}", b"[]", b"null", b"x", b'{"signature":{"key":"","value":""}}', b'{"signature":{"key":"!","value":"?"}}'],
 )
-def test_a_second_line_that_is_no_signature_is_damage(signed: Repository, second: bytes) -> None:
-    line = signed.store.get(KEY).split(b"\n")[0]
-    signed.store.put(KEY, line + b"\n" + second + b"\n")
+def test_a_second_line_that_is_no_signature_is_damage(store: LocalStore, signed: Repository, second: bytes) -> None:
+    line = store.get(KEY).split(b"\n")[0]
+    store.put(KEY, line + b"\n" + second + b"\n")
     with pytest.raises(DamagedError):
         replace(signed, keyring=Keyring()).manifest("main", BACKUP)
 

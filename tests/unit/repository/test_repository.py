@@ -13,6 +13,7 @@ from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.marker import FORMAT, Marker, prove_conditional_writes
+from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
 from zsnapdb.store.local import LocalStore
@@ -20,8 +21,13 @@ from zsnapdb.store.patient import PatientStore
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Repository:
-    return Repository.open_or_create(LocalStore(tmp_path), "", "id-1")
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore(tmp_path)
+
+
+@pytest.fixture
+def repository(store: LocalStore) -> Repository:
+    return Repository.open_or_create(store, "", "id-1")
 
 
 def test_a_committed_manifest_reads_back_the_same(repository: Repository) -> None:
@@ -44,9 +50,9 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated(repository: Repository) 
     assert repository.backup_ids("main") == ["20261120T101112Z-7f3a"]
 
 
-def test_one_damaged_manifest_does_not_hide_the_others(repository: Repository) -> None:
+def test_one_damaged_manifest_does_not_hide_the_others(store: LocalStore, repository: Repository) -> None:
     repository.commit(manifest())
-    repository.store.put(layout.manifest("main", "20261120T101113Z-0000"), b"{")
+    store.put(layout.manifest("main", "20261120T101113Z-0000"), b"{")
     catalogue = repository.catalogue("main")
     assert [m.backup_id for m in catalogue.manifests] == ["20261120T101112Z-7f3a"]
     assert "20261120T101113Z-0000" in str(catalogue.damaged[0])
@@ -64,9 +70,9 @@ def test_instances_with_alike_names_do_not_see_each_other(repository: Repository
     assert repository.backup_ids("main") == []
 
 
-def test_foreign_objects_beside_the_manifests_are_passed_over(repository: Repository) -> None:
-    repository.store.put("main/manifests/README.txt", b"by hand")
-    repository.store.put("main/manifests/sub/20261120T101112Z-7f3a.json", b"{}")
+def test_foreign_objects_beside_the_manifests_are_passed_over(store: LocalStore, repository: Repository) -> None:
+    store.put("main/manifests/README.txt", b"by hand")
+    store.put("main/manifests/sub/20261120T101112Z-7f3a.json", b"{}")
     assert repository.backup_ids("main") == []
 
 
@@ -74,28 +80,30 @@ def test_foreign_objects_beside_the_manifests_are_passed_over(repository: Reposi
     "change",
     [lambda b: b[:-20], lambda b: b.replace(b'"guid"', b'"gui"'), lambda b: b.replace(b'"format":1', b'"format":2')],
 )
-def test_an_altered_manifest_is_damage_not_absence(repository: Repository, change: Callable[[bytes], bytes]) -> None:
+def test_an_altered_manifest_is_damage_not_absence(
+    store: LocalStore, repository: Repository, change: Callable[[bytes], bytes]
+) -> None:
     repository.commit(manifest())
     key = layout.manifest("main", "20261120T101112Z-7f3a")
-    repository.store.put(key, change(repository.store.get(key)))
+    store.put(key, change(store.get(key)))
     with pytest.raises(DamagedError, match="manifest main/manifests/20261120T101112Z-7f3a"):
         repository.manifest("main", "20261120T101112Z-7f3a")
 
 
-def test_a_manifest_under_another_name_is_refused(repository: Repository) -> None:
-    repository.store.put(layout.manifest("main", "20261120T101113Z-0000"), manifest().encode())
+def test_a_manifest_under_another_name_is_refused(store: LocalStore, repository: Repository) -> None:
+    store.put(layout.manifest("main", "20261120T101113Z-0000"), manifest().encode())
     with pytest.raises(DamagedError, match=r"is that of main 20261120T101112Z-7f3a"):
         repository.manifest("main", "20261120T101113Z-0000")
 
 
-def test_unknown_fields_of_a_newer_tool_are_passed_over(repository: Repository) -> None:
+def test_unknown_fields_of_a_newer_tool_are_passed_over(store: LocalStore, repository: Repository) -> None:
     document = {**json.loads(manifest().encode()), "since_later": 1}
-    repository.store.put(layout.manifest("main", "20261120T101112Z-7f3a"), json.dumps(document).encode())
+    store.put(layout.manifest("main", "20261120T101112Z-7f3a"), json.dumps(document).encode())
     assert repository.manifest("main", "20261120T101112Z-7f3a") == manifest()
 
 
-def test_opening_again_keeps_the_identity(repository: Repository) -> None:
-    assert Repository.open_or_create(repository.store, "", "id-2").id == "id-1"
+def test_opening_again_keeps_the_identity(store: LocalStore, repository: Repository) -> None:
+    assert Repository.open_or_create(store, "", "id-2").id == "id-1"
 
 
 def test_where_nothing_is_there_is_no_repository(tmp_path: Path) -> None:
@@ -142,18 +150,20 @@ class _Lossy(LocalStore):
 def test_a_lost_answer_is_not_taken_for_a_store_that_ignores_conditions(tmp_path: Path) -> None:
     store = PatientStore(_Lossy(tmp_path), 30.0)
     marker = Marker(FORMAT, "id-1", ())
-    marker.write(store, "")
-    prove_conditional_writes(store, "")
-    assert Marker.read(store, "") == marker
+    objects = RepositoryObjects(store, "")
+    marker.write(objects)
+    prove_conditional_writes(objects)
+    assert Marker.read(objects) == marker
 
 
 def test_the_proof_leaves_the_marker_as_it_was(tmp_path: Path) -> None:
     marker = Marker(FORMAT, "id-1", ("age1x",))
-    LocalStore(tmp_path).put(layout.MARKER, marker.encode())
-    prove_conditional_writes(LocalStore(tmp_path), "")
+    objects = RepositoryObjects(LocalStore(tmp_path), "")
+    objects.put(layout.MARKER, marker.encode())
+    prove_conditional_writes(objects)
     with pytest.raises(PreflightError, match="If-None-Match"):
-        prove_conditional_writes(_Careless(tmp_path), "")
-    assert Marker.read(LocalStore(tmp_path), "") == marker
+        prove_conditional_writes(RepositoryObjects(_Careless(tmp_path), ""))
+    assert Marker.read(objects) == marker
     with pytest.raises(ExistsError):
         marker.write(LocalStore(tmp_path), "")
 

@@ -93,25 +93,25 @@ def test_a_lease_is_had_shown_confirmed_and_given_back(repository: Repository) -
     assert told == []
 
 
-def test_a_living_owner_is_never_displaced_whatever_its_clock_says(repository: Repository) -> None:
+def test_a_living_owner_is_never_displaced_whatever_its_clock_says(store: Store, repository: Repository) -> None:
     """Its `expires` is long past by our clock: one of the two steps or is wrong. Its beats count."""
-    repository.store.put(KEY, foreign().encode())
+    store.put(KEY, foreign().encode())
     clock = Clock()
 
     def beat() -> None:
         if clock.now >= 10:
-            repository.store.put(KEY, foreign(beat=2).encode())
+            store.put(KEY, foreign(beat=2).encode())
 
     clock.at_step = beat
     with pytest.raises(LeaseError, match="process 7 on db2, backing up since then"), take(repository, clock):
         pass
     assert clock.now <= 12
-    assert Holder.parse(repository.store.read_version(KEY)).owner == "them"
+    assert Holder.parse(store.read_version(KEY)).owner == "them"
 
 
-def test_a_silent_owner_is_displaced_after_its_time_and_this_is_told(repository: Repository) -> None:
+def test_a_silent_owner_is_displaced_after_its_time_and_this_is_told(store: Store, repository: Repository) -> None:
     """Even if `expires` is far in the future: its clock, or ours, was set back."""
-    repository.store.put(KEY, foreign(expires="2099-01-01T00:00:00Z").encode())
+    store.put(KEY, foreign(expires="2099-01-01T00:00:00Z").encode())
     clock = Clock()
     told: list[str] = []
     with take(repository, clock, told):
@@ -149,8 +149,8 @@ def test_a_process_of_this_host_that_lives_is_watched(repository: Repository) ->
         lease(repository, "main/writer", doing="second", tell=print, seconds=0.3).__enter__()
 
 
-def test_of_many_that_see_a_silent_owner_one_takes_over(repository: Repository) -> None:
-    repository.store.put(KEY, foreign(seconds=0.2).encode())
+def test_of_many_that_see_a_silent_owner_one_takes_over(store: Store, repository: Repository) -> None:
+    store.put(KEY, foreign(seconds=0.2).encode())
     got, refused = [], []
     done = threading.Event()
 
@@ -172,20 +172,22 @@ def test_of_many_that_see_a_silent_owner_one_takes_over(repository: Repository) 
     assert (len(got), len(refused)) == (1, 5)
 
 
-def test_an_owner_that_was_displaced_finds_out_before_it_calls_anything_good(repository: Repository) -> None:
+def test_an_owner_that_was_displaced_finds_out_before_it_calls_anything_good(
+    store: Store, repository: Repository
+) -> None:
     with take(repository) as held:
-        repository.store.put(KEY, foreign().encode())
+        store.put(KEY, foreign().encode())
         held.check()  # nothing is known yet ...
         with pytest.raises(LeaseError, match="was lost to process 7 on db2"):
             held.confirm()  # ... and asking shows it
         with pytest.raises(LeaseError):
             held.check()
-    assert Holder.parse(repository.store.read_version(KEY)).owner == "them"
+    assert Holder.parse(store.read_version(KEY)).owner == "them"
 
 
-def test_the_background_finds_a_loss_by_itself(repository: Repository) -> None:
+def test_the_background_finds_a_loss_by_itself(store: Store, repository: Repository) -> None:
     with lease(repository, "main/writer", doing="x", tell=print, seconds=0.15) as held:
-        repository.store.put(KEY, foreign().encode())
+        store.put(KEY, foreign().encode())
         waited = threading.Event()
         for _ in range(200):
             waited.wait(0.05)
@@ -196,9 +198,9 @@ def test_the_background_finds_a_loss_by_itself(repository: Repository) -> None:
     raise AssertionError("ten seconds of a lease of 0.15 s, and nothing was noticed")
 
 
-def test_a_lease_removed_by_hand_is_lost(repository: Repository) -> None:
+def test_a_lease_removed_by_hand_is_lost(store: Store, repository: Repository) -> None:
     with take(repository) as held:
-        repository.store.delete(KEY)
+        store.delete(KEY)
         with pytest.raises(LeaseError, match="removed by hand"):
             held.confirm()
 
@@ -256,14 +258,16 @@ def test_a_store_that_cannot_be_asked_is_no_loss_but_confirms_nothing(store: Sto
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"null", b'{"owner": 1}'])
-def test_a_lease_that_cannot_be_read_is_waited_for_like_any_other(repository: Repository, body: bytes) -> None:
-    repository.store.put(KEY, body)
+def test_a_lease_that_cannot_be_read_is_waited_for_like_any_other(
+    store: Store, repository: Repository, body: bytes
+) -> None:
+    store.put(KEY, body)
     clock = Clock()
     with take(repository, clock):
         assert clock.now >= leases.SECONDS
 
 
-def test_leases_of_other_names_do_not_meet(repository: Repository) -> None:
+def test_leases_of_other_names_do_not_meet(store: Store, repository: Repository) -> None:
     with take(repository), take(repository, name="main/binlogs"), take(repository, name="main2/writer"):
         pass
-    assert json.loads(repository.store.get("main2/writer.lock"))["state"] == FREE
+    assert json.loads(store.get("main2/writer.lock"))["state"] == FREE

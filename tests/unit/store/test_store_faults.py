@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import random
 from pathlib import Path
@@ -110,7 +109,8 @@ def test_a_listing_that_lags_behind_does_not_make_a_good_backup_a_bad_one(tmp_pa
 def test_what_was_damaged_on_its_way_is_read_again(
     tmp_path: Path, fault: Fault, cipher: ChunkCipher | None, codec: Codec
 ) -> None:
-    whole = Repository.open_or_create(LocalStore(tmp_path), "", "r").chunks("main", IDS[0], "data")
+    store = LocalStore(tmp_path)
+    whole = Repository.open_or_create(store, "", "r").chunks("main", IDS[0], "data")
     done = upload(
         io.BytesIO(data_of(0)),
         whole,
@@ -118,11 +118,11 @@ def test_what_was_damaged_on_its_way_is_read_again(
         lambda _: None,
         cipher=cipher,
     )
-    faulty = FaultyStore(whole.store, {"read_into": [Fault.FINE, fault, Fault.FINE, fault]})
+    faulty = FaultyStore(store, {"read_into": [Fault.FINE, fault, Fault.FINE, fault]})
     out = io.BytesIO()
     ciphers = {cipher.key_id: cipher} if cipher else {}
     download(
-        dataclasses.replace(whole, store=faulty),
+        Repository.open(faulty, "").chunks("main", IDS[0], "data"),
         done.chunks,
         codec,
         out,
@@ -139,9 +139,8 @@ def test_what_is_read_damaged_never_reaches_the_reader(tmp_path: Path, fault: Fa
     real = LocalStore(tmp_path)
     back_up(real, 0)
     volume = Repository.open(real, "").manifest("main", IDS[0]).volumes[0]
-    broken = Repository.open(real, "").chunks("main", IDS[0], "data")
-    faulty = FaultyStore(real, {"read_into": [Fault.FINE] * 3 + [fault], "get": [fault]})
-    chunks = dataclasses.replace(broken, store=faulty)
+    faulty = FaultyStore(real, {"read_into": [Fault.FINE] * 3 + [fault], "get": [Fault.FINE, fault]})
+    chunks = Repository.open(faulty, "").chunks("main", IDS[0], "data")
     out = io.BytesIO()
     with pytest.raises(DamagedError):
         download(chunks, volume.chunks, volume.codec, out, concurrency=1, name=str, on_bytes=lambda _: None)

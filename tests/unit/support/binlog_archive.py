@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from zsnapdb.model import Flavour
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, HeadPart, Incarnation, Segment, SpanPart
 from zsnapdb.repository.keys import AgeIdentity, wrap
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
@@ -70,7 +70,7 @@ def add(
     return segment
 
 
-def sealed(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> ArchivedFile:
+def rotated(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> ArchivedFile:
     cipher = ChunkCipher(KEY, "1")
     half = len(body) // 2
     rows = []
@@ -85,7 +85,7 @@ def sealed(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> Archiv
         incarnation=ID,
         name=NAME,
         flavour=Flavour.MYSQL,
-        is_sealed=True,
+        is_rotated=True,
         head=HEAD,
         span=SpanPart(start=0, end=len(body), transactions=2, gtids=f"{UUID}:6-7"),
         size=len(body),

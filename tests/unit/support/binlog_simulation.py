@@ -109,7 +109,7 @@ class Simulation:
                 own,
                 binlog.created,
                 self.name(server.id),
-                is_sealed=binlog.is_rotated,
+                is_rotated=binlog.is_rotated,
                 is_anonymous=bool(binlog.written) and not self.has_gtids,
                 start=HEAD,
                 end=end,

@@ -22,7 +22,7 @@ class Kept:
     gtids: Gtids | None
     created: int
     server: str = A
-    is_sealed: bool = True
+    is_rotated: bool = True
     is_anonymous: bool = False
     base: str = "binlog"
     gap: str | None = None
@@ -52,7 +52,7 @@ def gtids(text: str) -> GtidSet:
     return GtidSet.parse(text)
 
 
-def own(number: int, created: int | None = None, *, incarnation: str = "1", sealed: bool = True) -> Kept:
+def own(number: int, created: int | None = None, *, incarnation: str = "1", rotated: bool = True) -> Kept:
     """File number N of server A: ten transactions, numbers 10(N-1)+1 to 10N, from second 10N on."""
     before = gtids(f"{A}:1-{10 * (number - 1)}") if number > 1 else GtidSet()
     return Kept(
@@ -61,7 +61,7 @@ def own(number: int, created: int | None = None, *, incarnation: str = "1", seal
         before,
         gtids(f"{A}:{10 * (number - 1) + 1}-{10 * number}"),
         10 * number if created is None else created,
-        is_sealed=sealed,
+        is_rotated=rotated,
     )
 
 

@@ -15,6 +15,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
+from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 
 ROLES = ("data", "parent")
@@ -123,8 +124,9 @@ class Site:
         return names
 
     def objects(self, under: str = "") -> list[str]:
-        repository = self.instance().open_repository()
-        return [item.key[len(repository.prefix) :] for item in repository.store.list(repository.prefix + under)]
+        """Return the keys of all objects below `under`, ours or not, without the repository's prefix."""
+        store, prefix = open_store(self.instance().repository)
+        return [item.key.removeprefix(prefix) for item in store.list(prefix + under)]
 
 
 class Killed(BaseException):

@@ -22,6 +22,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.backup_journal import BackupJournal, VolumeBegun
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
+from zsnapdb.repository.layout import ChunkKey
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository, VolumeChunks
 from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
@@ -68,7 +69,7 @@ class Sender:
     journal: BackupJournal
     lease: WriterLease
     report: Report
-    present: Mapping[str, int]
+    present: Mapping[ChunkKey, int]
 
     @classmethod
     def of(
@@ -240,9 +241,8 @@ def _bases_held(volumes: Sequence[VolumeBegun]) -> Iterator[None]:
     snapshots.release(names, BASE_TAG)
 
 
-def _stored_sizes(repository: Repository, draft: Manifest) -> dict[str, int]:
-    prefix = repository.prefix + layout.chunks_of_backup(draft.instance, draft.backup_id)
-    return {item.key.removeprefix(repository.prefix): item.size for item in repository.store.list(prefix)}
+def _stored_sizes(repository: Repository, draft: Manifest) -> dict[ChunkKey, int]:
+    return repository.sizes(layout.chunks_of_backup(draft.instance, draft.backup_id))
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:

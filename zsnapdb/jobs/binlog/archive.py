@@ -125,7 +125,7 @@ class Notes:
             self._tell(f"a new incarnation is begun: {found.begun}")
         for gap in found.gaps:
             self._tell(f"GAP: {gap}; no point in time from there to the next backup can be restored")
-        for name in found.sealed:
+        for name in found.rotated:
             self._tell(f"{name} is archived whole")
         for problem in found.problems:
             if problem not in self._problems:

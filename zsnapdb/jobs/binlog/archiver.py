@@ -1,6 +1,8 @@
-"""Archives one server's binlogs: sealed files whole, the growing one in pieces; nothing the server could still lose, nothing left out unsaid.
+"""Archives one server's binlogs: rotated files whole, the active one in segments.
 
-A piece is taken only after the file was synced: what a reader sees in a binlog may not be on disk yet, and a server
+Nothing is archived that the server could still lose, and nothing is left out without being said.
+
+A segment is taken only after the file was synced: what a reader sees in a binlog may not be on disk yet, and a server
 that loses it in a power cut gives its GTIDs to other transactions. The archive is read anew at every start; what is
 decided from it is in planning/archive.py.
 """
@@ -23,15 +25,17 @@ from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.instance import Instance, Tell
 from zsnapdb.model import BinlogCoordinates
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
-from zsnapdb.repository.binlog_archive import Archive, BinlogArchive, grown
-from zsnapdb.repository.binlogs import ArchivedFile, Incarnation, Segment, server_name
+from zsnapdb.repository import binlog_removal
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive, active_file
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment, server_name
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.stream.chunks import Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
 
 _MERGED = 32
-"""So many pieces of a growing file are made one."""
+"""So many segments of an active file are merged into one."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,7 @@ class Round:
     """
 
     begun: str | None = None
-    sealed: tuple[str, ...] = ()
+    rotated: tuple[str, ...] = ()
     transactions: int = 0
     plain_size: int = 0
     gaps: tuple[str, ...] = ()
@@ -58,7 +62,7 @@ class Round:
 class _Done:
     """What the round under way has done so far."""
 
-    sealed: list[str] = field(default_factory=list)
+    rotated: list[str] = field(default_factory=list)
     transactions: int = 0
     plain_size: int = 0
 
@@ -98,7 +102,7 @@ class Archiver:
         commits = [file.last_commit for file in self._kept if file.last_commit is not None]
         return Round(
             begun=plan.begin if plan.steps else None,
-            sealed=tuple(done.sealed),
+            rotated=tuple(done.rotated),
             transactions=done.transactions,
             plain_size=done.plain_size,
             gaps=tuple(step.gap for step in plan.steps if step.gap),
@@ -130,10 +134,10 @@ class Archiver:
         return (mine[-1], list(archive.of(mine[-1].id)), elsewhere) if mine else (None, [], elsewhere)
 
     def _sweep(self) -> None:
-        """Remove what a killed run left of the file it had just sealed."""
-        sealed = [file for file in self._kept if file.is_sealed]
-        if sealed:
-            self._remove_leftovers(sealed[-1])
+        """Remove what a killed run left beside the newest rotated file."""
+        rotated = [file for file in self._kept if file.is_rotated]
+        if rotated:
+            self._remove_unneeded(rotated[-1])
 
     def _plan(self, local: Sequence[ServerBinlog]) -> Plan:
         newest = self._kept[-1] if self._kept else None
@@ -152,7 +156,7 @@ class Archiver:
 
     def _holds_last(self, file: ArchivedFile) -> bool:
         """Whether the server's file holds the bytes that were archived last."""
-        if file.is_sealed:
+        if file.is_rotated:
             start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
         else:
             start, chunk = file.segments[-1].start, file.segments[-1].chunk
@@ -224,7 +228,7 @@ class Archiver:
             self._merge(file, step.name)
 
     def _store(self, file: BinaryIO, segment: Segment) -> Segment:
-        """Store a piece and take it in as archived."""
+        """Store a segment and take it in as archived."""
         key = self._key(segment.name)
         plain = read_plain(file, segment.start, segment.end)
         associated = self._archive.associated(self._id(), f"segment/{segment.name}", segment.start, last=False)
@@ -239,16 +243,16 @@ class Archiver:
 
     def _take_in(self, name: str, segments: Sequence[Segment]) -> None:
         assert self._incarnation is not None
-        file = grown(self._archive.instance, self._incarnation, name, segments)
+        file = active_file(self._archive.instance, self._incarnation, name, segments)
         if file is None:
-            raise ConsistencyError(f"the first piece of {name} is not archived")
+            raise ConsistencyError(f"the first segment of {name} is not archived")
         if self._kept and self._kept[-1].name == name:
             self._kept[-1] = file
         else:
             self._kept.append(file)
 
     def _merge(self, file: BinaryIO, name: str) -> None:
-        """Make one piece of the last ones once they are many; it is read back before they go."""
+        """Make one segment of the last ones once they are many; it is read back before they go."""
         segments = self._kept[-1].segments if self._kept and self._kept[-1].name == name else ()
         small = segments[
             len(segments) - next((n for n, s in enumerate(reversed(segments)) if s.is_merged), len(segments)) :
@@ -264,18 +268,18 @@ class Archiver:
         merged = self._store(file, wanted)
         if hashlib.sha256(self._archive.get_segment(self._id(), merged)).hexdigest() != merged.chunk.stored_sha256:
             raise DamagedError(
-                f"a piece of {name} was read back different from what was written", hint="the store cannot be trusted"
+                f"a segment of {name} was read back different from what was written", hint="the store cannot be trusted"
             )
         self._take_in(name, (*segments[: len(segments) - len(small)], merged))
         try:
-            self._archive.remove_segments(self._id(), small)
+            binlog_removal.remove_segments(self._archive, self._id(), small)
         except RepositoryError as error:
-            self._tell_once(f"pieces of {name} that are not needed any more could not be removed: {error.message}")
+            self._tell_once(f"segments of {name} that are not needed any more could not be removed: {error.message}")
 
     def _seal(self, step: ArchiveStep, done: _Done) -> None:
         """Archive a file the server has closed, whole.
 
-        Every chunk is read back before the file is described, and its pieces go after that.
+        Every chunk is read back before the file is described, and its segments go after that.
         """
         known = self._kept[-1] if step.offset else None
         opening = self._files.opening(step.name)
@@ -293,12 +297,12 @@ class Archiver:
             attempt = secrets.token_hex(2)
             key = self._key(step.name)
             chunks = self._put_chunks(file, step.name, attempt, span.end, key)
-        sealed = ArchivedFile(
+        rotated = ArchivedFile(
             instance=self._archive.instance,
             incarnation=self._id(),
             name=step.name,
             flavour=self._source.flavour,
-            is_sealed=True,
+            is_rotated=True,
             head=head_part(self._source, opening),
             span=span,
             size=size,
@@ -311,13 +315,13 @@ class Archiver:
         )
         # It may have taken long, and nobody knew of the chunks before.
         self._archive.confirm(self._id(), step.name, attempt, chunks)
-        self._archive.commit(sealed)
+        self._archive.commit(rotated)
         if known is not None:
-            self._kept[-1] = sealed
+            self._kept[-1] = rotated
         else:
-            self._kept.append(sealed)
-        self._remove_leftovers(sealed)
-        done.sealed.append(step.name)
+            self._kept.append(rotated)
+        self._remove_unneeded(rotated)
+        done.rotated.append(step.name)
         done.transactions += span.transactions - (known.span.transactions if known else 0)
         done.plain_size += span.end - (known.end if known else 0)
 
@@ -358,11 +362,13 @@ class Archiver:
             pool.shutdown(cancel_futures=True)
         return tuple(chunks)
 
-    def _remove_leftovers(self, file: ArchivedFile) -> None:
+    def _remove_unneeded(self, file: ArchivedFile) -> None:
         try:
-            self._archive.remove_leftovers(file)
+            binlog_removal.remove_unneeded(self._archive, file)
         except RepositoryError as error:
-            self._tell_once(f"pieces of {file.name} that are not needed any more could not be removed: {error.message}")
+            self._tell_once(
+                f"segments of {file.name} that are not needed any more could not be removed: {error.message}"
+            )
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:

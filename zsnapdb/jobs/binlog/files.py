@@ -1,4 +1,4 @@
-"""The server's own binlog files, read without disturbing it: which there are, how each begins, how it is cut into pieces."""
+"""The server's own binlog files, read without disturbing it: which there are, how each begins, how it is cut into segments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zsnapdb.mysql.binlog_walk import Numbers
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.transactions import BinlogTransaction, Head, read_head, transactions
 from zsnapdb.planning.binlog.archive import ServerBinlog
-from zsnapdb.repository.binlogs import HeadPart, SpanPart, is_archivable, number_of
+from zsnapdb.repository.binlog_descriptions import HeadPart, SpanPart, is_archivable, number_of
 
 _FLAGS_AT = len(MAGIC) + HEADER.size - 2
 _IN_USE = 1
@@ -244,7 +244,7 @@ def whole_span(file: BinaryIO, name: str) -> SpanPart:
 
 @dataclass(frozen=True)
 class SegmentCut:
-    """A piece to archive: bytes `start` to `end`, and what it contains."""
+    """A segment to archive: bytes `start` to `end`, and what it contains."""
 
     start: int
     end: int
@@ -252,10 +252,10 @@ class SegmentCut:
 
 
 def cuts(file: BinaryIO, name: str, size: int, *, start: int, complete: int, limit: int) -> Iterator[SegmentCut]:
-    """Yield the pieces from byte `start` to the end of the last complete transaction within `size` bytes of the file.
+    """Yield the segments from byte `start` to the end of the last complete transaction within `size` bytes of the file.
 
-    `complete` is the end of the last complete transaction (or of the head) up to where it is archived. A piece ends
-    with a transaction; only one longer than `limit` bytes is cut inside, and no piece is longer than `limit`.
+    `complete` is the end of the last complete transaction (or of the head) up to where it is archived. A segment ends
+    with a transaction; only one longer than `limit` bytes is cut inside, and no segment is longer than `limit`.
     """
     first = 0 if start == 0 else complete
     builder = SpanBuilder(first, complete)

@@ -12,7 +12,7 @@ from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile, server_name
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, server_name
 
 _PAUSE = 0.5
 """Seconds between batches: PURGE holds a lock that commits may wait for when a file has to be removed (LOCK_index)."""

@@ -7,7 +7,6 @@ The manifest goes last. Nothing is decrypted. A pin goes over with its backup; f
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 
-from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.repository import copy_binlogs
@@ -25,10 +24,12 @@ from zsnapdb.planning.chain import Lineage
 from zsnapdb.planning.repository import retention
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries
+from zsnapdb.repository.layout import ChunkKey
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.marker import FORMAT, Marker
+from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
 from zsnapdb.store.open import open_store
@@ -149,8 +150,7 @@ def copy(source: Instance, target: Instance, report: Report, tell: Tell) -> Copy
     here = source.open_repository()
     there = _there(here, source, target)
     if there is None:
-        store, prefix = open_store(target.repository)
-        Marker(FORMAT, here.id, here.recipients).write(store, prefix)
+        Marker(FORMAT, here.id, here.recipients).write(RepositoryObjects(*open_store(target.repository)))
         there = target.open_repository()
     with lease(there, f"{target.name}/writer", doing=f"copying {target.name}", tell=tell) as held:
         planned = _plan(source, here, target, there)
@@ -206,8 +206,7 @@ class _Run:
 
         DamagedError names the first that is not what the manifest says.
         """
-        listed = self._there.store.list(self._there.prefix + layout.chunks_of_backup(self._name, manifest.backup_id))
-        sizes = {item.key[len(self._there.prefix) :]: item.size for item in listed}
+        sizes = self._there.sizes(layout.chunks_of_backup(self._name, manifest.backup_id))
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="copy") as pool:
             work = [pool.submit(self._copy_chunk, key, chunk, sizes.get(key)) for key, chunk in self._chunks(manifest)]
             try:
@@ -217,15 +216,15 @@ class _Run:
                 for future in work:
                     future.cancel()
 
-    def _chunks(self, manifest: Manifest) -> Iterator[tuple[str, Chunk]]:
+    def _chunks(self, manifest: Manifest) -> Iterator[tuple[ChunkKey, Chunk]]:
         for volume in manifest.volumes:
             for index, chunk in enumerate(volume.chunks, 1):
                 yield layout.chunk(self._name, manifest.backup_id, volume.role, index), chunk
 
-    def _copy_chunk(self, key: str, chunk: Chunk, there: int | None) -> None:
-        if there != chunk.stored_size or _hash(self._there.store.get(self._there.prefix + key)) != chunk.stored_sha256:
+    def _copy_chunk(self, key: ChunkKey, chunk: Chunk, there: int | None) -> None:
+        if there != chunk.stored_size or _hash(self._there.get(key)) != chunk.stored_sha256:
             try:
-                body = self._here.store.get(self._here.prefix + key)
+                body = self._here.get(key)
             except NotThere as error:
                 raise DamagedError(f"chunk {key} is missing", hint="see `zsnapdb verify`") from error
             if len(body) != chunk.stored_size or _hash(body) != chunk.stored_sha256:
@@ -233,7 +232,7 @@ class _Run:
                     f"chunk {key}: its stored bytes do not have the SHA-256 the manifest says",
                     hint="see `zsnapdb verify --deep`",
                 )
-            self._there.store.put(self._there.prefix + key, body, sha256=chunk.stored_sha256)
+            self._there.overwrite(key, body, sha256=chunk.stored_sha256)
             with self._counting:
                 self.size += len(body)
         with self._counting:
@@ -246,10 +245,7 @@ class _Run:
         ConsistencyError if it came out different.
         """
         key = layout.manifest(self._name, backup_id)
-        body = self._here.store.get(self._here.prefix + key)
-        with contextlib.suppress(ExistsError):
-            self._there.store.put(self._there.prefix + key, body, only_if_absent=True)
-        if self._there.store.get(self._there.prefix + key) != body:
+        if not self._there.put_same(key, self._here.get(key)):
             raise ConsistencyError(
                 f"manifest {key} was read back different from what was copied",
                 hint="the second repository has another backup with this id",

@@ -12,17 +12,19 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.repository import prune_binlogs
+from zsnapdb.repository import binlog_removal
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.layout import BinlogKey, Key
 from zsnapdb.stream.chunks import Chunk
 
 
 @dataclass
 class CopiedBinlogs:
-    """What was done: names of files that are whole in the second repository now or have grown there, what could not be copied and why, bytes."""
+    """What was done: names of files that are whole in the second repository now or reach further there, what could not be copied and why, bytes."""
 
     copied: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -43,7 +45,7 @@ def missing(
 
     def is_missing(file: ArchivedFile) -> bool:
         other = known.get((file.incarnation, file.name))
-        return other is None or (not other.is_sealed and (file.is_sealed or other.end < file.end))
+        return other is None or (not other.is_rotated and (file.is_rotated or other.end < file.end))
 
     return tuple(file for file in useful if is_missing(file))
 
@@ -70,12 +72,12 @@ def copy(
             with ThreadPoolExecutor(concurrency, thread_name_prefix="copy") as pool:
                 done.size += sum(pool.map(lambda body: _body(here, there, *body), _bodies(here, file)))
             confirm()
-            if file.is_sealed:
+            if file.is_rotated:
                 _description(here, there, here.file_key(file))
-                there.remove_leftovers(file)
+                binlog_removal.remove_unneeded(there, file)
             else:
                 for segment in file.segments:
-                    _description(here, there, here.piece_key(file.incarnation, segment))
+                    _description(here, there, here.segment_key(file.incarnation, segment))
         except NotThere:
             done.failed[file.name] = "it was changed or removed while it was copied; the next copy takes it"
             continue
@@ -86,37 +88,32 @@ def copy(
     return done
 
 
-def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[str, Chunk]]:
-    """Yield key, without the repository's prefix, and description of each object that holds bytes of the file."""
-    skipped = len(archive.repository.prefix)
+def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[BinlogKey, Chunk]]:
+    """Yield key and description of each object that holds bytes of the file."""
     for index, chunk in enumerate(file.chunks, 1):
-        yield archive.chunk_key(file.incarnation, file.name, file.attempt, index)[skipped:], chunk
+        yield archive.chunk_key(file.incarnation, file.name, file.attempt, index), chunk
     for segment in file.segments:
-        yield archive.segment_key(file.incarnation, segment)[skipped:], segment.chunk
+        yield archive.segment_body_key(file.incarnation, segment), segment.chunk
 
 
-def _body(here: BinlogArchive, there: BinlogArchive, key: str, chunk: Chunk) -> int:
+def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
     """Bring one body over unless it is there, the same; return the bytes written."""
     source, target = here.repository, there.repository
     with contextlib.suppress(NotThere):
-        if hashlib.sha256(target.store.get(target.prefix + key)).hexdigest() == chunk.stored_sha256:
+        if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
             return 0
-    body = source.store.get(source.prefix + key)
+    body = source.get(key)
     if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
         raise DamagedError(
             f"{key}: its stored bytes do not have the SHA-256 its description says", hint="see `zsnapdb verify --deep`"
         )
-    target.store.put(target.prefix + key, body, sha256=chunk.stored_sha256)
+    target.overwrite(key, body, sha256=chunk.stored_sha256)
     return len(body)
 
 
-def _description(here: BinlogArchive, there: BinlogArchive, key: str) -> None:
+def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
     """Bring a description over, byte for byte, never over another. ConsistencyError if another is there."""
-    source, target = here.repository, there.repository
-    body = source.store.get(source.prefix + key)
-    with contextlib.suppress(ExistsError):
-        target.store.put(target.prefix + key, body, only_if_absent=True)
-    if target.store.get(target.prefix + key) != body:
+    if not there.repository.put_same(key, here.repository.get(key)):
         raise ConsistencyError(
             f"{key} was read back different from what was copied",
             hint="the second repository has another binlog of this name",

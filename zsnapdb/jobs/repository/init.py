@@ -11,8 +11,8 @@ from zsnapdb.errors import ConfigError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import FORMAT, Marker
+from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 
 
@@ -42,8 +42,7 @@ class _Place:
 
     name: str
     url: str
-    store: Store
-    prefix: str
+    objects: RepositoryObjects
     keyring: Keyring
     instances: tuple[str, ...]
 
@@ -58,8 +57,7 @@ def _place(settings: Settings, name: str | None) -> _Place:
         raise ConfigError(f"repository {name!r} is not configured", hint=f"known: {known}")
     found = settings.repository[name]
     instances = tuple(sorted(key for key, instance in settings.instance.items() if instance.repository == name))
-    store, prefix = open_store(found)
-    return _Place(name, found.url, store, prefix, Keyring.of(found.encryption), instances)
+    return _Place(name, found.url, RepositoryObjects(*open_store(found)), Keyring.of(found.encryption), instances)
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
@@ -70,9 +68,9 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
     place = _place(settings, name)
     place.keyring.check_signing()
     wanted = place.keyring.recipients
-    place.store.check()
+    place.objects.check()
     try:
-        marker = Marker.read(place.store, place.prefix)
+        marker = Marker.read(place.objects)
     except NotThere:
         return _without_marker(place)
     step = InitStep.RECIPIENTS if wanted and wanted != marker.recipients else InitStep.NOTHING
@@ -87,7 +85,7 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
 
 def _without_marker(place: _Place) -> InitPlan:
     try:
-        found = Repository.open(place.store, place.prefix, place.keyring, instances=place.instances)
+        found = Repository.among(place.objects, place.keyring, instances=place.instances)
     except NotThere:
         return InitPlan(
             place.name, place.url, InitStep.CREATE, Marker(FORMAT, secrets.token_hex(8), place.keyring.recipients)
@@ -104,10 +102,11 @@ def init(settings: Settings, name: str | None) -> InitPlan:
     planned = plan(settings, name)
     place = _place(settings, planned.name)
     if planned.step in (InitStep.CREATE, InitStep.REBUILD):
-        planned.marker.write(place.store, place.prefix)
+        planned.marker.write(place.objects)
     elif planned.step is InitStep.RECIPIENTS:
-        key = place.prefix + layout.MARKER
-        version = place.store.read_version(key)
-        changed = Marker.parse(version.body, key).with_recipients(planned.marker.recipients)
-        place.store.replace(key, changed.encode(), tag=version.tag)
+        version = place.objects.read_version(layout.MARKER)
+        changed = Marker.parse(version.body, place.objects.place(layout.MARKER)).with_recipients(
+            planned.marker.recipients
+        )
+        place.objects.replace(layout.MARKER, changed.encode(), tag=version.tag)
     return planned

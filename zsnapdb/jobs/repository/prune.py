@@ -14,12 +14,12 @@ Invariants, each kept by the order of the steps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOursError, NotThere, PreflightError
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.exclusion import writing
 from zsnapdb.jobs.instance import Instance, Tell
@@ -40,7 +40,7 @@ from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalDecision,
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
-from zsnapdb.repository import layout, verifications
+from zsnapdb.repository import binlog_removal, layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.pins import pins
@@ -181,7 +181,7 @@ def _plan(
         in_use=_in_use(backups.backups, base, begun, moment, rules.sweep_after),
     )
     decided = retention.decide(backups.backups, rules, moment, known, unrestorable)
-    afterlife = repository.store.afterlife()
+    afterlife = repository.afterlife()
     if afterlife.has_locks and decided.removal_order:
         known = replace(known, locked=_locked(repository, instance.name, decided.removal_order))
         decided = retention.decide(backups.backups, rules, moment, known, unrestorable)
@@ -222,7 +222,7 @@ def _locked(repository: Repository, instance: str, names: Sequence[str]) -> dict
     """
 
     def ask(name: str) -> ObjectHold | None:
-        return repository.store.hold(repository.prefix + layout.manifest(instance, name))
+        return repository.hold(layout.manifest(instance, name))
 
     with ThreadPoolExecutor(_ASKING, thread_name_prefix="hold") as pool:
         answers = dict(zip(names, pool.map(ask, names), strict=True))
@@ -239,32 +239,23 @@ def _leftovers(
     """Return what lies below ids that have no manifest. One listing of the ids, then one of each such id."""
     there = {backup.backup_id for backup in backups.backups} | set(backups.unreadable)
     marked = {mark.backup_id: mark for mark in begun if mark.backup_id not in there}
-    names = {
-        name for name in repository.store.folders(repository.prefix + layout.all_chunks(instance)) if is_backup_id(name)
-    } - there
+    names = set(filter(is_backup_id, repository.folders(layout.all_chunks(instance)))) - there
     found = []
     for name in sorted(names | set(marked)):
         objects, foreign, size = 0, 0, 0
         written: list[datetime | None] = [marked[name].modified] if name in marked else []
-        for key, item_size, modified in _below(repository, instance, name):
-            if key is None:
+        for listed in repository.list_all(layout.chunks_of_backup(instance, name)):
+            if listed is None:
                 foreign += 1
                 continue
-            objects, size = objects + 1, size + item_size
-            written.append(modified)
+            objects, size = objects + 1, size + listed.size
+            written.append(listed.modified)
         if not objects and name not in marked:
             continue
         times = [time for time in written if time is not None]
         newest = max(times) if len(times) == len(written) and times else None
         found.append(Leftover(name, objects, size, newest, name in marked, foreign))
     return found
-
-
-def _below(repository: Repository, instance: str, backup_id: str) -> Iterator[tuple[str | None, int, datetime | None]]:
-    """Yield key (None if it is not one of ours), size and time of all that lies among the chunks of an id."""
-    for item in repository.store.list(repository.prefix + layout.chunks_of_backup(instance, backup_id)):
-        ours = layout.parse_chunk(item.key[len(repository.prefix) :]) == (instance, backup_id)
-        yield (item.key if ours else None), item.size, item.modified
 
 
 def prune(
@@ -371,30 +362,23 @@ class _Run:
     def _remove(self, name: str, local: Sequence[LocalDecision]) -> None:
         """Remove one backup: what is local, then the manifest, then the chunks."""
         self._read_again(self._backups[name])
-        if self._is_pinned(name):
+        if self._repository.exists(layout.pin(self._name, name)):
             raise PreflightError(
                 f"backup {name} was pinned while it was to be pruned", hint="nothing more was removed; run it again"
             )
         self._destroy(local)
         self._still_alone()
-        self._repository.store.delete(self._repository.prefix + layout.manifest(self._name, name))
+        self._repository.delete(layout.manifest(self._name, name))
         self._removed.append(name)
         self._delete_chunks(name)
-        self._repository.store.delete(self._repository.prefix + layout.unfinished_backup(self._name, name))
+        self._repository.delete(layout.unfinished_backup(self._name, name))
         self._tell(f"removed backup {name}")
 
-    def _is_pinned(self, name: str) -> bool:
-        try:
-            self._repository.store.get(self._repository.prefix + layout.pin(self._name, name))
-        except NotThere:
-            return False
-        return True
-
     def _delete_chunks(self, name: str) -> None:
-        found = [(key, size) for key, size, _ in _below(self._repository, self._name, name) if key is not None]
-        self._repository.store.delete_many([key for key, _ in found])
-        self._objects += len(found)
-        self._size += sum(size for _, size in found)
+        sizes = self._repository.sizes(layout.chunks_of_backup(self._name, name))
+        self._repository.delete_many(list(sizes))
+        self._objects += len(sizes)
+        self._size += sum(sizes.values())
 
     def _sweep(self, leftover: Leftover) -> None:
         """Remove what an interrupted run left: its mark first, so that none goes on with chunks that are going."""
@@ -403,7 +387,7 @@ class _Run:
             self._notes.append(f"{name} has a manifest that the store did not list; its chunks were left alone")
             return
         self._still_alone()
-        self._repository.store.delete(self._repository.prefix + layout.unfinished_backup(self._name, name))
+        self._repository.delete(layout.unfinished_backup(self._name, name))
         self._delete_chunks(name)
         self._swept.append(name)
         self._tell(f"swept leftovers of {name}")
@@ -411,14 +395,15 @@ class _Run:
     def _remove_binlog(self, old: OldBinlog) -> None:
         """Remove one archived binlog. They go oldest first, so that what is left has no hole in it."""
         self._still_alone()
-        self._objects += BinlogArchive(self._repository, self._name).remove(old.file)
+        self._objects += binlog_removal.remove(BinlogArchive(self._repository, self._name), old.file)
         self._size += old.size
         self._binlogs.append(old.file.name)
         self._tell(f"removed archived binlog {old.file.name}")
 
     def _sweep_binlog(self, leftover: BinlogLeftover) -> None:
         self._still_alone()
-        removed = BinlogArchive(self._repository, self._name).sweep(leftover.incarnation, leftover.name, leftover.keys)
+        archive = BinlogArchive(self._repository, self._name)
+        removed = binlog_removal.sweep(archive, leftover.incarnation, leftover.name, leftover.keys)
         if not removed:
             self._notes.append(f"parts of {leftover.name} were left alone: they are gone, or somebody archives it now")
             return
@@ -428,12 +413,8 @@ class _Run:
         self._tell(f"swept leftovers of binlog {leftover.name}")
 
     def _has_manifest(self, name: str) -> bool:
-        """Whether there is one, read or not: asked for itself, as a listing may lag."""
-        try:
-            self._repository.store.get(self._repository.prefix + layout.manifest(self._name, name))
-        except NotThere:
-            return False
-        return True
+        """Whether there is one, read or not."""
+        return self._repository.exists(layout.manifest(self._name, name))
 
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
         """Destroy what is left here of a backup that stays in the repository, or that is gone from it (which is asked again)."""

@@ -12,7 +12,8 @@ from zsnapdb.planning.binlog import retention
 from zsnapdb.planning.binlog.retention import BinlogDecision
 from zsnapdb.planning.repository.sweep import BinlogLeftover, SweptBinlog, decide_binlogs
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.binlog_removal import undescribed
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import is_of_server
 from zsnapdb.repository.repository import Repository
@@ -50,7 +51,7 @@ def plan(
 def leftovers(repository: Repository, instance: str, moment: datetime, after: float) -> tuple[SweptBinlog, ...]:
     """Return what becomes of parts of binlogs that no description makes a file of; `after` in seconds."""
     found = []
-    for (incarnation, name), objects in BinlogArchive(repository, instance).leftovers().items():
+    for (incarnation, name), objects in undescribed(BinlogArchive(repository, instance)).items():
         times = [item.modified for item in objects if item.modified is not None]
         newest = max(times) if len(times) == len(objects) else None
         found.append(

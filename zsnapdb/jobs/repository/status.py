@@ -15,8 +15,9 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import backup_time
 from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.repository import drills
-from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.drills import Evidence
 from zsnapdb.repository.manifest import Manifest, is_of_server
 

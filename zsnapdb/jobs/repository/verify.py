@@ -22,8 +22,9 @@ from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.model import Progress
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, verifications
-from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
@@ -99,7 +100,7 @@ def _plan(
     archive = BinlogArchive(repository, instance.name).load()
     files = {verify_binlogs.name_of(file): file for file in archive.files}
     known = verifications.read(repository, instance.name).only(
-        {backup.backup_id for backup in backups.backups} | {n for n, f in files.items() if f.is_sealed}
+        {backup.backup_id for backup in backups.backups} | {n for n, f in files.items() if f.is_rotated}
     )
     damaged = known.damaged()
 
@@ -128,7 +129,7 @@ def verify(
     planned = _plan(instance, repository, depth, older_than, limit)
     notebook = _Notebook(repository, instance.name, planned.known)
     began, total = time.monotonic(), 0
-    growing: dict[str, tuple[str, ...]] = {}
+    active_damage: dict[str, tuple[str, ...]] = {}
     try:
         for name, damage, size in _look(instance, repository, planned, report):
             total += size
@@ -136,10 +137,10 @@ def verify(
         archive, concurrency = BinlogArchive(repository, instance.name), instance.repository.stream.concurrency
         for file, damage, size in verify_binlogs.look(archive, planned.binlogs, depth, concurrency, report):
             total += size
-            if file.is_sealed:
+            if file.is_rotated:
                 notebook.note(verify_binlogs.name_of(file), depth, damage)
             elif damage:
-                growing[verify_binlogs.name_of(file)] = damage
+                active_damage[verify_binlogs.name_of(file)] = damage
     except BaseException:
         notebook.save()
         raise
@@ -149,7 +150,7 @@ def verify(
     bad |= {name: (error.message,) for name, error in planned.backups.unreadable.items()}
     binlogs = {
         **{name: damage for name, damage in found.items() if "/" in name},
-        **growing,
+        **active_damage,
         **verify_binlogs.unreadable(planned.archive),
     }
     there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
@@ -168,7 +169,7 @@ class _Notebook:
         self.gone: set[str] = set()
         self._repository, self._known = repository, known
         self._findings = {name: dict(found) for name, found in known.findings.items()}
-        self._key = verifications.new_key(repository, instance, now())
+        self._key = verifications.new_key(instance, now())
         self._saved = time.monotonic()
         self._is_dirty = self._is_written = False
 
@@ -236,10 +237,7 @@ def _listed(
         return (error.message,)
     except NotThere:
         return None
-    sizes = {
-        item.key: item.size
-        for item in repository.store.list(repository.prefix + layout.chunks_of_backup(instance, backup_id))
-    }
+    sizes = repository.sizes(layout.chunks_of_backup(instance, backup_id))
     damage: list[str] = []
     for volume in manifest.volumes:
         chunks = repository.chunks_of(manifest, volume.role)
@@ -247,32 +245,18 @@ def _listed(
         for index, chunk in enumerate(volume.chunks, 1):
             key = chunks.key(index)
             if key not in sizes:
-                damage.append(f"chunk {_name(repository, key)} is missing")
+                damage.append(f"chunk {key} is missing")
             elif sizes[key] != chunk.stored_size:
-                damage.append(
-                    f"chunk {_name(repository, key)} has {sizes[key]} bytes, the manifest says {chunk.stored_size}"
-                )
+                damage.append(f"chunk {key} has {sizes[key]} bytes, the manifest says {chunk.stored_size}")
             else:
                 continue
             unread.add(index)
         if reader is not None:
             damage += reader.read(manifest, volume, unread)
-    if damage and _is_gone(repository, instance, backup_id):
+    # It may have been removed while it was looked at: the manifest goes first.
+    if damage and not repository.exists(layout.manifest(instance, backup_id)):
         return None
     return tuple(damage)
-
-
-def _name(repository: Repository, key: str) -> str:
-    return key[len(repository.prefix) :]
-
-
-def _is_gone(repository: Repository, instance: str, backup_id: str) -> bool:
-    """Whether the backup was removed while it was looked at: its manifest goes first."""
-    try:
-        repository.store.get(repository.prefix + layout.manifest(instance, backup_id))
-    except NotThere:
-        return True
-    return False
 
 
 class _Reader:
@@ -332,7 +316,7 @@ class _Reader:
         chunks, store = volume.chunks, self._repository.chunks_of(manifest, volume.role)
 
         def fetch(index: int) -> Body | DamagedError:
-            chunk, what = chunks[index - 1], f"chunk {_name(self._repository, store.key(index))}"
+            chunk, what = chunks[index - 1], f"chunk {store.key(index)}"
             try:
                 cipher = ciphers[chunk.key_id] if chunk.key_id is not None else None
                 body = store.get_chunk(index)

@@ -1,7 +1,7 @@
 """The archived binlogs' part of a verification: are their objects there, and are they what was written?
 
-Findings are remembered as a backup's are, under `<incarnation>/<file>`; of a file that still grows nothing is, as it is
-another one the next time.
+Findings are remembered as a backup's are, under `<incarnation>/<file>`; nothing is remembered of an active file, as it
+is another one the next time.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.instance import Report
 from zsnapdb.model import Progress
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.layout import BinlogKey
 from zsnapdb.repository.verifications import Depth
-
-_FOLDERS = ("chunks/", "segments/")
 
 
 def name_of(file: ArchivedFile) -> str:
@@ -58,31 +58,31 @@ def look(
         pool.shutdown(cancel_futures=True)
 
 
-def _sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[str, int]:
+def _sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[BinlogKey, int]:
     """Return key and size of every body of the files' incarnations."""
-    store, prefix = archive.repository.store, archive.repository.prefix
-    tops = [
-        prefix + layout.binlogs(archive.instance, incarnation) + folder
-        for incarnation in sorted({f.incarnation for f in files})
-        for folder in _FOLDERS
-    ]
-    return {item.key: item.size for top in tops for item in store.list(top)}
+    sizes: dict[BinlogKey, int] = {}
+    for incarnation in sorted({file.incarnation for file in files}):
+        chunks = archive.repository.sizes(layout.binlog_chunks(archive.instance, incarnation))
+        segments = archive.repository.sizes(layout.segment_bodies(archive.instance, incarnation))
+        sizes.update((*chunks.items(), *segments.items()))
+    return sizes
 
 
-def _listed(archive: BinlogArchive, file: ArchivedFile, sizes: dict[str, int]) -> tuple[str, ...]:
+def _listed(archive: BinlogArchive, file: ArchivedFile, sizes: dict[BinlogKey, int]) -> tuple[str, ...]:
     """Return which bodies are missing, or have another size than was written."""
-    wanted = [
+    expected: list[tuple[BinlogKey, int]] = [
         (archive.chunk_key(file.incarnation, file.name, file.attempt, index), chunk.stored_size)
         for index, chunk in enumerate(file.chunks, 1)
     ]
-    wanted += [(archive.segment_key(file.incarnation, segment), segment.chunk.stored_size) for segment in file.segments]
+    expected += [
+        (archive.segment_body_key(file.incarnation, segment), segment.chunk.stored_size) for segment in file.segments
+    ]
     damage = []
-    for key, size in wanted:
-        short = key[len(archive.repository.prefix) :]
+    for key, size in expected:
         if key not in sizes:
-            damage.append(f"{short} is missing")
+            damage.append(f"{key} is missing")
         elif sizes[key] != size:
-            damage.append(f"{short} has {sizes[key]} bytes, {size} were written")
+            damage.append(f"{key} has {sizes[key]} bytes, {size} were written")
     return tuple(damage)
 
 

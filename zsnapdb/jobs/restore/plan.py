@@ -43,7 +43,7 @@ from zsnapdb.planning.restore.steps import (
 from zsnapdb.planning.restore.targets import AtBackup, AtTime, Latest, Target, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlogs import ArchivedFile
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets

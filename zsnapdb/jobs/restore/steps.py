@@ -24,7 +24,6 @@ from zsnapdb.planning.chain import newest_without
 from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.server_copy.versions import objection_to
-from zsnapdb.repository import layout as keys
 from zsnapdb.repository.manifest import Manifest, PositionPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
@@ -145,18 +144,19 @@ def _judge_chunks(work: Work, manifest: Manifest) -> list[FitnessFinding]:
     work.repository.ciphers(manifest)
     with _told_what_is_left(work, manifest.backup_id):
         for volume in manifest.volumes:
-            prefix = work.repository.prefix + keys.chunks(manifest.instance, manifest.backup_id, volume.role)
-            there = {item.key[len(prefix) :]: item.size for item in work.repository.store.list(prefix)}
+            stored = work.repository.chunks_of(manifest, volume.role)
+            sizes = stored.sizes()
             for index, chunk in enumerate(volume.chunks, 1):
-                name = f"chunk {keys.chunk(manifest.instance, manifest.backup_id, volume.role, index)}"
-                if f"{index:08d}" not in there:
+                key = stored.key(index)
+                name = f"chunk {key}"
+                if key not in sizes:
                     raise DamagedError(
                         f"{name} is missing",
                         hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
                     )
-                if there[f"{index:08d}"] != chunk.stored_size:
+                if sizes[key] != chunk.stored_size:
                     raise DamagedError(
-                        f"{name}: {there[f'{index:08d}']} bytes are stored, the manifest says {chunk.stored_size}",
+                        f"{name}: {sizes[key]} bytes are stored, the manifest says {chunk.stored_size}",
                         hint=(
                             "the object was changed or cut after it was written; restore another backup, see `zsnapdb"
                             " list`"
@@ -196,13 +196,14 @@ def receive(work: Work, step: Receive) -> None:
     with ReceiveStream(step.dataset, properties) as stream:
         # A reader that went away is `zfs receive` giving up; finish() says why.
         with _told_what_is_left(work, manifest.backup_id), contextlib.suppress(BrokenPipeError):
+            stored = work.repository.chunks_of(manifest, step.role)
             download(
-                work.repository.chunks_of(manifest, step.role),
+                stored,
                 volume.chunks,
                 volume.codec,
                 stream.pipe,
                 concurrency=work.instance.repository.stream.concurrency,
-                name=lambda index: f"chunk {keys.chunk(manifest.instance, manifest.backup_id, step.role, index)}",
+                name=lambda index: f"chunk {stored.key(index)}",
                 ciphers=work.repository.ciphers(manifest),
                 on_bytes=lambda done: work.report(
                     Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)

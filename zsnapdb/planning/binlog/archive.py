@@ -23,7 +23,7 @@ class KnownArchived(Protocol):
     @property
     def number(self) -> int: ...
     @property
-    def is_sealed(self) -> bool: ...
+    def is_rotated(self) -> bool: ...
     @property
     def is_anonymous(self) -> bool: ...
     @property
@@ -88,11 +88,11 @@ def missing_between(before: KnownArchived, number: int, previous: Gtids | None) 
 
     None if nothing is.
 
-    Sealed files of consecutive numbers whose GTIDs do not contradict follow each other. Where a file is missing, or was
+    Rotated files of consecutive numbers whose GTIDs do not contradict follow each other. Where a file is missing, or was
     not archived to its end, GTIDs decide whether any transaction is; without them it must be supposed.
     """
     fits = previous is None or before.reached is None or same_gtids(before.reached, previous)
-    in_order = before.is_sealed and number == before.number + 1
+    in_order = before.is_rotated and number == before.number + 1
     if in_order and fits:
         return None
     if fits and previous and is_some(previous) and not before.is_anonymous:
@@ -105,7 +105,7 @@ def missing_between(before: KnownArchived, number: int, previous: Gtids | None) 
     what = f"transactions {lost}" if lost and not fits else "what the server wrote"
     if number > before.number + 1:
         return f"{what}: the files between {before.name} and number {number} were gone before they were archived"
-    if not before.is_sealed:
+    if not before.is_rotated:
         return f"{what}: {before.name} was gone before it was archived behind byte {before.end}"
     return f"{what}: {before.name} does not end where the next file begins"
 
@@ -135,8 +135,8 @@ def decide(
         why = _altered(newest, found, agrees)
         if why is not None:
             return Plan(why, _steps(_unknown(kept, local)))
-        offset = 0 if newest.is_sealed else newest.end
-        return Plan(None, _steps(_from(local, found.name, include=not newest.is_sealed), offset, newest))
+        offset = 0 if newest.is_rotated else newest.end
+        return Plan(None, _steps(_from(local, found.name, include=not newest.is_rotated), offset, newest))
     first = local[0]
     if _base(first.name) != _base(newest.name) or first.number < newest.number:
         return Plan(
@@ -160,7 +160,7 @@ def _altered(newest: KnownArchived, found: ServerBinlog, agrees: bool) -> str | 
             f"{found.name} is another file than the archived one of that name: the server was reset, restored, or is"
             " another"
         )
-    if found.size < newest.end or (newest.is_sealed and found.size != newest.size):
+    if found.size < newest.end or (newest.is_rotated and found.size != newest.size):
         return (
             f"{found.name} has {found.size} bytes, {max(newest.end, newest.size)} were archived: the server lost or cut"
             " what it had written"
@@ -191,7 +191,7 @@ def _from(local: Sequence[ServerBinlog], name: str, *, include: bool) -> tuple[S
 
 def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tuple[ServerBinlog, ...]:
     """Return the server's files from the first on that is not archived just like that."""
-    known = {(file.name, file.fingerprint, file.size) for file in kept if file.is_sealed}
+    known = {(file.name, file.fingerprint, file.size) for file in kept if file.is_rotated}
     for index, file in enumerate(local):
         if (file.name, file.fingerprint, file.size) not in known:
             return tuple(local[index:])

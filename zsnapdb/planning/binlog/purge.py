@@ -57,7 +57,7 @@ def plan_purge(
         )
     if behind:
         return PurgePlan((), f"replica {behind[0]} has not fetched everything yet", warnings)
-    archived = {(file.name, file.fingerprint, file.size) for file in kept if file.is_sealed}
+    archived = {(file.name, file.fingerprint, file.size) for file in kept if file.is_rotated}
     names: list[str] = []
     for file, age in zip(local[:-1], ages, strict=False):
         if (file.name, file.fingerprint, file.size) not in archived:

@@ -142,7 +142,7 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
     """Return what is missing between two neighbours of one incarnation, in words; None if nothing is."""
     if file.gap is not None:
         return file.gap
-    if file.is_anonymous and not (before.is_sealed and file.number == before.number + 1):
+    if file.is_anonymous and not (before.is_rotated and file.number == before.number + 1):
         return missing_between(before, file.number, None)
     return missing_between(before, file.number, file.previous)
 
@@ -293,7 +293,7 @@ def _newer_history(files: Sequence[RouteFile], at: int, later: Sequence[_History
         if previous is None or here.reached is None or not is_some(previous):
             is_reset = other.number == 1 or (is_numbered and other.previous is not None)
             return _NewerHistory(place, low, _left(other, is_reset=is_reset))
-        if here.is_sealed and other.gap is None and same_gtids(here.reached, previous):
+        if here.is_rotated and other.gap is None and same_gtids(here.reached, previous):
             place = low
         elif same_gtids(here.reached, previous) or not _is_ahead(previous, here.reached):
             return _NewerHistory(place, low, _left(other, is_reset=False))

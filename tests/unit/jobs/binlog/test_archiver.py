@@ -19,7 +19,8 @@ from zsnapdb.jobs.binlog.archiver import Archiver, Round
 from zsnapdb.jobs.binlog.files import BinlogSource
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
-from zsnapdb.repository.binlog_archive import Archive, BinlogArchive
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.keys import AgeIdentity
 from zsnapdb.repository.repository import Repository
@@ -55,8 +56,8 @@ class Failing:
         if is_last:
             raise Killed
 
-    def put(self, key: str, body: Body, *, only_if_absent: bool = False) -> None:
-        self._step(lambda: self.store.put(key, body, only_if_absent=only_if_absent))
+    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
+        self._step(lambda: self.store.put(key, body, only_if_absent=only_if_absent, sha256=sha256))
 
     def delete(self, key: str) -> None:
         self._step(lambda: self.store.delete(key))
@@ -151,10 +152,10 @@ class Server:
                 data = bytearray(self.files[file.name].data)
                 data[21] &= ~1
                 assert target.read_bytes() == bytes(data[: file.end])
-                assert not file.is_sealed or file.end == len(data)
+                assert not file.is_rotated or file.end == len(data)
         if whole:
             assert [file.name for file in files][-len(self.files) :] == list(self.files)
-            assert all(file.is_sealed for file in files[:-1] if file.name in self.files)
+            assert all(file.is_rotated for file in files[:-1] if file.name in self.files)
             assert str(files[-1].reached) == (
                 f"{UUID}:1-{self.executed}" if self.executed > 1 else f"{UUID}:1" if self.executed else ""
             )
@@ -166,16 +167,16 @@ def server(tmp_path: Path) -> Server:
     return Server(tmp_path)
 
 
-def test_sealed_files_are_archived_whole_and_the_growing_one_up_to_its_last_transaction(server: Server) -> None:
+def test_rotated_files_are_archived_whole_and_the_active_one_up_to_its_last_transaction(server: Server) -> None:
     server.commit(3)
     server.rotate()
     server.commit(2)
     server.newest.gtid(6).query(b"BEGIN")
     server.write()
     found = server.look()
-    assert (found.sealed, found.transactions, found.gaps, found.begun is not None) == (("binlog.000001",), 5, (), True)
+    assert (found.rotated, found.transactions, found.gaps, found.begun is not None) == (("binlog.000001",), 5, (), True)
     files = server.check().files
-    assert [(f.is_sealed, f.span.transactions, str(f.gtids), f.first_commit) for f in files] == [
+    assert [(f.is_rotated, f.span.transactions, str(f.gtids), f.first_commit) for f in files] == [
         (True, 3, f"{UUID}:1-3", (1_700_000_011) * 1_000_000),
         (False, 2, f"{UUID}:4-5", (1_700_000_024) * 1_000_000),
     ]
@@ -189,12 +190,12 @@ def test_each_look_adds_a_piece_and_rotation_replaces_them_by_the_whole_file(ser
         assert archiver.look().transactions == 0
     assert len(server.check().files[0].segments) == 4
     server.rotate()
-    assert archiver.look().sealed == ("binlog.000001",)
+    assert archiver.look().rotated == ("binlog.000001",)
     server.check()
     assert not [item for item in server.store.list("main/binlogs/") if "segments/binlog.000001/" in item.key]
 
 
-def test_many_pieces_become_one(server: Server) -> None:
+def test_many_segments_become_one(server: Server) -> None:
     archiver = server.archiver()
     for _ in range(70):
         server.commit()
@@ -332,7 +333,7 @@ def test_other_transactions_in_a_file_of_the_same_name_and_beginning_are_another
     server.check()
 
 
-def test_a_change_in_what_is_already_archived_is_found_when_the_file_is_sealed(server: Server) -> None:
+def test_a_change_in_what_is_already_archived_is_found_when_the_file_is_rotated(server: Server) -> None:
     archiver = server.archiver()
     server.commit(2)
     archiver.look()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, sealed
+from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, rotated
 from tests.unit.support.stored_backups import FaultyStore, Killed, Site
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryError
@@ -17,6 +17,7 @@ from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_removal import remove_unneeded
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
@@ -215,7 +216,7 @@ def archive(site: Site, where: str | None = None) -> BinlogArchive:
     return BinlogArchive(site.instance(where).open_repository(), "main")
 
 
-def growing(site: Site) -> BinlogArchive:
+def active(site: Site) -> BinlogArchive:
     site.fill([None])
     found = archive(site)
     found.begin(INCARNATION)
@@ -227,27 +228,27 @@ def bodies(found: BinlogArchive) -> list[bytes]:
     return [b"".join(bytes(part) for part in found.plain(file)) for file in found.load().files]
 
 
-def test_a_growing_binlog_is_copied_as_far_as_it_goes_and_then_whole(site: Site) -> None:
-    here = growing(site)
+def test_a_active_binlog_is_copied_as_far_as_it_goes_and_then_whole(site: Site) -> None:
+    here = active(site)
     assert copy(site).binlogs.copied == [NAME]
     assert content(site, "-there") == content(site)
     assert copy(site).binlogs.copied == []
     add(here, 400, BINLOG[400:], number=7)
     assert copy(site).binlogs.copied == [NAME]
     assert bodies(archive(site, "there")) == [BINLOG]
-    here.commit(sealed(here, BINLOG))
+    here.commit(rotated(here, BINLOG))
     (file,) = here.load().files
-    here.remove_leftovers(file)
+    remove_unneeded(here, file)
     assert copy(site).binlogs.copied == [NAME]
     assert archive(site, "there").load() == here.load()
     assert content(site, "-there") == content(site)
 
 
 def test_a_damaged_binlog_is_told_and_the_backups_are_copied(site: Site) -> None:
-    here = growing(site)
+    here = active(site)
     (file,) = here.load().files
-    key = here.segment_key(ID, file.segments[0])
-    here.repository.store.put(key, b"x" * file.segments[0].chunk.stored_size)
+    key = here.segment_body_key(ID, file.segments[0])
+    LocalStore(site.folder).put(key, b"x" * file.segments[0].chunk.stored_size)
     result = copy(site)
     assert (len(result.copied), result.is_whole, result.binlogs.copied) == (1, False, [])
     assert "do not have the SHA-256" in result.binlogs.failed[NAME]

@@ -56,7 +56,7 @@ def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site, monkeyp
     reasons = {d.backup_id: d.reasons[0] for d in result.plan.retention.decisions}
     assert reasons[names[1]].startswith("locked by the store: until ")
     monkeypatch.setattr(prune, "now", lambda: datetime.now(UTC) + timedelta(days=30))
-    site.instance().open_repository().store.delete("some/prefix/" + layout.chunk("main", names[1], "data", 1))
+    site.instance().open_repository().delete(layout.chunk("main", names[1], "data", 1))
     found = verify.verify(site.instance(), Depth.LISTED, quiet)
     assert list(found.damage) == [names[1]]
     assert found.meaning.restorable == (names[0], names[3])

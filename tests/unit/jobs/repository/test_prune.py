@@ -51,7 +51,7 @@ def manifests(site: Site) -> list[str]:
 def check_whole(site: Site) -> None:
     """Every backup that is listed has its chain and every chunk, byte for byte as long as its manifest says."""
     repository = site.instance().open_repository()
-    sizes = {item.key: item.size for item in repository.store.list("main/chunks/")}
+    sizes = repository.sizes(layout.all_chunks("main"))
     catalogue = repository.catalogue("main")
     assert catalogue.damaged == ()
     for backup in catalogue.manifests:

@@ -18,7 +18,7 @@ from zsnapdb.jobs.repository import verify as job
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.jobs.repository.verify import VerifyResult
 from zsnapdb.planning.repository.verification import due
-from zsnapdb.repository import layout
+from zsnapdb.repository import binlog_removal, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
 from zsnapdb.store.base import Store, StoredObject
@@ -282,18 +282,18 @@ def test_findings_of_runs_that_overlapped_are_put_together() -> None:
     assert Checks({"a": {Depth.READ: good}}).whole_since("a", Depth.LISTED) == NOW
 
 
-def archived_piece(site: Site) -> str:
-    """A growing binlog of two pieces; the key of the second one's body."""
+def archived_segment(site: Site) -> str:
+    """An active binlog of two segments; the key of the second one's body."""
     site.fill([None])
     archive = BinlogArchive(site.instance().open_repository(), "main")
     archive.begin(INCARNATION)
     add(archive, 0, bytes(200), number=6)
-    return archive.segment_key(ID, add(archive, 200, bytes(300), number=7))
+    return archive.segment_body_key(ID, add(archive, 200, bytes(300), number=7))
 
 
 @both
 def test_archived_binlogs_are_verified_too(site: Site, depth: Depth) -> None:
-    key = archived_piece(site)
+    key = archived_segment(site)
     assert verify(site, depth).is_whole
     LocalStore(site.folder).delete(key)
     found = verify(site, depth)
@@ -302,7 +302,7 @@ def test_archived_binlogs_are_verified_too(site: Site, depth: Depth) -> None:
 
 
 def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Site) -> None:
-    key, store = archived_piece(site), LocalStore(site.folder)
+    key, store = archived_segment(site), LocalStore(site.folder)
     body = store.get(key)
     store.put(key, body[:8] + bytes([body[8] ^ 1]) + body[9:])
     assert verify(site).is_whole
@@ -313,9 +313,9 @@ def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Si
 def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archived_piece(site)
+    archived_segment(site)
     planned = job.plan(site.instance(), Depth.LISTED)
     archive = BinlogArchive(site.instance().open_repository(), "main")
-    archive.remove(planned.binlogs[0])
+    binlog_removal.remove(archive, planned.binlogs[0])
     looks = list(verify_binlogs.look(archive, planned.binlogs, Depth.LISTED, 2, lambda _: None))
     assert [(damage, size) for _, damage, size in looks] == [(None, 0)]

@@ -206,11 +206,12 @@ def test_evidence_is_written_once_and_read_back(tmp_path: Path) -> None:
 
 
 def test_evidence_that_was_altered_or_moved_is_damaged_and_hides_no_other(tmp_path: Path) -> None:
-    repository = Repository.open_or_create(LocalStore(tmp_path), "", "id")
+    store = LocalStore(tmp_path)
+    repository = Repository.open_or_create(store, "", "id")
     drills.write(repository, evidence(Outcome.PASSED))
-    body = repository.store.get("main/drills/20261120T101112Z-7f3a.json")
-    repository.store.put("main/drills/20261121T101112Z-7f3a.json", body)
-    repository.store.put("main/drills/20261122T101112Z-7f3a.json", body[:-9])
+    body = store.get("main/drills/20261120T101112Z-7f3a.json")
+    store.put("main/drills/20261121T101112Z-7f3a.json", body)
+    store.put("main/drills/20261122T101112Z-7f3a.json", body[:-9])
     for drill_id, text in (("20261121T101112Z-7f3a", "is that of"), ("20261122T101112Z-7f3a", "cannot be read")):
         with pytest.raises(DamagedError, match=text):
             drills.read(repository, "main", drill_id)

@@ -30,7 +30,7 @@ def test_all_but_the_one_that_is_written_to_may_go() -> None:
 
 
 def test_the_first_that_is_not_archived_whole_stops_it() -> None:
-    active = Kept("1", 3, None, None, 3, fingerprint="f3", is_sealed=False)
+    active = Kept("1", 3, None, None, 3, fingerprint="f3", is_rotated=False)
     other = Kept("1", 3, None, None, 3, fingerprint="another")
     shorter = Kept("1", 3, None, None, 3, fingerprint="f3", size=999)
     for third in ([], [active], [other], [shorter]):

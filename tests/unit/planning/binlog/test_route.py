@@ -32,7 +32,7 @@ def names(point: BackupPoint, files: list[Kept]) -> tuple[list[tuple[str, str, i
 
 
 def test_a_backup_is_followed_from_its_offset_to_the_newest_transaction() -> None:
-    files = [own(1), own(2), own(3), own(4, sealed=False)]
+    files = [own(1), own(2), own(3), own(4, rotated=False)]
     route = follow(POINT, files)
     assert (route.files, route.start, route.is_start_exact) == (tuple(files[1:]), 500, True)
     assert (route.to, route.end, str(route.reached)) == (49 * SECOND, NEWEST, f"{A}:1-40")
@@ -54,7 +54,7 @@ def test_a_file_that_is_missing_but_held_no_transaction_is_no_gap() -> None:
 
 
 def test_a_file_that_was_not_archived_to_its_end_is_a_gap() -> None:
-    files = [own(1), Kept("1", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-18"), 20, is_sealed=False), own(3)]
+    files = [own(1), Kept("1", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-18"), 20, is_rotated=False), own(3)]
     route = follow(POINT, files)
     assert [file.name for file in route.files] == ["binlog.000002"]
     assert f"{A}:19-20" in route.end.reason
@@ -115,7 +115,7 @@ def test_a_backup_taken_on_the_new_server_before_it_was_archived_is_found_by_gti
 
 
 def test_a_server_that_was_set_back_is_followed_into_its_newer_history() -> None:
-    lost = Kept("1", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-25"), 30, is_sealed=False)
+    lost = Kept("1", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-25"), 30, is_rotated=False)
     other = Kept("2", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-29"), 100)
     files = [own(1), own(2), lost, other]
     assert names(POINT, files) == ([("1", "binlog.000002", 500), ("2", "binlog.000003", 100)], EndKind.NEWEST)
@@ -131,9 +131,9 @@ def test_a_server_set_back_twice_is_not_followed_by_numbers_that_stand_for_other
     assert names(point, [own(1), own(2), lost, other, later]) == ([("1", "binlog.000003", 500)], EndKind.SET_BACK)
 
 
-def plain(number: int, incarnation: str = "1", sealed: bool = True) -> Kept:
+def plain(number: int, incarnation: str = "1", rotated: bool = True) -> Kept:
     """A file of a server without GTIDs."""
-    return Kept(incarnation, number, GtidSet(), None, 10 * number, is_anonymous=True, is_sealed=sealed)
+    return Kept(incarnation, number, GtidSet(), None, 10 * number, is_anonymous=True, is_rotated=rotated)
 
 
 def test_without_gtids_the_files_follow_by_number_within_one_history_only() -> None:
@@ -143,7 +143,7 @@ def test_without_gtids_the_files_follow_by_number_within_one_history_only() -> N
     route = follow(point, [plain(2), plain(4)])
     assert ([file.number for file in route.files], route.end.kind) == ([2], EndKind.GAP)
     assert "between binlog.000002 and number 4" in route.end.reason
-    route = follow(point, [plain(2, sealed=False), plain(3)])
+    route = follow(point, [plain(2, rotated=False), plain(3)])
     assert ([file.number for file in route.files], route.end.kind) == ([2], EndKind.GAP)
 
 

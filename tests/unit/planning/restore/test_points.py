@@ -59,7 +59,7 @@ class Log:
     first: datetime
     last: datetime
     gap: str | None = None
-    is_sealed: bool = True
+    is_rotated: bool = True
     is_anonymous: bool = False
     fingerprint: str = ""
 

@@ -1,20 +1,20 @@
 """The stored form of archived binlogs. Keys below <instance>/binlogs/:
 
-incarnations/<incarnation>.json                     one unbroken binlog history of one server; written first
-<incarnation>/files/<name>.json                     a whole, sealed file; written last, never over another
-<incarnation>/chunks/<name>/<attempt>/00000001      its chunks, from 1 <incarnation>/growing/<name>/<start>-<end>.json
-a piece of a file that still grows, by its bytes in the file; written after its body
-<incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of such a piece: one chunk
+    incarnations/<incarnation>.json                         one unbroken binlog history of one server; written first
+    <incarnation>/files/<name>.json                         a rotated binlog; written last, never over another
+    <incarnation>/chunks/<name>/<attempt>/00000001          its chunks, from 1
+    <incarnation>/active/<name>/<start>-<end>.json          a segment of an active binlog, by its bytes in the file;
+                                                            written after its body
+    <incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of a segment: one chunk
 
-A file that has its own description is sealed and its pieces no longer count; they are removed afterwards, descriptions
-first. Pieces are read from byte 0 on, each time the longest that starts where the last one ended; so some may be
-replaced by one longer piece at any time. An attempt is four random hexadecimal digits, so that no body is ever written
-over another.
+A rotated binlog has a description of its own, and its segments no longer count; they are removed afterwards,
+descriptions first. Segments are read from byte 0 on, each time the longest that starts where the last one ended; so
+some may be replaced by one longer segment at any time. An attempt is four random hexadecimal digits, so that no body
+is ever written over another.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Literal, Self
@@ -24,11 +24,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.stream.chunks import Chunk, Codec
-
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.\d+")
-_PIECE = re.compile(r"(\d{16})-(\d{16})\.json")
 
 
 class _Part(BaseModel):
@@ -122,11 +120,12 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
 
 
 class Segment(_Part):
-    """A piece of a growing file: its bytes from `start` to `end`, as one chunk; `span` ends with the last complete transaction in it.
+    """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
-    Only a transaction longer than a chunk makes a piece end inside of one: then `span` ends where it starts, or before
-    its end. `attempt` names the body's object. The first piece of a file has its `head`, and in `gap` what is missing
-    before the file, in words. `is_merged` says that it took the place of shorter ones.
+    `span` ends with the last complete transaction in it. Only a transaction longer than a chunk makes a segment end
+    inside of one: then `span` ends where it starts, or before its end. `attempt` names the body's object. The first
+    segment of a file has its `head`, and in `gap` what is missing before the file, in words. `is_merged` says that it
+    took the place of shorter ones.
     """
 
     format: Literal[1] = 1
@@ -147,8 +146,8 @@ class ArchivedFile(_Part):
     """An archived binlog file: what it contains and where its bytes are.
 
     The archived bytes reach to `span.end`, the end of its last complete transaction; their in-use flag is cleared. A
-    sealed file is whole (`size` is that of the server's file, `sha256` that over the plain hashes of its chunks, as of
-    a volume's stream) and has chunks; one that grows has segments. `gap` says in words what is missing right before the
+    rotated file is whole (`size` is that of the server's file, `sha256` that over the plain hashes of its chunks, as of
+    a volume's stream) and has chunks; an active one has segments. `gap` says in words what is missing right before the
     file, where something is.
     """
 
@@ -157,7 +156,7 @@ class ArchivedFile(_Part):
     incarnation: str
     name: str
     flavour: Flavour
-    is_sealed: bool
+    is_rotated: bool
     head: HeadPart
     span: SpanPart
     size: int
@@ -248,24 +247,16 @@ def number_of(name: str) -> int:
 
 def is_archivable(name: str) -> bool:
     """Whether a binlog's name can be part of a key."""
-    return _NAME.fullmatch(name) is not None
+    return layout.is_binlog_name(name)
 
 
-def piece_name(start: int, end: int) -> str:
-    """Return the name of a piece by its bytes; names sort by start."""
-    return f"{start:016d}-{end:016d}"
+def covering(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the segments that lead from byte 0 as far as any do.
 
-
-def parse_piece(name: str) -> tuple[int, int] | None:
-    """Return start and end of the piece a description's name stands for, or None."""
-    match = _PIECE.fullmatch(name)
-    return (int(match.group(1)), int(match.group(2))) if match else None
-
-
-def covering(pieces: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the pieces that lead from byte 0 as far as any do: each time the longest that starts where the last one ended."""
+    `spans` are first and last bytes of segments. Each time the longest that starts where the last one ended is taken.
+    """
     longest: dict[int, int] = {}
-    for start, end in pieces:
+    for start, end in spans:
         if end > start:
             longest[start] = max(end, longest.get(start, 0))
     chosen, at = [], 0
