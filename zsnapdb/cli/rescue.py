@@ -70,7 +70,8 @@ def rescue(
         job.wanted(table, schema), to, destination, name, job.transport(transport), duration(timeout)
     )
     if plan:
-        show(report.RescuePlanView(job.plan(settings, chosen, request)), json)
+        planned = job.plan(settings, chosen, chosen.open_repository(), request)
+        show(report.RescuePlanView(planned), json)
         return
     progress = ProgressLine()
     done = job.rescue(settings, chosen, request, progress, progress.tell)

@@ -96,7 +96,7 @@ def restore(
             findings = job.examine(settings, chosen, repository, planned)
             show(report.RestorePlanView(planned, findings), json)
             return
-        result = job.run(settings, chosen, request, progress, progress.tell, confirm, stop_after)
+        result = job.restore(settings, chosen, request, progress, progress.tell, confirm, stop_after)
     progress.end()
     show(report.RestoreView(result), json)
 

@@ -45,6 +45,7 @@ from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease, stamp
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
+from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.zfs import datasets
@@ -55,12 +56,16 @@ _POSITION_BYTES = 4000
 
 @dataclass(frozen=True)
 class CloneRequest:
-    """What is asked for: `name` None for one made up, `ttl` (seconds) and `bind_address` None for what is configured."""
+    """What is asked for: `name` None for one made up, `ttl` (seconds) and `bind_address` None for what is configured.
+
+    `point` is the plan that leads to `at`, where one was made already: then none is made again.
+    """
 
     owner: str
     name: str | None = None
     source: str = LATEST
     at: str | None = None
+    point: RestorePlan | None = None
     ttl: float | None = None
     profile: ServerProfile = ServerProfile.NORMAL
     bind_address: str | None = None
@@ -72,6 +77,9 @@ class CloneRequest:
 class ClonePlan:
     """What making a clone does.
 
+    `source` is what it is made of: snapshots that are here, a backup to be received, or the plan that leads to a point;
+    None for a fresh snapshot set.
+
     `snapshots` by role, as far as they exist; `receives` are backups to be fetched first, oldest first; `replays`
     counts the batches of archived binlogs that are applied first.
     """
@@ -79,6 +87,7 @@ class ClonePlan:
     name: str
     instance: str
     kind: SourceKind
+    source: CloneSource | Remote | RestorePlan | None
     set_id: str
     snapshots: Mapping[str, str]
     receives: tuple[str, ...]
@@ -141,13 +150,15 @@ def plan(settings: Settings, instance: Instance, wish: CloneRequest) -> ClonePla
 def _plan(settings: Settings, instance: Instance, wish: CloneRequest) -> ClonePlan:
     if wish.at is not None:
         repository = instance.open_repository()
-        point = fetch.point_plan(settings, instance, repository, home(settings, _own_pool(settings, instance)), wish.at)
+        top = home(settings, _own_pool(settings, instance))
+        point = wish.point or fetch.point_plan(settings, instance, repository, top, wish.at)
         origin = origin_in(repository.manifest(instance.name, point.backup_id))
         return _plan_for(
             settings,
             instance,
             wish,
             SourceKind.POINT,
+            point,
             point.backup_id,
             origin,
             {},
@@ -156,7 +167,7 @@ def _plan(settings: Settings, instance: Instance, wish: CloneRequest) -> ClonePl
             is_prepared=True,
         )
     if wish.source == LIVE_STATE:
-        return _plan_for(settings, instance, wish, SourceKind.LIVE, "", origin_of_live(instance), {}, ())
+        return _plan_for(settings, instance, wish, SourceKind.LIVE, None, "", origin_of_live(instance), {}, ())
     found = locate(settings, instance, wish.source)
     if isinstance(found, Remote):
         receives = tuple(manifest.backup_id for manifest in found.chain)
@@ -165,6 +176,7 @@ def _plan(settings: Settings, instance: Instance, wish: CloneRequest) -> ClonePl
             instance,
             wish,
             SourceKind.REPOSITORY,
+            found,
             found.manifest.backup_id,
             origin_in(found.manifest),
             {},
@@ -180,6 +192,7 @@ def _plan_from(settings: Settings, instance: Instance, wish: CloneRequest, sourc
         instance,
         wish,
         source.kind,
+        source,
         source.set.backup_id,
         source.origin,
         names,
@@ -239,6 +252,7 @@ def _plan_for(
     instance: Instance,
     wish: CloneRequest,
     kind: SourceKind,
+    source: CloneSource | Remote | RestorePlan | None,
     set_id: str,
     origin: Origin,
     snapshots: Mapping[str, str],
@@ -284,6 +298,7 @@ def _plan_for(
         name=name,
         instance=instance.name,
         kind=kind,
+        source=source,
         set_id=set_id,
         snapshots=snapshots,
         receives=receives,
@@ -315,9 +330,8 @@ def create(settings: Settings, instance: Instance, wish: CloneRequest, report: R
     began = time.monotonic()
     with contextlib.ExitStack() as held:
         held.enter_context(locks.on_clone(str(wish.name), patience=0))
-        # What would be refused is refused before anything is taken or fetched.
-        _plan(settings, instance, wish)
-        source = _obtain(settings, instance, wish, held, report, tell)
+        # What would be refused is refused before anything is taken or fetched; what was planned is what is fetched.
+        source = _obtain(settings, instance, _plan(settings, instance, wish).source, held, report, tell)
         found = time.monotonic()
         with undone_on_error(lambda: drop_live(source)), stepped_back():
             planned, server_id = _make_datasets(settings, instance, wish, source)
@@ -361,22 +375,27 @@ def create(settings: Settings, instance: Instance, wish: CloneRequest, report: R
 
 
 def _obtain(
-    settings: Settings, instance: Instance, wish: CloneRequest, held: contextlib.ExitStack, report: Report, tell: Tell
+    settings: Settings,
+    instance: Instance,
+    planned: CloneSource | Remote | RestorePlan | None,
+    held: contextlib.ExitStack,
+    report: Report,
+    tell: Tell,
 ) -> CloneSource:
-    """Return the snapshots to clone, taken or received now if need be.
+    """Return the snapshots to clone: exactly what was planned, taken or received now if need be.
 
     A fresh set stays locked until `held` is left: so no sweep takes it for a leak.
     """
-    if wish.source == LIVE_STATE:
+    if planned is None:
         held.enter_context(locks.on_live_sets(instance.name))
         return take_live(instance, tell)
-    if wish.at is not None:
-        return fetch.reach(settings, instance, home(settings, _own_pool(settings, instance)), wish.at, report, tell)
-    found = locate(settings, instance, wish.source)
-    if isinstance(found, Remote):
-        pool = pool_for(settings, [volume.dataset for volume in found.manifest.volumes])
-        return fetch.fetch(settings, instance, home(settings, pool), found, report, tell)
-    return found
+    if isinstance(planned, RestorePlan):
+        top = home(settings, _own_pool(settings, instance))
+        return fetch.reach(settings, instance, instance.open_repository(), top, planned, report, tell)
+    if isinstance(planned, Remote):
+        pool = pool_for(settings, [volume.dataset for volume in planned.manifest.volumes])
+        return fetch.fetch(settings, instance, home(settings, pool), planned, report, tell)
+    return planned
 
 
 def prepare(settings: Settings, instance: Instance, wanted: str, report: Report, tell: Tell) -> CloneSource:

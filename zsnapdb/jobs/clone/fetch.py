@@ -11,6 +11,7 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError
+from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.clone import locks, prepared, properties
 from zsnapdb.jobs.clone.prepared import RECEIVED, facts_of
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
@@ -51,14 +52,13 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: Remote, rep
         if there is not None:
             return there
         anchor = _fresh_anchor(home, set_id)
+        repository = instance.open_repository()
+        request = RestoreRequest(to=set_id, top=f"{anchor}/c", makes_parent=True)
+        planned = make(_beside(settings, set_id), instance, repository, request)
         datasets.create(
             anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(wanted), SourceKind.REPOSITORY)}
         )
         with undone_on_error(lambda: _undo(home, set_id)):
-            repository = instance.open_repository()
-            planned = make(
-                _beside(settings, set_id), instance, repository, RestoreRequest(to=set_id, top=f"{anchor}/c")
-            )
             work = Work(settings, instance, repository, planned, report, tell)
             _bring(work)
             for role, dataset in planned.layout.datasets.items():
@@ -66,40 +66,43 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: Remote, rep
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
             datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
-        found = prepared.find_received(home, set_id)
-        assert found is not None
-        return found
+        received = prepared.find_received(home, set_id)
+        assert received is not None
+        return received
 
 
 def point_plan(settings: Settings, instance: Instance, repository: Repository, home: str, at: str) -> RestorePlan:
-    """Return how the state at a time or GTID is reached; changes nothing. The errors are those of a restore there."""
-    # The place is made up: a plan needs one whose parent is there.
-    return make(
-        _beside(settings, "point"),
-        instance,
-        repository,
-        RestoreRequest(to=at, top=f"{home.split('/', 1)[0]}/zsnapdb-point"),
-    )
+    """Return how the state at a time or GTID is reached, for `reach`; changes nothing. The errors are those of a restore.
+
+    Its `restore_id` is the id of the set that will be made, and its layout the place where.
+    """
+    set_id = fresh_backup_id()
+    top = f"{prepared.anchor_of(home, RECEIVED, set_id)}/c"
+    request = RestoreRequest(to=at, top=top, makes_parent=True)
+    return replace(make(_beside(settings, set_id), instance, repository, request), restore_id=set_id)
 
 
-def reach(settings: Settings, instance: Instance, home: str, at: str, report: Report, tell: Tell) -> CloneSource:
-    """Make the state at a time or GTID: the backup before it (cloned, if it is on this host, else received), and archived binlogs replayed on it.
+def reach(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    home: str,
+    planned: RestorePlan,
+    report: Report,
+    tell: Tell,
+) -> CloneSource:
+    """Make the state that the plan of `point_plan` leads to, by exactly that plan: the backup before it (cloned, if it is on this host, else received), and archived binlogs replayed on it.
 
     It is shut down cleanly and kept, so that clones of it need neither replay nor recovery. On an error nothing of it
     stays.
     """
-    repository = instance.open_repository()
-    planned = point_plan(settings, instance, repository, home, at)
     set_id = planned.restore_id
+    mine = _beside(settings, set_id)
     with locks.on_kept(f"{RECEIVED}-{set_id}"):
         anchor = _fresh_anchor(home, set_id)
         origin = origin_in(repository.manifest(instance.name, planned.backup_id))
         datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT)})
         with undone_on_error(lambda: _undo(home, set_id)):
-            mine = _beside(settings, set_id)
-            planned = replace(
-                make(mine, instance, repository, RestoreRequest(to=planned.asked, top=f"{anchor}/c")), restore_id=set_id
-            )
             work = Work(mine, instance, repository, planned, report, tell)
             local = find_local(settings, instance, planned.backup_id)
             if local is not None:
@@ -118,9 +121,9 @@ def reach(settings: Settings, instance: Instance, home: str, at: str, report: Re
             datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
         remove_folders(Path(planned.layout.mount))
         remove_folders(mine.restore.mount_root)
-        found = prepared.find_received(home, set_id)
-        assert found is not None
-        return found
+        received = prepared.find_received(home, set_id)
+        assert received is not None
+        return received
 
 
 def _beside(settings: Settings, set_id: str) -> Settings:

@@ -115,7 +115,8 @@ class _Counter:
 @contextlib.contextmanager
 def past(settings: Settings, instance: Instance, moment: Moment) -> Iterator[Session]:
     """A session that can only read, on a clone of the moment that is gone after the block."""
-    wish = CloneRequest(owner=OWNER, source=moment.backup_id, at=moment.asked if moment.how is How.REPLAY else None)
+    at = moment.asked if moment.how is How.REPLAY else None
+    wish = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
     with throwaway(settings, instance, wish) as clone:
         with clone.session() as session:
             password = _make_reader(session)

@@ -17,6 +17,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.set_properties import POSITION_PROPERTY
 from zsnapdb.model import Flavour, is_backup_id, parse_gtids
+from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets
 
 _DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")
@@ -43,7 +44,7 @@ class How(StrEnum):
 class Moment:
     """The snapshot set that answers for what was asked, and how.
 
-    `made` (UTC) is of the set; `reason` says why it is only the nearest.
+    `made` (UTC) is of the set; `reason` says why it is only the nearest; `point` is the plan of a replay.
     """
 
     asked: str
@@ -52,6 +53,7 @@ class Moment:
     position: str
     how: How
     reason: str = ""
+    point: RestorePlan | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -101,7 +103,8 @@ def find(settings: Settings, instance: Instance, asked: str) -> Moment:
         if nearest is None:
             return choose(candidates, asked)
         return replace(nearest, reason=error.message)
-    return Moment(asked, planned.set_id, None, "", How.REPLAY)
+    point = planned.source if isinstance(planned.source, RestorePlan) else None
+    return Moment(asked, planned.set_id, None, "", How.REPLAY, point=point)
 
 
 def choose(candidates: Sequence[Candidate], asked: str) -> Moment:

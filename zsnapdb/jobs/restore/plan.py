@@ -89,8 +89,9 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         repository.ciphers(link)
     top = request.top or _default_top(manifest, request.name or instance.name)
     mount = settings.restore.mount_root / top.rpartition("/")[2]
-    _refuse_existing(top, mount, is_own=request.top is None or request.makes_parent)
+    _refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
     layout = _layout(manifest, top, mount)
+    refuse_existing(layout)
     server.find_binary(instance.settings.server.binary, facts.flavour)
     server.account(instance.settings.server.user)
     planned = RestorePlan(
@@ -190,7 +191,7 @@ def _default_top(manifest: Manifest, name: str) -> str:
     return f"{own if own in pools else pools[0]}/zsnapdb/restored/{name}"
 
 
-def _refuse_existing(top: str, mount: Path, *, is_own: bool) -> None:
+def _refuse_no_parent(top: str, *, is_own: bool) -> None:
     pool, _, rest = top.partition("/")
     if not rest:
         raise PreflightError(
@@ -204,9 +205,14 @@ def _refuse_existing(top: str, mount: Path, *, is_own: bool) -> None:
             f"{parent}, the parent of the target {top}, does not exist",
             hint="create it, or name a target directly in the pool",
         )
-    if datasets.exists(top):
+
+
+def refuse_existing(layout: RestoreLayout) -> None:
+    """Raise ExistsError if there is something where the restored datasets and files would go."""
+    mount = Path(layout.mount)
+    if datasets.exists(layout.top):
         raise ExistsError(
-            f"the target dataset {top} exists",
+            f"the target dataset {layout.top} exists",
             hint="name a new one; a restore never writes into a dataset that is there (one that was begun: --resume)",
         )
     if mount.exists() and any(mount.iterdir()):

@@ -1,6 +1,7 @@
-"""A restore: plan, preflight, receive, first recovery, replay, check, hand over.
+"""A restore: `plan` says what it will do, `execute` does exactly that. `restore` is both, and what `zsnapdb restore` calls.
 
-The steps are the plan's; a journal remembers what is done.
+The steps (preflight, receive, first recovery, replay, check, hand over) are the plan's; a journal remembers what is
+done.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ __all__ = [
     "abandon",
     "copy_of",
     "examine",
+    "execute",
+    "execute_without_journal",
     "plan",
     "restore",
     "resume",
-    "run",
 ]
 
 Confirm = Callable[[Step], bool]
@@ -124,20 +126,7 @@ def examine(
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
 
-def restore(settings: Settings, instance: Instance, wanted: str, top: str, report: Report) -> RestoreResult:
-    """Restore to a point into new datasets below `top`, leave the server stopped, and keep no journal: an error removes what was made."""
-    repository = instance.open_repository()
-    planned = plan(settings, instance, repository, RestoreRequest(wanted, top))
-    with exclusive(f"restore-{top}", doing=f"restoring to {top}"):
-        work = Work(settings, instance, repository, planned, report, lambda _text: None)
-        try:
-            return _Run(work, None, RestoreJournal(planned)).go(lambda _step: True, None)
-        except BaseException as error:
-            _undo(work, error)
-            raise
-
-
-def run(
+def restore(
     settings: Settings,
     instance: Instance,
     request: RestoreRequest,
@@ -146,9 +135,27 @@ def run(
     confirm: Confirm = lambda _step: True,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Plan a restore and carry it out, with a journal. See `resume` for what happens on an error."""
+    """Plan a restore and execute that plan: what `zsnapdb restore` does. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, request)
+    return execute(settings, instance, repository, planned, report, tell, confirm, stop_after)
+
+
+def execute(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    planned: RestorePlan,
+    report: Report,
+    tell: Tell,
+    confirm: Confirm = lambda _step: True,
+    stop_after: str | None = None,
+) -> RestoreResult:
+    """Carry out the steps of exactly this plan, with a journal; nothing is planned again.
+
+    ExistsError if its target was made since; PreflightError if a restore to it was begun. See `resume` for what happens
+    on other errors.
+    """
     journals = Journals(settings.restore.journal)
     with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
         begun = journals.read(planned.layout.top)
@@ -157,6 +164,7 @@ def run(
                 f"a restore to {planned.layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
                 hint="go on with --resume, or give it up with --abandon",
             )
+        restore_plan.refuse_existing(planned.layout)
         return _carry_out(
             Work(settings, instance, repository, planned, report, tell),
             journals,
@@ -164,6 +172,23 @@ def run(
             confirm,
             stop_after,
         )
+
+
+def execute_without_journal(
+    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan, report: Report, tell: Tell
+) -> RestoreResult:
+    """Carry out the steps of exactly this plan, for a copy that does not last: any error removes all that was made.
+
+    ExistsError if its target was made since.
+    """
+    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+        restore_plan.refuse_existing(planned.layout)
+        work = Work(settings, instance, repository, planned, report, tell)
+        try:
+            return _Run(work, None, RestoreJournal(planned)).go(lambda _step: True, None)
+        except BaseException as error:
+            _undo(work, error)
+            raise
 
 
 def resume(

@@ -102,21 +102,28 @@ class _Log:
 def drill(
     settings: Settings, instance: Instance, wanted: str, *, seed: int | None, whole: bool, report: Report, tell: Tell
 ) -> DrillResult:
-    """Drill a backup and store the evidence. Afterwards nothing of the copy is left, however it ended.
+    """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
+    repository = instance.open_repository()
+    planned = plan(settings, instance, repository, wanted, seed=seed, whole=whole)
+    return execute(settings, instance, repository, planned, report, tell)
+
+
+def execute(
+    settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan, report: Report, tell: Tell
+) -> DrillResult:
+    """Carry out exactly this plan and store the evidence. Afterwards nothing of the copy is left, however it ended.
 
     What the restored server is found to be is in the evidence, bad or good; an error is raised only for what says
     nothing of the backup: no repository, no room, no server program.
     """
-    repository = instance.open_repository()
-    planned = plan(settings, instance, repository, wanted, seed=seed, whole=whole)
     log = _Log(now())
     with scratch.thrown_away(instance, planned.place, settings.restore.mount_root, tell):
-        _try(settings, instance, planned, log, report, tell)
+        _try(settings, instance, repository, planned, log, report, tell)
         evidence = Evidence(
             drill_id=planned.drill_id,
             instance=instance.name,
             repository_id=repository.id,
-            wanted=wanted,
+            wanted=planned.wanted,
             backup_id=planned.restore.backup_id,
             seed=planned.seed,
             host=socket.gethostname(),
@@ -134,11 +141,19 @@ def drill(
     return DrillResult(evidence, key)
 
 
-def _try(settings: Settings, instance: Instance, planned: DrillPlan, log: _Log, report: Report, tell: Tell) -> None:
+def _try(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    planned: DrillPlan,
+    log: _Log,
+    report: Report,
+    tell: Tell,
+) -> None:
     """Restore, boot and check; what is found goes to the log."""
     backup_id = planned.restore.backup_id
     try:
-        restored = scratch_restore.restore(settings, instance, planned.restore.asked, planned.place, report)
+        restored = scratch_restore.execute(settings, instance, repository, planned.restore, report, tell)
     except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
         log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), found=error.message))
         return

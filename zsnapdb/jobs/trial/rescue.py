@@ -36,6 +36,7 @@ from zsnapdb.planning.trial.rescue import (
     parse_table,
 )
 from zsnapdb.repository.manifest import Manifest, PositionPart
+from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")
@@ -153,12 +154,11 @@ def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> 
     return None
 
 
-def plan(settings: Settings, instance: Instance, request: RescueRequest) -> RescuePlan:
+def plan(settings: Settings, instance: Instance, repository: Repository, request: RescueRequest) -> RescuePlan:
     """Return what a rescue would do; changes nothing.
 
     Refuses what would fail: a name taken, no such backup, a missing program.
     """
-    repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
     volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
     place = scratch.place(
@@ -228,11 +228,20 @@ def _target(request: RescueRequest, session: Session) -> Target:
 
 
 def rescue(settings: Settings, instance: Instance, request: RescueRequest, report: Report, tell: Tell) -> RescueResult:
-    """Deliver the table.
+    """Plan a rescue and execute that plan. The errors are those of `plan` and `execute`."""
+    repository = instance.open_repository()
+    planned = plan(settings, instance, repository, request)
+    return execute(settings, instance, repository, planned, report, tell)
+
+
+def execute(
+    settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan, report: Report, tell: Tell
+) -> RescueResult:
+    """Deliver the table by exactly this plan.
 
     Afterwards it is where it was asked for, whole, or nothing of it is; the throwaway server is gone either way.
     """
-    planned = plan(settings, instance, request)
+    request = planned.request
     with scratch.thrown_away(instance, planned.place, settings.restore.mount_root, tell):
         began = time.monotonic()
         tell(f"{planned.way}: {planned.restore.backup_id}")
@@ -242,7 +251,7 @@ def rescue(settings: Settings, instance: Instance, request: RescueRequest, repor
                 _clone(planned, planned.local)
                 _start_cloned(isolated, planned)
             else:
-                scratch_restore.restore(settings, instance, request.to, planned.place, report)
+                scratch_restore.execute(settings, instance, repository, planned.restore, report, tell)
                 isolated.start()
             with isolated.session() as session:
                 delivery.check_there(session, request.wanted)

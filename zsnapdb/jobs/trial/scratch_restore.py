@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
-from zsnapdb.jobs.instance import Instance, Report
+from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.server_copy.prepare import Copy
@@ -30,12 +30,14 @@ def plan(settings: Settings, instance: Instance, repository: Repository, to: str
     return restoring.plan(settings, instance, repository, RestoreRequest(to, place.top, makes_parent=True))
 
 
-def restore(settings: Settings, instance: Instance, to: str, place: Scratch, report: Report) -> Trial:
-    """Restore to the point into the place. It stands at exactly that point, or an error says what is wrong."""
-    done = restoring.restore(settings, instance, to, place.top, report)
+def execute(
+    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan, report: Report, tell: Tell
+) -> Trial:
+    """Carry out exactly this plan. The copy stands at the plan's point, or an error says what is wrong."""
+    done = restoring.execute_without_journal(settings, instance, repository, planned, report, tell)
     steps = []
     for part in done.done:
-        step = done.plan.step(part.step)
+        step = planned.step(part.step)
         if step is not None:
             steps.append(StepPart(kind=step.kind, what=step.describe(), seconds=part.seconds, size=size_of(step)))
-    return Trial(restoring.copy_of(instance, done.plan), done.position.describe(), tuple(steps))
+    return Trial(restoring.copy_of(instance, planned), done.position.describe(), tuple(steps))
