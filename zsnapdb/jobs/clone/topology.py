@@ -15,6 +15,7 @@ from zsnapdb.jobs.clone import create
 from zsnapdb.jobs.clone.create import ClonePlan, CloneRequest
 from zsnapdb.jobs.clone.ephemeral import Served, end, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY
+from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import PROPERTY, Flavour
@@ -23,6 +24,7 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import topology as planning
 from zsnapdb.planning.clone.contract import REPLICA_ACCOUNT as _ACCOUNT
 from zsnapdb.planning.clone.topology import CloneTopology
+from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets
 
 SET_PROPERTY = f"{PROPERTY}:set"
@@ -98,14 +100,15 @@ def create_set(
 
     All are there and right, or none.
     """
-    wanted = plan_set(settings, instance, wish, count, topology).names
-    name = wanted[0].rpartition("-")[0]
+    planned = plan_set(settings, instance, wish, count, topology)
+    name = planned.names[0].rpartition("-")[0]
+    next_wish = _as_planned(wish, planned.first)
     made: list[Served] = []
     with undone_on_error(lambda: _end_all(settings, made)):
-        for member in wanted:
-            # The first one decides what `latest` is for all.
-            source = made[0].info.backup_id if made else wish.source
-            made.append(make(settings, instance, replace(wish, name=member, source=source), report, tell))
+        for member in planned.names:
+            made.append(make(settings, instance, replace(next_wish, name=member), report, tell))
+            # All others are made of what the first one was made of: a point is reached once.
+            next_wish = replace(next_wish, source=made[0].info.backup_id, at=None, point=None)
             tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _wire(made) if topology is CloneTopology.REPLICATION else None
         members = []
@@ -115,6 +118,13 @@ def create_set(
             datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **follows})
             members.append(Member(clone, part))
     return CloneSet(name, topology, tuple(members), seconds)
+
+
+def _as_planned(wish: CloneRequest, planned: ClonePlan) -> CloneRequest:
+    """Return the request for exactly what the plan found: that backup for `latest`, that way to a point in time."""
+    if isinstance(planned.source, RestorePlan):
+        return replace(wish, point=planned.source)
+    return replace(wish, source=planned.set_id) if wish.source == LATEST else wish
 
 
 def _end_all(settings: Settings, made: list[Served]) -> None:

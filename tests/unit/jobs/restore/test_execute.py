@@ -18,7 +18,7 @@ from tests.unit.support.stored_backups import Site, id_of
 from zsnapdb import config
 from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs import exclusion
-from zsnapdb.jobs.clone import create, fetch, prepared
+from zsnapdb.jobs.clone import create, fetch, prepared, topology
 from zsnapdb.jobs.clone.create import CloneRequest
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
@@ -29,6 +29,7 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.trial import delivery, drill, rescue, scratch
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
+from zsnapdb.planning.clone.topology import CloneTopology
 from zsnapdb.planning.restore.steps import Receive, RestorePlan
 from zsnapdb.planning.trial.rescue import DumpFile, TableName
 from zsnapdb.repository.manifest import ServerSourcePart
@@ -250,3 +251,35 @@ def test_a_clone_of_a_point_that_was_planned_already_is_not_planned_again(
     used: Any = create.plan(host.settings, host.instance, request)
     assert used is point
     assert host.plans_made == 1
+
+
+def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = host.instance.open_repository()
+    point = fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", BACKUPS[0])
+    requests: list[CloneRequest] = []
+
+    def make(settings: object, instance: object, request: CloneRequest, report: object, tell: object) -> Any:
+        requests.append(request)
+        return SimpleNamespace(info=SimpleNamespace(backup_id="20261120T100000Z-000a", port=1, top="tank/c"))
+
+    monkeypatch.setattr(topology, "make", make)
+    monkeypatch.setattr(datasets, "set_properties", lambda *words: None)
+    for request, source in (
+        (CloneRequest(owner="test", at="2026-11-20T10:00:00Z"), point),
+        (CloneRequest(owner="test"), None),
+    ):
+        planned = SimpleNamespace(source=source, set_id=BACKUPS[0])
+        monkeypatch.setattr(
+            topology, "plan_set", lambda *words, plan=planned: SimpleNamespace(names=("a-1", "a-2", "a-3"), first=plan)
+        )
+        topology.create_set(host.settings, host.instance, request, 3, CloneTopology.INDEPENDENT, quiet, quiet)
+    assert [(r.at, r.point, r.source) for r in requests] == [
+        ("2026-11-20T10:00:00Z", point, "latest"),
+        (None, None, "20261120T100000Z-000a"),
+        (None, None, "20261120T100000Z-000a"),
+        (None, None, BACKUPS[0]),
+        (None, None, "20261120T100000Z-000a"),
+        (None, None, "20261120T100000Z-000a"),
+    ]
