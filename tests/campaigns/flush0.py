@@ -15,7 +15,7 @@ import argparse
 import sys
 
 from tests.campaigns.lockfree import BATCH, Campaign, Disturbing
-from zsnapdb.jobs.backup import snapshot
+from zsnapdb.jobs.backup import server_source
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.facts import ServerFacts
 
@@ -42,7 +42,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     # The preflight sees the setting, and the last look before the snapshot would as well: here it is blindfolded.
-    setattr(snapshot, "judge_durability", _judge_nothing)  # noqa: B010
+    setattr(server_source, "judge_durability", _judge_nothing)  # noqa: B010
     campaign = Unflushed(options.seed)
     campaign.set_up()
     campaign.sql(f"SET GLOBAL innodb_flush_log_at_timeout = {FLUSH_SECONDS}")

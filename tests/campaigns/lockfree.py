@@ -32,7 +32,8 @@ from tests.lab.inside import ledger
 from zsnapdb.config import load
 from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.backup.preflight import Observed, observe
-from zsnapdb.jobs.backup.snapshot import Taken, take
+from zsnapdb.jobs.backup.server_source import ServerProof, ServerSource
+from zsnapdb.jobs.backup.snapshot_set import Taken, take
 from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
@@ -210,7 +211,7 @@ class Shot:
 
     number: int
     settings: dict[str, str]
-    taken: Taken
+    taken: Taken[ServerProof]
 
 
 class Campaign:
@@ -279,7 +280,17 @@ class Campaign:
                         "compressing": str(compressing),
                     }
                     shots.append(
-                        Shot(number, settings, take(self.instance, observed, session, fresh_backup_id(), print))
+                        Shot(
+                            number,
+                            settings,
+                            take(
+                                ServerSource(self.instance, session),
+                                observed,
+                                self.instance.name,
+                                fresh_backup_id(),
+                                print,
+                            ),
+                        )
                     )
         finally:
             disturbance.stop()
@@ -292,7 +303,7 @@ class Campaign:
             self._look(shot, observed)
 
     def _look(self, shot: Shot, observed: Observed) -> None:
-        position = shot.taken.position
+        position = shot.taken.proof.position
         assert position.coordinates is not None
         self.truth.advance(position.coordinates.file, position.coordinates.offset)
         began = time.monotonic()
@@ -311,7 +322,7 @@ class Campaign:
             flush=True,
         )
 
-    def _boot_and_compare(self, taken: Taken, observed: Observed) -> list[str]:
+    def _boot_and_compare(self, taken: Taken[ServerProof], observed: Observed) -> list[str]:
         names = [s.full_name for s in taken.set.snapshots.values()]
         layout = lay_out(
             {r: (d, observed.mountpoints[r]) for r, d in observed.volumes.items()}, "tank/campaign", "/mnt/campaign"
@@ -326,7 +337,7 @@ class Campaign:
             owned.destroy_datasets(made, MARK)
             owned.destroy_set(names, taken.set.backup_id)
 
-    def _compare(self, taken: Taken, observed: Observed, layout: CopyLayout) -> list[str]:
+    def _compare(self, taken: Taken[ServerProof], observed: Observed, layout: CopyLayout) -> list[str]:
         pairs = tuple((observed.mountpoints[role], layout.mountpoints[role]) for role in layout.datasets)
         copy = Copy(
             self.flavour, observed.facts.variables, PathMap(pairs), Path("/mnt/campaign"), self.instance.settings.server
@@ -337,7 +348,7 @@ class Campaign:
             identity = copy.identity(server_id=observed.facts.server_id, port=None, access=Access.PRIVATE_SOCKET)
             copy.start(identity, "root", SecretStr("")).close()
             with ledger.connect(str(process.socket), "root", "", "ledger") as connection:
-                return differences(connection, self.truth, self.flavour, taken.position.gtids)
+                return differences(connection, self.truth, self.flavour, taken.proof.position.gtids)
         finally:
             process.kill()
 

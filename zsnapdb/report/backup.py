@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.run import BackupPlan, BackupResult
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.resume import ResumeDecision
@@ -70,20 +71,23 @@ class BackupPlanView(View):
         observed = plan.observed
         lines = finding_lines(observed.findings)
         lines.append("")
-        lines.append(table(("PATH", "SETTING", "VOLUME", "DATASET"), _placed(plan)))
-        lines.append("")
+        if isinstance(observed, Observed):
+            lines.append(table(("PATH", "SETTING", "VOLUME", "DATASET"), _placed(observed)))
+            lines.append("")
         steps = [
             f"{_DECISIONS[item.judgement.fate]} {item.backup_id}: {item.judgement.text}" for item in plan.interrupted
         ]
         steps += [f"run hook {hook}" for hook in plan.hooks if "(before" in hook]
-        steps.append(f"lock: {observed.choice.describe()}; at most {plan.deadline:g} s")
+        if isinstance(observed, Observed):
+            steps.append(f"lock: {observed.choice.describe()}; at most {plan.deadline:g} s")
         steps += [f"run hook {hook}" for hook in plan.hooks if "(locked" in hook]
         datasets = ", ".join(dataset for _, dataset in sorted(observed.volumes.items()))
         steps.append(f"snapshot {datasets} in one request, then unlock")
         steps += [f"run hook {hook}" for hook in plan.hooks if "(after" in hook]
-        steps.append(
-            f"read the position from the snapshot's own binlog; it must contain {observed.position.describe()}"
-        )
+        if isinstance(observed, Observed):
+            steps.append(
+                f"read the position from the snapshot's own binlog; it must contain {observed.position.describe()}"
+            )
         steps.append(f"send {kind_of(plan.base.base is None)}: {'; '.join(map(str, plan.base.reasons))}")
         return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
 
@@ -91,17 +95,10 @@ class BackupPlanView(View):
         plan = self.plan
         base = plan.base.base.backup_id if plan.base.base else None
         return {
-            "server": plan.observed.facts.describe(),
+            "server": None,
+            **(_server_fields(plan.observed) if isinstance(plan.observed, Observed) else {}),
             "findings": finding_fields(plan.observed.findings),
             "volumes": dict(plan.observed.volumes),
-            "paths": [
-                {"path": p.path, "setting": p.what, "volume": plan.observed.placement.volume_of[p.path]}
-                for p in plan.observed.paths
-            ],
-            "block_sizes": {str(size): count for size, count in sorted(plan.observed.blocks.counts.items())},
-            "page_size": plan.observed.blocks.page_size,
-            "position": plan.observed.position.describe(),
-            "lock": _choice(plan.observed.choice),
             "deadline_seconds": plan.deadline,
             "hooks": list(plan.hooks),
             "interrupted": [
@@ -119,15 +116,28 @@ class BackupPlanView(View):
         }
 
 
-def _placed(plan: BackupPlan) -> list[tuple[str, ...]]:
+def _server_fields(observed: Observed) -> Fields:
+    """Return what a plan says of a server."""
+    return {
+        "server": observed.facts.describe(),
+        "paths": [
+            {"path": p.path, "setting": p.what, "volume": observed.placement.volume_of[p.path]} for p in observed.paths
+        ],
+        "block_sizes": {str(size): count for size, count in sorted(observed.blocks.counts.items())},
+        "page_size": observed.blocks.page_size,
+        "position": observed.position.describe(),
+        "lock": _choice(observed.choice),
+    }
+
+
+def _placed(observed: Observed) -> list[tuple[str, ...]]:
     """Return a row per path the server writes; settings that name the same path share one."""
     settings: dict[str, list[str]] = {}
-    for item in plan.observed.paths:
+    for item in observed.paths:
         settings.setdefault(item.path, []).append(item.what)
-    where = plan.observed.placement.volume_of
+    where = observed.placement.volume_of
     return [
-        (path, ", ".join(names), where[path], plan.observed.volumes[where[path]])
-        for path, names in sorted(settings.items())
+        (path, ", ".join(names), where[path], observed.volumes[where[path]]) for path, names in sorted(settings.items())
     ]
 
 

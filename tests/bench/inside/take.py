@@ -12,8 +12,8 @@ from pathlib import Path
 
 from zsnapdb.config import load
 from zsnapdb.errors import ZsnapdbError
-from zsnapdb.jobs.backup.preflight import observe
-from zsnapdb.jobs.backup.snapshot import take
+from zsnapdb.jobs.backup.server_source import ServerSource
+from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.zfs.owned import destroy_set
@@ -27,17 +27,17 @@ def main() -> None:
     """Look, wait, take, report, wait, remove."""
     instance = Instance.of(load(Path(sys.argv[1])), None)
     with instance.session(read_timeout=60.0) as session:
-        observed = observe(instance, session)
-        instance = instance.with_volumes(observed.volumes)
+        source = ServerSource(instance, session)
+        observed = source.observe()
         backup_id = fresh_backup_id()
         _say({"ready": True})
         sys.stdin.readline()
         try:
-            taken = take(instance, observed, session, backup_id, lambda _: None)
+            taken = take(source, observed, instance.name, backup_id, lambda _: None)
         except ZsnapdbError as error:
             _say({"code": error.exit_code, "held_ms": None, "note": error.message})
             return
-    _say({"code": 0, "held_ms": taken.held_ms, "note": taken.choice.name})
+    _say({"code": 0, "held_ms": taken.proof.held_ms, "note": taken.proof.choice.name})
     sys.stdin.readline()
     destroy_set([snapshot.full_name for snapshot in taken.set.snapshots.values()], backup_id)
 

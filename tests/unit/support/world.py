@@ -10,11 +10,10 @@ import contextlib
 import io
 import os
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,20 +27,23 @@ from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.backup import resume
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup import send as backup_send
+from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Snapshot, SnapshotSet, new_backup_id
+from zsnapdb.model import SnapshotSet, new_backup_id
+from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository import keys
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, ZvolType
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import unfinished
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.download import download
 from zsnapdb.stream.upload import UploadSettings
-from zsnapdb.zfs import command, datasets, snapshots
+from zsnapdb.zfs import command, datasets, snapshots, version
 
 VOLUMES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
 CHUNK = 4096
@@ -76,13 +78,63 @@ def stream(to_guid: int, from_guid: int, salt: int = 0) -> bytes:
 
 
 @dataclass(frozen=True)
-class Observed:
+class FakeObservation:
     """What of an observation a backup needs here."""
 
     volumes: dict[str, str]
-    mountpoints: dict[str, str]
-    findings: tuple[Any, ...] = ()
+    findings: tuple[FitnessFinding, ...] = ()
     warnings: tuple[str, ...] = ()
+
+    def with_findings(self, more: Iterable[FitnessFinding]) -> FakeObservation:
+        return replace(self, findings=(*self.findings, *more))
+
+
+@dataclass(frozen=True)
+class FakeProof:
+    """What a source of this host says of a set: something for its snapshots."""
+
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True)
+class FakeServer:
+    """A server on filesystems that is always fit and still."""
+
+    world: World
+
+    def recover(self) -> str | None:
+        return None
+
+    def observe(self) -> FakeObservation:
+        return FakeObservation(VOLUMES)
+
+    def hold(self, observed: FakeObservation, request: SnapshotRequest, tell: object) -> str:
+        self.world.snapshot(request)
+        return "at least 0-1-2"
+
+    def prove(self, observed: FakeObservation, held: str, made: SnapshotSet) -> FakeProof:
+        assert {snapshot.dataset for snapshot in made.snapshots.values()} == set(observed.volumes.values())
+        return FakeProof({"zsnapdb:position": "0-1-2"})
+
+    def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
+        kinds = {role: FilesystemType(mountpoint=f"/{role}", properties={}) for role in observed.volumes}
+        return SourceDescription(manifest().source, kinds)
+
+
+class FakeDisks(FakeServer):
+    """A source without a server and without a position: disks on zvols."""
+
+    def hold(self, observed: FakeObservation, request: SnapshotRequest, tell: object) -> str:
+        self.world.snapshot(request)
+        return "crash"
+
+    def prove(self, observed: FakeObservation, held: str, made: SnapshotSet) -> FakeProof:
+        return FakeProof({"zsnapdb:grade": held})
+
+    def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
+        kinds = {role: ZvolType(volsize=1 << 30, volblocksize=16384, properties={}) for role in observed.volumes}
+        source = OtherSourcePart.model_validate({"kind": "disks", "grade": proof.properties["zsnapdb:grade"]})
+        return SourceDescription(source, kinds)
 
 
 class Store:
@@ -135,6 +187,7 @@ class World:
         self.journal_fails_at: int | None = None
         self.told: list[str] = []
         self.resume_within = "3d"
+        self.source: type[FakeServer] = FakeServer
         self.removed: set[str] = set()
         """Backups that the test took out of the repository; their snapshots are `zsnapdb prune`'s."""
 
@@ -239,21 +292,25 @@ class World:
 
     # What stands for the server, the snapshot and the stream.
 
-    def take(self, instance: Instance, observed: Observed, session: object, backup_id: str, tell: object) -> Any:
-        made = {}
+    def snapshot(self, request: SnapshotRequest) -> None:
+        """Make the snapshots of the request, in one transaction group."""
         self.step("snapshot")
-        for role, dataset in VOLUMES.items():
-            self.guid += 1
-            snap = Snap(f"{dataset}@zsnapdb-{backup_id}", self.guid, self.guid // 2)
-            snap.properties = {"zsnapdb:backup": backup_id, "zsnapdb:instance": instance.name, "zsnapdb:state": "taken"}
+        self.guid += 2
+        group = self.guid // 2
+        for number, name in enumerate(request.names):
+            snap = Snap(name, self.guid + number, group)
+            snap.properties = {
+                "zsnapdb:backup": request.backup_id,
+                "zsnapdb:instance": request.instance,
+                "zsnapdb:state": request.state,
+            }
             self.snapshots[snap.name] = snap
-            made[role] = Snapshot(dataset, f"zsnapdb-{backup_id}", snap.guid, snap.createtxg)
-        snapshots.hold([snapshot.full_name for snapshot in made.values()])
-        return SimpleNamespace(set=SnapshotSet(backup_id, made))
 
-    def draft(self, instance: Instance, observed: Observed, repository: Repository, taken: Any) -> Any:
-        changes = {"repository_id": repository.id, "created": self.time, "volumes": ()}
-        return manifest(taken.set.backup_id).model_copy(update=changes)
+    @contextlib.contextmanager
+    def open_source(self, instance: Instance) -> Iterator[FakeServer]:
+        """Open the source of this host."""
+        self.alive()
+        yield self.source(self)
 
     def new_id(self) -> str:
         self.time += timedelta(minutes=1)
@@ -277,7 +334,7 @@ class World:
         return Instance.of(config.parse(text, "test"), "main")
 
     def backup(self, **asked: bool) -> job.BackupResult:
-        return job.backup(self.instance, lambda progress: None, self.told.append, **asked)
+        return job.backup(self.instance, lambda progress: None, self.told.append, opener=self.open_source, **asked)
 
     @property
     def repository(self) -> Repository:
@@ -376,17 +433,11 @@ def made(folder: Path) -> Iterator[World]:
         patch.setattr(resume, "JOURNAL_FOLDER", folder / "journal")
         patch.setattr(resume, "now", lambda: world.time)
         patch.setattr(job, "now", lambda: world.time)
-        patch.setattr(job, "start_forgotten", lambda instance, session: None)
-        patch.setattr(
-            job, "observe", lambda instance, session: Observed(VOLUMES, {role: f"/{role}" for role in VOLUMES})
-        )
-        patch.setattr(job, "take", world.take)
-        patch.setattr(job, "_draft", world.draft)
-        patch.setattr(job, "_kept_properties", lambda dataset: {})
+        patch.setattr(version, "userland", lambda: "zfs-2.3.9")
+        patch.setattr(version, "pool_guid", lambda pool: 1)
         patch.setattr(job, "fresh_backup_id", world.new_id)
         patch.setattr(backup_send, "SendStream", world.send)
         patch.setattr(backup_send, "estimate", lambda name, base, flags: 0)
-        patch.setattr(Instance, "session", lambda instance: contextlib.nullcontext())
         patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))
         # A dead run of this test is one of this very process; on a real host it would be known to have ended.
         patch.setattr(leases, "_is_gone", lambda holder: True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from zsnapdb import hooks
 from zsnapdb.errors import HookError, NotThere, PreflightError
@@ -72,6 +73,10 @@ class Observed:
     @property
     def warnings(self) -> tuple[str, ...]:
         return warnings(self.findings)
+
+    def with_findings(self, more: Iterable[FitnessFinding]) -> Observed:
+        """Return it with more findings at the end."""
+        return replace(self, findings=(*self.findings, *more))
 
 
 @dataclass(frozen=True)

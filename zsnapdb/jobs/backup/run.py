@@ -1,54 +1,44 @@
-"""A backup: finish what was interrupted, then probe, preflight, lock, snapshot set, unlock, proof, hold, journal, send, manifest, base, release."""
+"""A backup: finish what was interrupted, then observe, hold, snapshot set, prove, journal, send, manifest, base, release."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from zsnapdb import __version__
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.backup import resume as interrupted
-from zsnapdb.jobs.backup.applier import start_forgotten
 from zsnapdb.jobs.backup.low_priority import stepped_back
-from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES, Observed, observe
 from zsnapdb.jobs.backup.resume import Found
 from zsnapdb.jobs.backup.send import Sender, protect
-from zsnapdb.jobs.backup.snapshot import Taken, take
+from zsnapdb.jobs.backup.snapshot_set import take
+from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
+from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Snapshot
-from zsnapdb.mysql.paths import absolute_tablespaces
+from zsnapdb.model import Snapshot, SnapshotSet
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.resume import Because, Judgement, ResumeDecision
 from zsnapdb.planning.chain import BasePlan, choose_base
-from zsnapdb.planning.server_copy.identity import RECORDED
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun
 from zsnapdb.repository.catalogue import Summaries, Summary
-from zsnapdb.repository.manifest import (
-    ChannelPart,
-    FilesystemType,
-    LockPart,
-    Manifest,
-    PositionPart,
-    ServerPart,
-    ServerSourcePart,
-)
+from zsnapdb.repository.manifest import Manifest, SourcePart, VolumeType
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.store.open import open_store
-from zsnapdb.zfs import datasets, owned, snapshots, version
+from zsnapdb.zfs import owned, snapshots, version
 
 
 @dataclass(frozen=True)
 class BackupPlan:
     """What a backup would do: what becomes of interrupted ones, what was found, the lock and its deadline in seconds, the hooks, the base, with reasons."""
 
-    observed: Observed
+    observed: Observation
     hooks: tuple[str, ...]
     deadline: float
     base: BasePlan[Summary]
@@ -75,6 +65,7 @@ class _Asked:
     tell: Tell
     full: bool
     fresh: bool
+    opener: SourceOpener
     told: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
@@ -84,7 +75,7 @@ class _Asked:
 
 
 def plan(
-    instance: Instance, observed: Observed, repository: Repository | None, *, full: bool = False, fresh: bool = False
+    instance: Instance, observed: Observation, repository: Repository | None, *, full: bool = False, fresh: bool = False
 ) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
@@ -102,15 +93,15 @@ def plan(
         full=full,
     )
     found = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
-    return BackupPlan(
-        replace(observed, findings=(*observed.findings, *damaged)), hooks, instance.settings.lock.deadline, base, found
-    )
+    return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, found)
 
 
-def plan_now(instance: Instance, *, full: bool = False, fresh: bool = False) -> BackupPlan:
-    """Look at server and repository and return what a backup would do now; changes nothing."""
-    with instance.session() as session:
-        observed = observe(instance, session)
+def plan_now(
+    instance: Instance, *, full: bool = False, fresh: bool = False, opener: SourceOpener = open_source
+) -> BackupPlan:
+    """Look at source and repository and return what a backup would do now; changes nothing."""
+    with opener(instance) as source:
+        observed = source.observe()
     instance = instance.with_volumes(observed.volumes)
     try:
         repository = instance.open_repository()
@@ -131,14 +122,22 @@ def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
     return found
 
 
-def backup(instance: Instance, report: Report, tell: Tell, *, full: bool = False, fresh: bool = False) -> BackupResult:
+def backup(
+    instance: Instance,
+    report: Report,
+    tell: Tell,
+    *,
+    full: bool = False,
+    fresh: bool = False,
+    opener: SourceOpener = open_source,
+) -> BackupResult:
     """Back the instance up. Afterwards the backup is in the repository, proved, and can be the base of the next one.
 
     What an earlier run of this host began and did not finish is finished first, from its own snapshots, unless `fresh`
     gives it up. If this run is interrupted after its snapshots were made, they stay held and the next run goes on with
     them.
     """
-    asked = _Asked(instance, report, tell, full, fresh)
+    asked = _Asked(instance, report, tell, full, fresh, opener)
     with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}"):
         continued = _finish_interrupted(asked)
         return replace(_backup(asked), continued=continued, warnings=tuple(asked.told))
@@ -182,37 +181,43 @@ def _finish_interrupted(asked: _Asked) -> tuple[Manifest, ...]:
 def _backup(asked: _Asked) -> BackupResult:
     instance = asked.instance
     with contextlib.ExitStack() as stack:
-        with instance.session() as session:
-            started_again = start_forgotten(instance, session)
-            if started_again is not None:
-                asked.note(started_again)
+        with asked.opener(instance) as source:
+            # What a killed run left on the source goes first.
+            left = source.recover()
+            if left is not None:
+                asked.note(left)
             with stepped_back():
-                observed = observe(instance, session)
+                # Is it fit, which volumes has it, who else writes, what will this backup be?
+                observed = source.observe()
                 instance = instance.with_volumes(observed.volumes)
                 repository = instance.open_or_create_repository()
                 held = stack.enter_context(_alone(asked, repository))
                 interrupted.sweep(instance, repository, asked.note)
                 planned = plan(instance, observed, repository, full=asked.full)
             asked.told.extend(planned.observed.warnings)
+            # Hold it still, one snapshot request, let it go, prove what was made.
             started = time.monotonic()
-            taken = take(instance, observed, session, fresh_backup_id(), asked.note)
+            taken = take(source, observed, instance.name, fresh_backup_id(), asked.note)
             snapshotted = time.monotonic()
         with stepped_back(to_the_end=True):
-            manifest = _store(asked, instance, observed, planned, repository, taken, held)
+            # Nobody waits any more: store the set.
+            manifest = _store(
+                asked, instance, lambda: source.describe(observed, taken.proof), planned, repository, taken.set, held
+            )
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
 
 
 def _store(
     asked: _Asked,
     instance: Instance,
-    observed: Observed,
+    describe: Callable[[], SourceDescription],
     planned: BackupPlan,
     repository: Repository,
-    taken: Taken,
+    made: SnapshotSet,
     held: WriterLease,
 ) -> Manifest:
     """Store a snapshot set that was just taken. Without a journal to continue by, nothing stays of it on an error."""
-    backup_id = taken.set.backup_id
+    backup_id = made.backup_id
 
     def no_journal(error: OSError) -> None:
         asked.note(
@@ -220,9 +225,9 @@ def _store(
             " interrupted it starts over"
         )
 
-    names = [s.full_name for s in taken.set.snapshots.values()]
+    names = [s.full_name for s in made.snapshots.values()]
     with undone_on_error(lambda: owned.destroy_set(names, backup_id)):
-        begun = _begun(instance, observed, repository, taken, planned.base.base)
+        begun = _begun(instance, describe(), repository, made, planned.base.base)
         protect(names)
         journal = BackupJournal.create(interrupted.folder(instance), begun, no_journal)
     sender = Sender.of(instance, repository, journal, held, asked.report, is_new=True)
@@ -252,15 +257,17 @@ def _closed(journal: BackupJournal) -> Iterator[None]:
         journal.close()
 
 
-def _begun(instance: Instance, observed: Observed, repository: Repository, taken: Taken, base: Summary | None) -> Begun:
+def _begun(
+    instance: Instance, described: SourceDescription, repository: Repository, made: SnapshotSet, base: Summary | None
+) -> Begun:
     """Return all that is known of the backup before its streams are sent; a later run needs no more."""
     settings = instance.upload_settings()
     volumes = tuple(
-        _volume(observed, instance.send_flags(), role, snapshot, base)
-        for role, snapshot in sorted(taken.set.snapshots.items())
+        _volume(described.volumes[role], instance.send_flags(), role, snapshot, base)
+        for role, snapshot in sorted(made.snapshots.items())
     )
     return Begun(
-        draft=_draft(instance, observed, repository, taken),
+        draft=_draft(instance, described.source, repository, made),
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
         cut=StreamFormat(
@@ -271,7 +278,7 @@ def _begun(instance: Instance, observed: Observed, repository: Repository, taken
 
 
 def _volume(
-    observed: Observed, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Summary | None
+    kind: VolumeType, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Summary | None
 ) -> VolumeBegun:
     before = base.volume(role) if base is not None else None
     return VolumeBegun(
@@ -281,46 +288,21 @@ def _volume(
         guid=snapshot.guid,
         from_guid=before.guid if before is not None else None,
         send_flags=flags,
-        type=FilesystemType(mountpoint=observed.mountpoints[role], properties=_kept_properties(snapshot.dataset)),
+        type=kind,
     )
 
 
-def _kept_properties(dataset: str) -> dict[str, str]:
-    return {
-        name: found.value
-        for name, found in datasets.properties(dataset, KEPT_PROPERTIES).items()
-        if found.value != datasets.UNSET
-    }
-
-
-def _draft(instance: Instance, observed: Observed, repository: Repository, taken: Taken) -> Manifest:
-    pool = next(iter(observed.volumes.values())).split("/", 1)[0]
+def _draft(instance: Instance, source: SourcePart, repository: Repository, made: SnapshotSet) -> Manifest:
+    pool = next(iter(made.snapshots.values())).dataset.split("/", 1)[0]
     return Manifest(
-        backup_id=taken.set.backup_id,
+        backup_id=made.backup_id,
         instance=instance.name,
         repository_id=repository.id,
         created=now(),
         tool_version=__version__,
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool),
-        createtxg=taken.set.createtxg,
-        source=_source(observed, taken),
+        createtxg=made.createtxg,
+        source=source,
         volumes=(),
-    )
-
-
-def _source(observed: Observed, taken: Taken) -> ServerSourcePart:
-    facts = observed.facts
-    return ServerSourcePart(
-        position=PositionPart.of(taken.position),
-        lock=LockPart(strategy=taken.choice.name, reason=taken.choice.reason, held_ms=round(taken.held_ms, 3)),
-        channels=tuple(ChannelPart.of(channel) for channel in taken.channels),
-        server=ServerPart(
-            flavour=facts.flavour,
-            version=facts.version,
-            server_uuid=facts.server_uuid,
-            server_id=facts.server_id,
-            variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
-            absolute_tablespaces=absolute_tablespaces(facts),
-        ),
     )

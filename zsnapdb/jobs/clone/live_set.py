@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from zsnapdb.jobs.backup.preflight import Observed, observe
-from zsnapdb.jobs.backup.snapshot import take
+from zsnapdb.jobs.backup.preflight import Observed
+from zsnapdb.jobs.backup.server_source import open_server
+from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
 from zsnapdb.jobs.instance import Instance, Tell
@@ -19,8 +20,8 @@ def _origin(observed: Observed) -> Origin:
 
 def origin_of_live(instance: Instance) -> Origin:
     """Return what the running server is, without taking anything. PreflightError if it is not fit for a snapshot."""
-    with instance.session() as session:
-        return _origin(observe(instance, session))
+    with open_server(instance) as source:
+        return _origin(source.observe())
 
 
 def take_live(instance: Instance, tell: Tell) -> CloneSource:
@@ -28,10 +29,9 @@ def take_live(instance: Instance, tell: Tell) -> CloneSource:
 
     It goes when its last clone goes.
     """
-    with instance.session() as session:
-        observed = observe(instance, session)
-        instance = instance.with_volumes(observed.volumes)
-        taken = take(instance, observed, session, fresh_backup_id(), tell, LIVE)
+    with open_server(instance) as source:
+        observed = source.observe()
+        taken = take(source, observed, instance.name, fresh_backup_id(), tell, LIVE)
     # Its clones hold it from now on, and no backup is made of it.
     snapshots.release([snapshot.full_name for snapshot in taken.set.snapshots.values()])
     return CloneSource(SourceKind.LIVE, taken.set, _origin(observed))

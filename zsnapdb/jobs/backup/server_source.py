@@ -1,4 +1,4 @@
-"""One consistent snapshot set: hooks, lock, one request over all volumes, unlock, proof. Nothing unproved is kept."""
+"""The source that is a database server on filesystems of this host: hooks, applier and lock hold it, its binlog proves its position."""
 
 from __future__ import annotations
 
@@ -10,24 +10,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb import __version__, gtid
+from zsnapdb import gtid
 from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted, PreflightError
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import stepped_back
-from zsnapdb.jobs.backup.preflight import Observed, role_of
+from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES, Observed, observe, role_of
+from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.instance import Instance, Tell
-from zsnapdb.jobs.set_properties import (
-    BACKUP_PROPERTY,
-    INSTANCE_PROPERTY,
-    LOCK_PROPERTY,
-    POSITION_PROPERTY,
-    STATE_PROPERTY,
-    TAKEN,
-    VERSION_PROPERTY,
-    snapshot_name,
-)
-from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.jobs.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.model import Flavour, Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog import position_in
@@ -39,9 +30,17 @@ from zsnapdb.planning.backup.fitness import judge_durability, objection
 from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.facts import Channel
-from zsnapdb.planning.server_copy.identity import binlog_paths
+from zsnapdb.planning.server_copy.identity import RECORDED, binlog_paths
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
-from zsnapdb.zfs import owned, snapshots
+from zsnapdb.repository.manifest import (
+    ChannelPart,
+    FilesystemType,
+    LockPart,
+    PositionPart,
+    ServerPart,
+    ServerSourcePart,
+)
+from zsnapdb.zfs import datasets
 
 _CATCH_UP_SECONDS = 30.0
 _AT_ONCE_SECONDS = 1.0
@@ -50,19 +49,8 @@ _POSITION_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class Taken:
-    """A proved snapshot set: its position, the lock it was made under and for how many milliseconds, the replication channels' positions."""
-
-    set: SnapshotSet
-    position: Position
-    choice: LockChoice
-    held_ms: float
-    channels: tuple[Channel, ...]
-
-
-@dataclass(frozen=True)
-class _Made:
-    """What came of the lock: which one, for how many milliseconds, what the server published just before the snapshot."""
+class ServerHeld:
+    """How the server was held: which lock, for how many milliseconds; what it published just before the snapshot, its channels."""
 
     choice: LockChoice
     held_ms: float
@@ -70,38 +58,102 @@ class _Made:
     channels: tuple[Channel, ...]
 
 
-def take(
-    instance: Instance, observed: Observed, session: Session, backup_id: str, tell: Tell, state: str = TAKEN
-) -> Taken:
-    """Make the instance's snapshot set `backup_id` and prove it. On any error its snapshots are gone again.
+@dataclass(frozen=True)
+class ServerProof:
+    """The proved position of a set, the lock it was made under and for how many milliseconds, the channels' positions."""
 
-    `state` is what the set is marked as from the request on. `session` asks the server; the lock is held by a
-    connection of its own. LockError if the lock was not to be had within its budget, was lost, or the snapshot took
-    longer than the deadline; HookError if a hook aborts; ConsistencyError if the snapshots are not one, or the position
-    does not contain what was published before.
-    """
-    short = snapshot_name(backup_id)
-    names = {role: f"{dataset}@{short}" for role, dataset in sorted(observed.volumes.items())}
-    hooked = Hooked(instance.name, instance.hooks(), backup_id, tuple(names.values()), tell)
-    origin = Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
-    marks = {STATE_PROPERTY: state, ORIGIN_PROPERTY: origin.encode()}
-    with undone_on_error(lambda: owned.destroy_set(list(names.values()), backup_id)):
+    position: Position
+    choice: LockChoice
+    held_ms: float
+    channels: tuple[Channel, ...]
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What the snapshots say: the exact position."""
+        return {POSITION_PROPERTY: self.position.short(_POSITION_BYTES)}
+
+
+@contextlib.contextmanager
+def open_server(instance: Instance) -> Iterator[ServerSource]:
+    """Yield the instance's server, with a session that asks it. ServerError if it cannot be reached."""
+    with instance.session() as session:
+        yield ServerSource(instance, session)
+
+
+@dataclass(frozen=True)
+class ServerSource:
+    """The server of an instance. `session` asks it; the lock is held by a connection of its own."""
+
+    instance: Instance
+    session: Session
+
+    def recover(self) -> str | None:
+        """Start an applier that a killed run left stopped. Only with the instance's lock held."""
+        return applier.start_forgotten(self.instance, self.session)
+
+    def observe(self) -> Observed:
+        """Look at server, files and datasets. PreflightError with every objection if they are not fit for a backup."""
+        return observe(self.instance, self.session)
+
+    def hold(self, observed: Observed, request: SnapshotRequest, tell: Tell) -> ServerHeld:
+        """Make the request between the hooks, with the applier at rest, under the least lock that is enough.
+
+        LockError if the lock could not be acquired within its budget, was lost, or the snapshot took longer than the
+        deadline; HookError if a hook aborts; PreflightError if the server is no longer as it was observed.
+        """
+        hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, tell)
+        origin = Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
         with hooked.around():
-            done = _under_least_lock(instance, observed, session, hooked, backup_id, marks)
-        with stepped_back():
-            made = snapshots.describe(list(names.values()))
-            snapshots.check_one_group(made)
-            position = _prove_position(instance, observed, session, dict(zip(names, made, strict=True)), done.before)
-            snapshots.hold(list(names.values()))
-            snapshots.set_on(list(names.values()), {POSITION_PROPERTY: position.short(_POSITION_BYTES)})
-    return Taken(
-        SnapshotSet(backup_id, dict(zip(names, made, strict=True))), position, done.choice, done.held_ms, done.channels
-    )
+            return _under_least_lock(
+                self.instance, observed, self.session, hooked, request, {ORIGIN_PROPERTY: origin.encode()}
+            )
+
+    def prove(self, observed: Observed, held: ServerHeld, made: SnapshotSet) -> ServerProof:
+        """Return the position that the set's own binlog says. ConsistencyError if it lacks what had been published."""
+        position = _prove_position(self.instance, observed, self.session, made.snapshots, held.before)
+        return ServerProof(position, held.choice, held.held_ms, held.channels)
+
+    def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
+        """Return what the manifest says of the server, its lock and its position, and of its filesystems."""
+        facts = observed.facts
+        source = ServerSourcePart(
+            position=PositionPart.of(proof.position),
+            lock=LockPart(strategy=proof.choice.name, reason=proof.choice.reason, held_ms=round(proof.held_ms, 3)),
+            channels=tuple(ChannelPart.of(channel) for channel in proof.channels),
+            server=ServerPart(
+                flavour=facts.flavour,
+                version=facts.version,
+                server_uuid=facts.server_uuid,
+                server_id=facts.server_id,
+                variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
+                absolute_tablespaces=absolute_tablespaces(facts),
+            ),
+        )
+        return SourceDescription(
+            source,
+            {
+                role: FilesystemType(mountpoint=observed.mountpoints[role], properties=_kept_properties(dataset))
+                for role, dataset in observed.volumes.items()
+            },
+        )
+
+
+def _kept_properties(dataset: str) -> dict[str, str]:
+    return {
+        name: found.value
+        for name, found in datasets.properties(dataset, KEPT_PROPERTIES).items()
+        if found.value != datasets.UNSET
+    }
 
 
 def _under_least_lock(
-    instance: Instance, observed: Observed, session: Session, hooked: Hooked, backup_id: str, marks: Mapping[str, str]
-) -> _Made:
+    instance: Instance,
+    observed: Observed,
+    session: Session,
+    hooked: Hooked,
+    request: SnapshotRequest,
+    marks: Mapping[str, str],
+) -> ServerHeld:
     """Make the snapshots under the chosen lock.
 
     One that is not granted is done without where that is right, else tried again within lock.budget.
@@ -113,7 +165,7 @@ def _under_least_lock(
         try:
             with applier.stopped(instance, session, observed.facts) as channels:
                 try:
-                    return _attempt(instance, observed, session, hooked, choice, channels, backup_id, marks)
+                    return _attempt(instance, observed, session, hooked, choice, channels, request, marks)
                 except LockNotGranted as error:
                     if choice.fallback is None:
                         raise
@@ -136,9 +188,9 @@ def _attempt(
     hooked: Hooked,
     choice: LockChoice,
     channels: tuple[Channel, ...],
-    backup_id: str,
+    request: SnapshotRequest,
     marks: Mapping[str, str],
-) -> _Made:
+) -> ServerHeld:
     """Take the lock once and make the snapshots under it.
 
     Everything slow is done before the first statement that holds anything.
@@ -156,16 +208,13 @@ def _attempt(
         before = published_position(session, observed.facts)
         _refuse_change(session, observed, choice)
         properties = {
-            BACKUP_PROPERTY: backup_id,
-            INSTANCE_PROPERTY: instance.name,
             **marks,
             LOCK_PROPERTY: choice.name,
-            VERSION_PROPERTY: __version__,
             # A lower bound, so that even a set whose taker died says where it stands; the exact one is set once it is
             # proved.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
-        pending = snapshots.PendingSnapshots.of(hooked.snapshots, properties)
+        pending = request.prepare(properties)
         try:
             with hurried(), locks.held(strategy, owner, locks.Watchdog(second), terms) as hold:
                 hooked.locked(choice.name, hold.remaining())
@@ -188,8 +237,8 @@ def _attempt(
                 hint="the pool is slow to sync, see `zpool iostat -l`; or raise lock.deadline",
             )
         _refuse_change(session, observed, choice)
-        _refuse_half_done_ddl(instance, observed, choice, hooked.snapshots, backup_id)
-    return _Made(choice, hold.held_ms, before, channels)
+        _refuse_half_done_ddl(instance, observed, choice, request)
+    return ServerHeld(choice, hold.held_ms, before, channels)
 
 
 @contextlib.contextmanager
@@ -220,9 +269,7 @@ def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> 
         )
 
 
-def _refuse_half_done_ddl(
-    instance: Instance, observed: Observed, choice: LockChoice, names: tuple[str, ...], backup_id: str
-) -> None:
+def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockChoice, request: SnapshotRequest) -> None:
     """Raise LockNotGranted, with the snapshots gone, if MariaDB's recovery would finish a DDL statement and write it to its binlog.
 
     The recovered server would then be one transaction past the recorded position. Every lock keeps DDL out; without one
@@ -231,10 +278,10 @@ def _refuse_half_done_ddl(
     if choice.lock.holds_ddl or observed.facts.flavour is not Flavour.MARIADB:
         return
     half_done = statements_half_done(
-        _in_snapshot(observed.facts.variables["datadir"], observed, instance, snapshot_name(backup_id))
+        _in_snapshot(observed.facts.variables["datadir"], observed, instance, snapshot_name(request.backup_id))
     )
     if half_done:
-        owned.destroy_set(names, backup_id)
+        request.withdraw()
         raise LockNotGranted(
             f"{half_done} DDL statement(s) were half done in the snapshot",
             hint="use lock.strategy = 'stage', which waits for them",
@@ -242,7 +289,7 @@ def _refuse_half_done_ddl(
 
 
 def _prove_position(
-    instance: Instance, observed: Observed, session: Session, made: dict[str, Snapshot], before: Position
+    instance: Instance, observed: Observed, session: Session, made: Mapping[str, Snapshot], before: Position
 ) -> Position:
     """Return the position from the snapshot's own binlog.
 

@@ -1,0 +1,14 @@
+"""Which source an instance has, by its configuration: one line for each kind."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+
+from zsnapdb.jobs.backup.server_source import open_server
+from zsnapdb.jobs.backup.source import AnySource
+from zsnapdb.jobs.instance import Instance
+
+
+def open_source(instance: Instance) -> AbstractContextManager[AnySource]:
+    """Open the source that the instance is configured with. ServerError if its server cannot be reached."""
+    return open_server(instance)
