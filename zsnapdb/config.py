@@ -22,6 +22,9 @@ _LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 Role = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 Volumes = dict[Role, str]
 
+STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
+"""How the address of each kind of store is written, and its form; `zsnapdb.store.open` has the stores."""
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -267,8 +270,8 @@ class RepositorySettings(_Section):
 
     @model_validator(mode="after")
     def _known_scheme(self) -> RepositorySettings:
-        if not re.match(r"^(s3://[^/]+|file:///)", self.url):
-            raise ValueError(f"url {self.url!r} is neither s3://bucket[/prefix] nor file:///folder")
+        if not any(re.match(form, self.url) for form in STORE_ADDRESSES.values()):
+            raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
         if self.sse_key is not None and self.sse != "aws:kms":
             raise ValueError('sse_key is the id of a KMS key; it needs sse = "aws:kms"')
         if self.storage_class in _LATER_CLASSES:

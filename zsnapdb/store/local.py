@@ -11,9 +11,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing"
@@ -215,3 +217,8 @@ class LocalStore:
 
     def give_up(self) -> None:
         """Nothing waits here."""
+
+
+def open_at(settings: RepositorySettings) -> tuple[Store, str]:
+    """Return the folder that file:///folder names; its prefix is always empty."""
+    return LocalStore(Path(urlsplit(settings.url).path)), ""

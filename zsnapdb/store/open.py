@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from importlib import import_module
 from urllib.parse import urlsplit
 
 from zsnapdb.config import RepositorySettings
 from zsnapdb.store.base import Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.patient import PatientStore
-from zsnapdb.store.s3_parts import S3Options
+
+STORES = {
+    "file": "zsnapdb.store.local",
+    "s3": "zsnapdb.store.s3",
+}
+"""The module of each kind of store, by the scheme of its addresses.
+
+Its `open_at(settings)` returns the store and the key prefix. It is imported only when it is used: clients are large.
+The configuration says what an address of each kind looks like (`STORE_ADDRESSES`).
+"""
 
 
 def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None = None) -> tuple[Store, str]:
@@ -18,28 +27,9 @@ def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None 
 
     It is as patient and as fast as configured; `tell` gets a line when something has to be tried again for long.
     """
-    store, prefix = _plain_store(settings)
+    module = import_module(STORES[urlsplit(settings.url).scheme])
+    opened: tuple[Store, str] = module.open_at(settings)
+    store, prefix = opened
     if settings.bandwidth is not None:
         store = LimitedStore(store, settings.bandwidth)
     return PatientStore(store, settings.patience, tell), prefix
-
-
-def _plain_store(settings: RepositorySettings) -> tuple[Store, str]:
-    parts = urlsplit(settings.url)
-    if parts.scheme == "file":
-        from zsnapdb.store.local import LocalStore
-
-        return LocalStore(Path(parts.path)), ""
-    from zsnapdb.store.s3 import S3Store
-
-    prefix = parts.path.strip("/")
-    store = S3Store(
-        parts.netloc,
-        endpoint=settings.endpoint,
-        region=settings.region,
-        credentials_file=settings.credentials_file,
-        addressing=settings.addressing,
-        connections=settings.stream.concurrency,
-        options=S3Options(settings.storage_class, settings.sse, settings.sse_key, settings.checksum),
-    )
-    return store, f"{prefix}/" if prefix else ""

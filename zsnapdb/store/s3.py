@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.parse import urlsplit
 
 import boto3
 import botocore.session
@@ -27,9 +28,10 @@ from botocore.exceptions import ConnectionError as S3ConnectionError
 from botocore.loaders import Loader, create_loader
 from botocore.utils import parse_timestamp
 
+from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, StoredObject, Version
-from zsnapdb.store.s3_parts import BlockReader, S3Options, credentials_of
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
+from zsnapdb.store.s3_parts import AGAIN, CHECKSUM_REFUSED, DENIED, NO_BATCHES, BlockReader, S3Options, credentials_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -37,33 +39,7 @@ if TYPE_CHECKING:
 
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _NOT_AS_ASKED = {"PreconditionFailed", "412"}
-_NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}
 _DELETE_BATCH = 1000
-_DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
-_AGAIN = {
-    *(
-        "SlowDown",
-        "Throttling",
-        "ThrottlingException",
-        "TooManyRequests",
-        "RequestLimitExceeded",
-        "BandwidthLimitExceeded",
-    ),
-    *("InternalError", "ServiceUnavailable", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict"),
-    *("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"),
-}
-"""Codes after which the same request may succeed (S3 API reference, list of error codes): busy, in conflict, or broken on the way."""
-
-_CHECKSUM_REFUSED = {
-    "NotImplemented",
-    "InvalidArgument",
-    "InvalidRequest",
-    "BadRequest",
-    "MalformedRequest",
-    "SignatureDoesNotMatch",
-    "400",
-    "501",
-}
 _BLOCK = 1 << 20
 _SMALL = 128 << 10
 """Bytes below which the classes for rare access cost more than the standard one."""
@@ -178,14 +154,12 @@ class S3Store:
                 raise NotThere(message) from error
             if code in _NOT_AS_ASKED:
                 raise ExistsError(message, hint="another run wrote it; it was not changed") from error
-            if code in _DENIED:
+            if code in DENIED:
                 raise RepositoryError(
                     message, hint="check the credentials and the bucket's policy (configs/iam-policy.json)"
                 ) from error
             kind = (
-                UnreachableError
-                if code in _AGAIN or _status(error) == 429 or _status(error) >= 500
-                else RepositoryError
+                UnreachableError if code in AGAIN or _status(error) == 429 or _status(error) >= 500 else RepositoryError
             )
             raise kind(message, hint="see the provider's status; the next run continues") from error
         except NoCredentialsError as error:
@@ -231,7 +205,7 @@ class S3Store:
         try:
             self._client.put_object(**words, Body=self._data(body), ChecksumSHA256=base64.b64encode(digest).decode())
         except ClientError as error:
-            if self._options.checksum != "auto" or _code(error) not in _CHECKSUM_REFUSED:
+            if self._options.checksum != "auto" or _code(error) not in CHECKSUM_REFUSED:
                 raise
             self._without_checksums(words, body, error)
 
@@ -334,7 +308,7 @@ class S3Store:
                         Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
                     )
                 except ClientError as error:
-                    if _code(error) not in _NO_BATCHES:
+                    if _code(error) not in NO_BATCHES:
                         raise
                     for key in batch:
                         self._client.delete_object(Bucket=self.bucket, Key=key)
@@ -401,3 +375,19 @@ class S3Store:
 
     def give_up(self) -> None:
         """Nothing waits here."""
+
+
+def open_at(settings: RepositorySettings) -> tuple[Store, str]:
+    """Return the bucket that s3://bucket[/prefix] names, and the prefix, which ends in a slash unless it is empty."""
+    address = urlsplit(settings.url)
+    prefix = address.path.strip("/")
+    store = S3Store(
+        address.netloc,
+        endpoint=settings.endpoint,
+        region=settings.region,
+        credentials_file=settings.credentials_file,
+        addressing=settings.addressing,
+        connections=settings.stream.concurrency,
+        options=S3Options(settings.storage_class, settings.sse, settings.sse_key, settings.checksum),
+    )
+    return store, f"{prefix}/" if prefix else ""

@@ -10,6 +10,35 @@ from typing import Literal
 from zsnapdb.errors import ConfigError
 
 _BLOCK = 1 << 20
+NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}
+DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+AGAIN = {
+    *(
+        "SlowDown",
+        "Throttling",
+        "ThrottlingException",
+        "TooManyRequests",
+        "RequestLimitExceeded",
+        "BandwidthLimitExceeded",
+    ),
+    *("InternalError", "ServiceUnavailable", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict"),
+    *("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody"),
+}
+"""Codes after which the same request may succeed (S3 API reference, list of error codes).
+
+The provider is busy, the request was in conflict with another, or it broke on the way.
+"""
+
+CHECKSUM_REFUSED = {
+    "NotImplemented",
+    "InvalidArgument",
+    "InvalidRequest",
+    "BadRequest",
+    "MalformedRequest",
+    "SignatureDoesNotMatch",
+    "400",
+    "501",
+}
 
 
 @dataclass(frozen=True)

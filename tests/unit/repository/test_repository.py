@@ -165,7 +165,7 @@ def test_the_proof_leaves_the_marker_as_it_was(tmp_path: Path) -> None:
         prove_conditional_writes(RepositoryObjects(_Careless(tmp_path), ""))
     assert Marker.read(objects) == marker
     with pytest.raises(ExistsError):
-        marker.write(LocalStore(tmp_path), "")
+        marker.write(objects)
 
 
 def test_a_backup_of_a_kind_that_is_not_known_reads_back_with_all_it_says(repository: Repository) -> None:
@@ -187,8 +187,8 @@ def test_who_needs_a_server_is_told_the_kind_that_a_backup_has() -> None:
 @pytest.mark.parametrize(
     "source", [{"kind": "server"}, {"kind": "../x"}, {}, [], {"kind": 7}, {"kind": "server", "position": None}]
 )
-def test_a_source_that_says_too_little_is_damage(repository: Repository, source: object) -> None:
+def test_a_source_that_says_too_little_is_damage(store: LocalStore, repository: Repository, source: object) -> None:
     document = {**json.loads(manifest().encode()), "source": source}
-    repository.store.put(layout.manifest("main", "20261120T101112Z-7f3a"), json.dumps(document).encode())
+    store.put(layout.manifest("main", "20261120T101112Z-7f3a"), json.dumps(document).encode())
     with pytest.raises(DamagedError, match="cannot be read: source"):
         repository.manifest("main", "20261120T101112Z-7f3a")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,12 +20,12 @@ from botocore.exceptions import ClientError
 
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, fill, s3
-from zsnapdb.config import RepositorySettings
+from zsnapdb.config import STORE_ADDRESSES, RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, ObjectHold, Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.open import open_store
+from zsnapdb.store.open import STORES, open_store
 from zsnapdb.store.patient import PatientStore
 from zsnapdb.store.s3 import S3Store
 
@@ -36,9 +37,26 @@ if TYPE_CHECKING:
 CALLS = ("check", "put", "get", "read_into", "read_version", "replace", "list", "folders", "delete", "delete_many")
 
 
+@contextmanager
+def in_a_folder(folder: Path) -> Iterator[Store]:
+    yield LocalStore(folder)
+
+
+@contextmanager
+def in_a_bucket(_: Path) -> Iterator[Store]:
+    with bucket():
+        yield s3()
+
+
+PLACES: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {"file": in_a_folder, "s3": in_a_bucket}
+"""An empty store of each registered kind. A new kind gets its line here and keeps all promises below."""
+
+LAYERS = ("faulty", "limited", "flaky", "forgetful")
+
+
 def layered(kind: str, inner: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
-    if kind in ("local", "faulty"):
-        return inner if kind == "local" else FaultyStore(inner)
+    if kind == "faulty":
+        return FaultyStore(inner)
     if kind == "limited":
         return LimitedStore(inner, 1 << 40)
     monkeypatch.setattr("zsnapdb.store.patient._FIRST_PAUSE", 0.0001)
@@ -48,13 +66,17 @@ def layered(kind: str, inner: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     )
 
 
-@pytest.fixture(params=["local", "faulty", "limited", "flaky", "forgetful", "s3"])
+@pytest.fixture(params=[*STORES, *LAYERS])
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    if request.param != "s3":
+    if request.param in LAYERS:
         yield layered(request.param, LocalStore(tmp_path), monkeypatch)
         return
-    with bucket():
-        yield s3()
+    with PLACES[request.param](tmp_path) as opened:
+        yield opened
+
+
+def test_every_registered_store_has_addresses_in_the_configuration_and_a_place_in_this_suite() -> None:
+    assert set(STORES) == set(PLACES) == {address.partition("://")[0] for address in STORE_ADDRESSES}
 
 
 def put_empty(store: Store, keys: Sequence[str]) -> None:
