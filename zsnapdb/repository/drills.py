@@ -74,10 +74,10 @@ class Evidence(_Part):
     @property
     def outcome(self) -> Outcome:
         """The worst of its checks. A drill without a check has proved nothing: it failed."""
-        found = {check.outcome for check in self.checks}
-        if Outcome.DAMAGED in found:
+        outcomes = {check.outcome for check in self.checks}
+        if Outcome.DAMAGED in outcomes:
             return Outcome.DAMAGED
-        return Outcome.FAILED if Outcome.FAILED in found or not found else Outcome.PASSED
+        return Outcome.FAILED if Outcome.FAILED in outcomes or not outcomes else Outcome.PASSED
 
     @property
     def seconds(self) -> float:
@@ -137,11 +137,11 @@ def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
 
 def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
     """Return the newest drills, oldest first; those that cannot be read are left out."""
-    found = []
+    readable = []
     for drill_id in ids(repository, instance)[-count:]:
         with contextlib.suppress(DamagedError):
-            found.append(read(repository, instance, drill_id))
-    return found
+            readable.append(read(repository, instance, drill_id))
+    return readable
 
 
 def timings(past: Sequence[Evidence]) -> list[Timing]:

@@ -26,19 +26,19 @@ class Marker:
         """Return the marker. DamagedError if it is none, or of another format."""
         try:
             document = json.loads(body)
-            found = cls(
+            marker = cls(
                 int(document["format"]),
                 str(document["id"]),
                 tuple(str(text) for text in document.get("recipients", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedError(f"{name} cannot be read", hint="is this the prefix of a zsnapdb repository?") from error
-        if found.format != FORMAT:
+        if marker.format != FORMAT:
             raise DamagedError(
-                f"the repository has format {found.format}, this zsnapdb reads {FORMAT}",
+                f"the repository has format {marker.format}, this zsnapdb reads {FORMAT}",
                 hint="use the zsnapdb that wrote it, or a newer one",
             )
-        return found
+        return marker
 
     @classmethod
     def read(cls, objects: RepositoryObjects) -> Marker:
@@ -70,7 +70,9 @@ class Marker:
 
 
 def prove_conditional_writes(objects: RepositoryObjects) -> None:
-    """Raise PreflightError if the store writes over an object although it was asked not to: nothing would keep two writers apart there.
+    """Raise PreflightError if the store writes over an object although it was asked not to.
+
+    Nothing would keep two writers apart there.
 
     Some S3 servers take `If-None-Match: *` and do not look at it. It is tried on the marker, with what it says and a
     line end more: were it the very same bytes, a repeated request whose first answer was lost would take the marker for

@@ -59,10 +59,10 @@ def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> 
 
 def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
     """Take a backup's pin away and return it; NotThere if it has none."""
-    found = pins(repository, instance).get(backup_id)
-    if found is None:
+    removed = pins(repository, instance).get(backup_id)
+    if removed is None:
         raise NotThere(
             f"backup {backup_id} of instance {instance} has no pin", hint="`zsnapdb prune --plan` shows which have one"
         )
     repository.delete(layout.pin(instance, backup_id))
-    return found
+    return removed

@@ -57,13 +57,13 @@ class Unfinished:
 
 def _parse(body: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     try:
-        found = json.loads(body)
+        document = json.loads(body)
         parts = {
             str(role): SnapshotMark(part["name"], part["guid"], part["from_guid"])
-            for role, part in found["snapshots"].items()
+            for role, part in document["snapshots"].items()
         }
         return Unfinished(
-            backup_id, instance, str(found["host"]), str(found.get("started", "an unknown time")), parts, modified
+            backup_id, instance, str(document["host"]), str(document.get("started", "an unknown time")), parts, modified
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         # What it says is for people; that it is there is what counts.
