@@ -11,11 +11,11 @@ import pytest
 
 from tests.lab.guest import Guest, Lab
 
-from .test_interrupted_backup import PREPARE, PYTHON, WRITE, backups, check_clean_and_working, snapshots
+from .in_guest import PREPARE, PYTHON, WRITE, backups, check_clean_and_working, snapshots
 
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 SQL = (
-    "import sys, json; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
+    "import sys, json; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "
     "c = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', None).cursor(); "
 )
 

@@ -10,7 +10,7 @@ from tests.lab.guest import Guest
 
 PYTHON = "/opt/venv/bin/python"
 PREPARE = (
-    "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger;"
+    "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger;"
     " ledger.set_up('/run/mysqld/mysqld.sock')"
 )
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"

@@ -16,7 +16,7 @@ import pytest
 from tests.lab.guest import Guest, Lab, Running
 
 PYTHON = "/opt/venv/bin/python"
-HEAD = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
+HEAD = "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "
 WRITE = (
     HEAD + "l = ledger.Load('/run/mysqld/mysqld.sock', rate=100.0); l.start(); l.wait_for(150); l.stop(); c ="
     " ledger.connect('/run/mysqld/mysqld.sock'); c.cursor().execute('CREATE TABLE later (id INT PRIMARY KEY, body"

@@ -9,7 +9,7 @@ import shlex
 from tests.lab.guest import Guest
 
 PYTHON = "/opt/venv/bin/python"
-LEDGER = "import sys; sys.path.insert(0, '/checkout/tests/lab/inside'); import ledger; "
+LEDGER = "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "
 SET_UP = (
     LEDGER + "ledger.set_up('/run/mysqld/mysqld.sock'); load = ledger.Load('/run/mysqld/mysqld.sock'); load.start();"
     " load.wait_for(40); load.stop()"

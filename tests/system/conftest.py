@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import select
-import signal
-import subprocess
-import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import Zygote
-from zsnapdb.config import load
-from zsnapdb.jobs.instance import Instance
-from zsnapdb.store.base import Store
-from zsnapdb.store.open import open_store
 
-CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
-SOCKET = "/run/mysqld/mysqld.sock"
-SERVER = "/checkout/tests/lab/inside/server"
+from .in_guest import SOCKET, Lab, everything, holds
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,103 +22,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(
                     pytest.mark.skip(reason="runs in a guest of the lab: python3 tests/lab test tests/system")
                 )
-
-
-@dataclass(frozen=True)
-class Done:
-    """A finished command: exit status and both outputs."""
-
-    code: int
-    stdout: str
-    stderr: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The document on stdout; fails the test with stderr if the command failed."""
-        assert self.code == 0, self.stderr
-        document: dict[str, Any] = json.loads(self.stdout)
-        return document
-
-
-def run(*argv: str, timeout: float = 600.0, env: Mapping[str, str] | None = None) -> Done:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
-    return Done(done.returncode, done.stdout, done.stderr)
-
-
-def end_process(pid: int) -> None:
-    """Kill a process that need not be ours, and return when it is gone: from then on nothing keeps its files and mounts busy."""
-    process = os.pidfd_open(pid)
-    signal.pidfd_send_signal(process, signal.SIGKILL)
-    select.select([process], [], [])
-    os.close(process)
-
-
-def zfs(*words: str) -> list[str]:
-    done = run("zfs", *words)
-    assert done.code == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-def everything() -> list[str]:
-    """Every dataset, snapshot and bookmark there is, with its GUID.
-
-    The home of clones, which the first one makes, left out.
-    """
-    home = ("tank/zsnapdb\t", "tank/zsnapdb/clones\t", "tank/zsnapdb/received\t", "tank/zsnapdb/prepared\t")
-    return [line for line in zfs("list", "-H", "-p", "-t", "all", "-o", "name,guid") if not line.startswith(home)]
-
-
-def holds() -> list[str]:
-    snapshots = zfs("list", "-H", "-t", "snapshot", "-o", "name")
-    return zfs("holds", "-H", *snapshots) if snapshots else []
-
-
-@dataclass
-class Lab:
-    """The guest: its flavour, its configuration, its store."""
-
-    flavour: str
-    folder: Path
-    zygote: Zygote
-    numbers: list[int] = field(default_factory=list)
-
-    def zsnapdb(self, *words: str, config: Path = CONFIG, timeout: float = 600.0) -> Done:
-        return Done(*self.zygote.run(words, {**os.environ, "ZSNAPDB_CONFIG": str(config)}, timeout))
-
-    def changed(self, *replacements: tuple[str, str]) -> Path:
-        """A copy of the configuration with texts replaced; each must be there."""
-        text = CONFIG.read_text()
-        for old, new in replacements:
-            assert old in text
-            text = text.replace(old, new)
-        tomllib.loads(text)
-        self.numbers.append(0)
-        path = self.folder / f"{len(self.numbers)}.toml"
-        path.write_text(text)
-        return path
-
-    def store(self) -> tuple[Store, str]:
-        return open_store(Instance.of(load(CONFIG), "main").repository)
-
-    def objects(self) -> list[str]:
-        store, prefix = self.store()
-        return [item.key for item in store.list(prefix)]
-
-    def sql(self, statement: str, user: str = "root", password: str = "") -> list[tuple[Any, ...]]:
-        with ledger.connect(SOCKET, user, password, None) as connection, connection.cursor() as cursor:
-            cursor.execute(statement)
-            return list(cursor.fetchall())
-
-    @property
-    def binlog_tool(self) -> str:
-        return "/opt/mysql/bin/mysqlbinlog" if self.flavour == "mysql" else "/usr/bin/mariadb-binlog"
-
-    def truth(self, backup: dict[str, Any]) -> frozenset[ledger.Key]:
-        """The journal rows up to a backup's position, from the source's own binlogs."""
-        position, parent = backup["position"], Path("/var/lib/mysql")
-        return ledger.journal_in_binlog(
-            parent, parent / "binlog.index", self.binlog_tool, position["binlog_file"], position["binlog_offset"]
-        )
 
 
 @pytest.fixture(scope="session")
@@ -169,16 +58,3 @@ def load_running(lab: Lab) -> Iterator[ledger.Load]:
     yield load
     load.stop()
     assert load.failures == []
-
-
-@contextlib.contextmanager
-def started(lab: Lab, restored: Mapping[str, Any]) -> Iterator[pymysql.Connection]:
-    """The server of a finished restore, started by its own option file as its owner would; ended afterwards."""
-    binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
-    server = subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
-    try:
-        with ledger.connect_when_up(str(Path(restored["option_file"]).parent / "server.sock"), server) as connection:
-            yield connection
-    finally:
-        server.terminate()
-        server.wait(300)

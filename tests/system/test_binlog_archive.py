@@ -23,7 +23,7 @@ from zsnapdb.mysql.transactions import transactions
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
-from .conftest import CONFIG, SOCKET, Lab
+from .in_guest import CONFIG, SOCKET, Lab
 
 FOLDER = Path("/var/lib/mysql")
 INTERVAL = 3.0

@@ -23,7 +23,7 @@ from zsnapdb.mysql.binlog import position_in, read_tail
 from zsnapdb.mysql.binlog_events import HEADER, MAGIC
 
 from .binlog_flavours import EVERYTHING, FLAVOUR, KINDS, WORDS
-from .conftest import SOCKET, Lab, run
+from .in_guest import SOCKET, Lab, run
 
 FOLDER = Path("/var/lib/mysql")
 INDEX = FOLDER / "binlog.index"

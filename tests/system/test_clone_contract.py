@@ -23,7 +23,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .conftest import SERVER, SOCKET, Lab, run, zfs
+from .in_guest import SERVER, SOCKET, Lab, ask, run, zfs
 
 SOURCE = Path("/var/lib/mysql")
 NAIVE = Path("/srv/naive")
@@ -95,12 +95,6 @@ class Found:
     production_logs_in: bool
     listens: set[int] = field(default_factory=set)
     listens_beyond_loopback: bool = False
-
-
-def ask(connection: pymysql.Connection, statement: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall())
 
 
 def variables_of(connection: pymysql.Connection) -> dict[str, str]:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .conftest import CONFIG, Lab, end_process, everything, zfs
+from .in_guest import CONFIG, Lab, end_process, everything, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 

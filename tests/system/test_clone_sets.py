@@ -6,8 +6,7 @@ import time
 
 import pytest
 
-from .conftest import Lab, everything, run, zfs
-from .test_clones import ask, connect
+from .in_guest import Lab, ask, connect, everything, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pymysql
 import pytest
 
 from tests.lab.inside import ledger
 
-from .conftest import SOCKET, Lab, everything, run, zfs
+from .in_guest import SOCKET, Lab, ask, connect, everything, run, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -25,18 +24,6 @@ def clone(lab: Lab, name: str) -> Iterator[dict[str, Any]]:
         yield made
     finally:
         assert lab.zsnapdb("clone", "destroy", name).code == 0
-
-
-def connect(made: dict[str, Any]) -> pymysql.Connection:
-    return pymysql.connect(
-        host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], autocommit=True
-    )
-
-
-def ask(connection: pymysql.Connection, statement: str) -> list[tuple[Any, ...]]:
-    with connection.cursor() as cursor:
-        cursor.execute(statement)
-        return list(cursor.fetchall())
 
 
 def test_a_clone_has_its_own_identity_and_writes_nothing_of_its_source(lab: Lab) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Lab, everything
+from .in_guest import Lab, everything
 
 
 def chunk_keys(lab: Lab, backup: dict[str, Any], role: str) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import CONFIG, Lab, everything, holds
+from .in_guest import CONFIG, Lab, everything, holds
 
 GOOD_PROBE = """
 [[instance.main.drill.probe]]

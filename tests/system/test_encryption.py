@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Lab, run, zfs
+from .in_guest import Lab, run, zfs
 
 READER = Path(__file__).parents[1] / "independent_reader.py"
 S3 = {

@@ -15,7 +15,7 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.server import ServerProcess
 
-from .conftest import SERVER, SOCKET, Lab, zfs
+from .in_guest import SERVER, SOCKET, Lab, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -19,7 +19,7 @@ from tests.lab.inside import ledger
 from zsnapdb.errors import ExistsError, NotThere, ZsnapdbError
 from zsnapdb.zfs import core, snapshots
 
-from .conftest import SOCKET, Done, Lab, everything, holds, started, zfs
+from .in_guest import SOCKET, Done, Lab, everything, holds, started, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .conftest import SOCKET, Lab, holds, zfs
+from .in_guest import SOCKET, Lab, holds, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Lab, everything, zfs
-from .test_clones import ask, connect
+from .in_guest import Lab, ask, connect, everything, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -17,7 +17,7 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.transactions import BinlogTransaction, transactions
 
-from .conftest import CONFIG, SOCKET, Lab, end_process, everything, zfs
+from .in_guest import CONFIG, SOCKET, Lab, end_process, everything, zfs
 
 pytestmark = pytest.mark.usefixtures("history")
 PARENT = Path("/var/lib/mysql")

@@ -19,7 +19,7 @@ from tests.unit.support.recorded_server import ACCOUNT, Recorded, RecordedSessio
 from zsnapdb.mysql.probe import flavour_of, probe
 from zsnapdb.mysql.session import Address, Session
 
-from .conftest import SOCKET, Lab
+from .in_guest import SOCKET, Lab
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "unit" / "recorded"
 FILES = {"mysql": "mysql-9.7", "mariadb": "mariadb-11.8"}

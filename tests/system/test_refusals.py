@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .conftest import SERVER, SOCKET, Done, Lab, everything, run, zfs
+from .in_guest import SERVER, SOCKET, Done, Lab, everything, run, zfs
 
 pytestmark = pytest.mark.usefixtures("unchanged")
 

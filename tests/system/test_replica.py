@@ -20,7 +20,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql.capability import dialect
 from zsnapdb.mysql.probe import channels
 
-from .conftest import CONFIG, Lab, started
+from .in_guest import CONFIG, Lab, started
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -12,7 +12,7 @@ import pytest
 
 from zsnapdb.mysql.transactions import transactions
 
-from .conftest import SOCKET, Lab, zfs
+from .in_guest import SOCKET, Lab, zfs
 
 LIVE = f"mysql://root@localhost/ledger?socket={SOCKET}"
 CONTENT = "SELECT COUNT(*), SUM(id), SUM(CRC32(body)), SUM(parent) FROM {}"

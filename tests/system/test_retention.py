@@ -14,7 +14,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 
-from .conftest import SOCKET, Done, Lab, everything, zfs
+from .in_guest import SOCKET, Done, Lab, everything, zfs
 
 KEEP = "[instance.main.server]"
 URL = 'url = "s3://backups/lab"'

@@ -14,7 +14,7 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.stream.records import Begin, Walker
 from zsnapdb.zfs import datasets
 
-from .conftest import run
+from .in_guest import run
 
 TOP = "tank/walked"
 

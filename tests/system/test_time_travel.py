@@ -16,7 +16,7 @@ from zsnapdb.errors import ServerError
 from zsnapdb.jobs.clone import query, state_at
 from zsnapdb.jobs.instance import Instance
 
-from .conftest import CONFIG, Lab, everything
+from .in_guest import CONFIG, Lab, everything
 
 pytestmark = pytest.mark.usefixtures("first")
 

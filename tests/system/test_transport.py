@@ -12,7 +12,7 @@ from zsnapdb.errors import ChangedError, ExistsError, RepositoryError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.store.open import open_store
 
-from .conftest import CONFIG, Lab
+from .in_guest import CONFIG, Lab
 
 pytestmark = pytest.mark.usefixtures("first")
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from .conftest import Lab, everything
+from .in_guest import Lab, everything
 
 pytestmark = pytest.mark.usefixtures("first")
 
