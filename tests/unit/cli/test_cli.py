@@ -21,13 +21,13 @@ def processor_seconds() -> float:
 
 
 def test_help_comes_at_once() -> None:
-    """In processor time: on a busy machine everything waits."""
+    """In processor time: on a busy machine everything waits. The bound is four times what an ordinary machine takes."""
     times = []
     for _ in range(5):
         began = processor_seconds()
         assert zsnapdb("--help").returncode == 0
         times.append(processor_seconds() - began)
-    assert min(times) < 0.3, times
+    assert min(times) < 1.2, times
 
 
 def test_help_loads_no_database_driver_and_no_cloud_library() -> None:

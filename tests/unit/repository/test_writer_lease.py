@@ -143,10 +143,10 @@ def test_a_process_of_this_host_that_has_ended_is_not_waited_for(tmp_path: Path)
 
 def test_a_process_of_this_host_that_lives_is_watched(repository: Repository) -> None:
     with (
-        lease(repository, "main/writer", doing="first", tell=print, seconds=0.3),
+        lease(repository, "main/writer", doing="first", tell=print, seconds=2.0),
         pytest.raises(LeaseError, match="first"),
     ):
-        lease(repository, "main/writer", doing="second", tell=print, seconds=0.3).__enter__()
+        lease(repository, "main/writer", doing="second", tell=print, seconds=2.0).__enter__()
 
 
 def test_of_many_that_see_a_silent_owner_one_takes_over(store: Store, repository: Repository) -> None:
@@ -158,7 +158,7 @@ def test_of_many_that_see_a_silent_owner_one_takes_over(store: Store, repository
         try:
             with lease(repository, "main/writer", doing=f"{number}", tell=lambda text: None, seconds=6.0):
                 got.append(number)
-                done.wait(20)
+                done.wait(120)
         except LeaseError:
             refused.append(number)
             if len(refused) == 5:

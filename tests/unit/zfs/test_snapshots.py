@@ -26,7 +26,7 @@ def test_a_snapshot_that_takes_too_long_is_told_but_waited_for() -> None:
     go = threading.Event()
 
     def make() -> None:
-        go.wait(10)
+        go.wait(120)
 
     pending = snapshots.PendingSnapshots(make)
     pending.start()

@@ -41,7 +41,7 @@ def test_other_threads_keep_their_priority() -> None:
     seen: list[int] = []
 
     def other() -> None:
-        go.wait(10)
+        go.wait(120)
         seen.append(priority())
         done.set()
 
@@ -49,7 +49,7 @@ def test_other_threads_keep_their_priority() -> None:
     thread.start()
     with stepped_back():
         go.set()
-        assert done.wait(10)
+        assert done.wait(120)
     thread.join()
     assert seen == [before]
 

@@ -261,7 +261,7 @@ def test_innochecksum_is_asked_for_the_range_and_its_word_is_damage(
     program, seen = tmp_path / "innochecksum", tmp_path / "seen"
     program.write_text(f"#!/bin/sh\necho \"$@\" >{seen}\necho '{words}' >&2\nexit {status}\n")
     program.chmod(0o755)
-    assert programs.damaged_pages(program, Path("/d/t.ibd"), 3, 9, timeout=10) == damage
+    assert programs.damaged_pages(program, Path("/d/t.ibd"), 3, 9, timeout=120) == damage
     assert seen.read_text() == "--start-page=3 --end-page=9 /d/t.ibd\n"
 
 
@@ -272,4 +272,4 @@ def test_innochecksum_that_cannot_read_is_an_error_not_damage(tmp_path: Path) ->
     program.write_text("#!/bin/sh\necho 'Error: /d/t.ibd cannot be found' >&2\nexit 1\n")
     program.chmod(0o755)
     with pytest.raises(CommandError, match="cannot be found"):
-        programs.damaged_pages(program, Path("/d/t.ibd"), 0, None, timeout=10)
+        programs.damaged_pages(program, Path("/d/t.ibd"), 0, None, timeout=120)

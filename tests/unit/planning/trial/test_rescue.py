@@ -160,11 +160,11 @@ def test_a_password_with_a_line_break_is_refused() -> None:
 
 
 def test_a_pipe_is_good_only_if_both_its_ends_are(tmp_path: Path) -> None:
-    programs.pipe(["sh", "-c", "echo good"], ["sh", "-c", f"cat > {tmp_path}/out"], timeout=10)
+    programs.pipe(["sh", "-c", "echo good"], ["sh", "-c", f"cat > {tmp_path}/out"], timeout=120)
     assert (tmp_path / "out").read_text() == "good\n"
     with pytest.raises(CommandError, match="exit status 3: broken source"):
-        programs.pipe(["sh", "-c", "echo broken source >&2; exit 3"], ["cat"], timeout=10)
+        programs.pipe(["sh", "-c", "echo broken source >&2; exit 3"], ["cat"], timeout=120)
     with pytest.raises(CommandError, match="exit status 4: broken sink"):
-        programs.pipe(["sh", "-c", "yes"], ["sh", "-c", "echo broken sink >&2; exit 4"], timeout=10)
+        programs.pipe(["sh", "-c", "yes"], ["sh", "-c", "echo broken sink >&2; exit 4"], timeout=120)
     with pytest.raises(CommandError, match="did not end within"):
         programs.pipe(["sleep", "60"], ["cat"], timeout=0.2)
