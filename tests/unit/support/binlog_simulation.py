@@ -188,7 +188,9 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
             known, earlier = set(), []
         earlier.append(server)
     leave()
-    made.files = [file for at, file in enumerate(made.files) if at not in lost]
+    # The newest file of an incarnation stays: of a history that left no trace nothing can be known.
+    last = {file.incarnation: at for at, file in enumerate(made.files)}
+    made.files = [file for at, file in enumerate(made.files) if at not in lost or last[file.incarnation] == at]
     return made
 
 

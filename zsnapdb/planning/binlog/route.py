@@ -239,10 +239,10 @@ def _is_at_gtids(file: RouteFile, point: BackupPoint) -> bool:
 
     Of MariaDB only a file that begins exactly there proves it: a position does not tell of which history it is.
     """
-    if point.gtids is None or file.previous is None or file.is_anonymous:
+    if point.gtids is None or not is_some(point.gtids) or file.previous is None or file.is_anonymous:
         return False
     if isinstance(point.gtids, GtidPosition):
-        return is_some(point.gtids) and file.previous == point.gtids
+        return file.previous == point.gtids
     return contains(point.gtids, file.previous) and file.reached is not None and contains(file.reached, point.gtids)
 
 

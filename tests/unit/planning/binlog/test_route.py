@@ -78,6 +78,10 @@ def test_a_backup_after_a_reset_is_not_found_in_the_history_before_it() -> None:
     assert follow(at(1025, f"{A}:1-15"), [own(1), own(2), again]).end == NOT_ARCHIVED
 
 
+def test_no_transactions_at_all_are_no_place_in_a_history() -> None:
+    assert follow(at(1005, "", "binlog.000009", 100), [own(1), own(2)]).end == NOT_ARCHIVED
+
+
 def test_a_position_that_two_histories_fit_is_in_neither() -> None:
     """The reset came between the backup's beginning and its snapshot, or after the snapshot: nothing says which."""
     again = [own(number, 26 + number, incarnation="2") for number in (1, 2)]
