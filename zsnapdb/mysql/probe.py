@@ -11,21 +11,17 @@ from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.capability import dialect, lock_statements
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import flavour_asked, global_variables
 from zsnapdb.planning.backup.crash_safety import row_versions_are_flawed
 from zsnapdb.planning.facts import Channel, Dialect, ServerFacts, release_of
+from zsnapdb.planning.family import family, flavour_of
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
 
-def flavour_of(variables: Mapping[str, str]) -> Flavour:
-    """Return the family: MariaDB names itself in version; MySQL and Percona Server do not."""
-    words = variables.get("version", "") + variables.get("version_comment", "")
-    return Flavour.MARIADB if "mariadb" in words.lower() else Flavour.MYSQL
-
-
 def probe(session: Session) -> ServerFacts:
     """Ask the server everything a backup needs to know of it. Changes nothing."""
-    variables = {str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")}
+    variables = global_variables(session)
     flavour = flavour_of(variables)
     forms = dialect(session)
     return ServerFacts(
@@ -43,15 +39,13 @@ def probe(session: Session) -> ServerFacts:
         channels=channels(session, forms),
         prepared_xa=_prepared_xa(session),
         row_versions=_row_versions(session, flavour, variables["version"]),
-        gtid_purged=GtidSet.parse(variables.get("gtid_purged", "")) if flavour is Flavour.MYSQL else GtidSet(),
+        gtid_purged=GtidSet.parse(variables.get("gtid_purged", "")),
     )
 
 
 def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
     """Return what it takes to speak to the server, without a look at anything else."""
-    return flavour_of(
-        {str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES LIKE 'version%'")}
-    ), dialect(session)
+    return flavour_asked(session), dialect(session)
 
 
 def what_may_have_changed(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
@@ -59,10 +53,8 @@ def what_may_have_changed(session: Session, facts: ServerFacts, *, engines: bool
 
     `engines`: whether the tables' engines matter; with very many tables they take long to ask for.
     """
-    rows = session.query(
-        "SHOW GLOBAL VARIABLES WHERE variable_name IN ('innodb_flush_log_at_trx_commit', 'delay_key_write')"
-    )
-    variables = {**facts.variables, **{str(name).lower(): str(value) for name, value in rows}}
+    changed = global_variables(session, ("innodb_flush_log_at_trx_commit", "delay_key_write"))
+    variables = {**facts.variables, **changed}
     return replace(
         facts,
         variables=variables,
@@ -92,7 +84,7 @@ def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
         if _has_column(session, "INNODB_SYS_DATAFILES", "PATH")
         else (
             "SELECT file_name FROM information_schema.files WHERE engine = 'InnoDB'"
-            if flavour is Flavour.MYSQL
+            if family(flavour).lists_innodb_files
             else "SELECT filename FROM information_schema.innodb_sys_tablespaces"
         )
     )
@@ -171,7 +163,7 @@ def published_position(session: Session, facts: ServerFacts) -> Position:
     coordinates = BinlogCoordinates(str(rows[0]["File"]), int(rows[0]["Position"])) if rows else None
     if not facts.has_gtids:
         return Position(facts.flavour, coordinates, None, "server")
-    variable = "gtid_binlog_pos" if facts.flavour is Flavour.MARIADB else "gtid_executed"
+    variable = family(facts.flavour).executed_variable
     return Position(
         facts.flavour,
         coordinates,

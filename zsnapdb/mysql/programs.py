@@ -17,16 +17,15 @@ from typing import BinaryIO
 from zsnapdb.config import ServerSettings
 from zsnapdb.errors import CommandError, PreflightError
 from zsnapdb.model import Flavour
+from zsnapdb.planning.family import MARIADB, flavour_in
 
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")
 _ENVIRONMENT = {"LC_ALL": "C", "LANGUAGE": "C"}
 _KEPT_OUTPUT = 2000
 _DAMAGE = ("invalid", "mismatch", "doesn't match page size")
 
-INNOCHECKSUM = {Flavour.MYSQL: ("innochecksum",), Flavour.MARIADB: ("innochecksum",)}
-DUMP = {Flavour.MYSQL: ("mysqldump",), Flavour.MARIADB: ("mariadb-dump", "mysqldump")}
-BINLOG = {Flavour.MYSQL: ("mysqlbinlog",), Flavour.MARIADB: ("mariadb-binlog", "mysqlbinlog")}
-CLIENT = {Flavour.MYSQL: ("mysql",), Flavour.MARIADB: ("mariadb", "mysql")}
+INNOCHECKSUM = ("innochecksum",)
+"""Both families call it so."""
 
 
 def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
@@ -77,8 +76,7 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
     """
     numbers = [word.strip(",") for word in text.split() if word[:1].isdigit() and "." in word]
     major = int(numbers[-1].split(".")[0]) if numbers and numbers[-1].split(".")[0].isdigit() else 0
-    is_mariadb = "mariadb" in text.lower() or major >= 10
-    return is_mariadb is (flavour is Flavour.MARIADB)
+    return flavour is (MARIADB.flavour if major >= 10 else flavour_in(text))
 
 
 def _environment() -> dict[str, str]:

@@ -17,6 +17,7 @@ from zsnapdb.errors import ServerError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.masking import Table
+from zsnapdb.planning.quoting import quoted
 
 _SPARE_UNDO = "zsnapdb_undo"
 _PURGE_SECONDS = 600.0
@@ -75,10 +76,9 @@ def forget_values(session: Session, flavour: Flavour) -> None:
     for schema, name, column in session.query(
         "SELECT schema_name, table_name, column_name FROM information_schema.column_statistics"
     ):
-        quoted = str(column).replace("`", "``")
         session.query(
             f"ANALYZE NO_WRITE_TO_BINLOG TABLE {Table(str(schema), str(name), '', True).quoted} DROP HISTOGRAM ON"
-            f" `{quoted}`"
+            f" {quoted(str(column))}"
         )
 
 

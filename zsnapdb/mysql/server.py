@@ -18,13 +18,13 @@ from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.processes import Launched, Limits, ProcessManager
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.family import family
 
 _SOCKET_LIMIT = 107
 """Longest path of a Unix socket in bytes (unix(7))."""
 
 _GREETING_SECONDS = 10.0
 
-_NAMES = {Flavour.MYSQL: ("mysqld",), Flavour.MARIADB: ("mariadbd", "mysqld")}
 _PLACES = (
     "/usr/sbin",
     "/usr/local/sbin",
@@ -45,7 +45,7 @@ def find_binary(configured: Path | None, flavour: Flavour) -> Path:
                 hint="name the mysqld or mariadbd of the instance's version",
             )
         return configured
-    for name in _NAMES[flavour]:
+    for name in family(flavour).server_programs:
         found = shutil.which(name, path=os.pathsep.join(_PLACES))
         if found:
             return Path(found)

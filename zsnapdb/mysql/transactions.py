@@ -25,6 +25,7 @@ from zsnapdb.mysql.binlog_events import (
 )
 from zsnapdb.mysql.binlog_gtids import committed_at, tagged_gtid
 from zsnapdb.mysql.binlog_walk import Walk
+from zsnapdb.planning.family import flavour_in
 
 Number = tuple[str, int] | tuple[int, int, int]
 """A GTID in its parts: source and number (MySQL), or domain, server and sequence (MariaDB)."""
@@ -90,7 +91,7 @@ def read_head(file: BinaryIO, name: str) -> Head | None:
         for event in decisive_events(file, name, size):
             if event.kind == FORMAT:
                 version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
-                flavour = Flavour.MARIADB if "mariadb" in version.lower() else Flavour.MYSQL
+                flavour = flavour_in(version)
                 head = Head(flavour, version, event.server_id, event.when, None, None)
             elif event.kind in (PREVIOUS_GTIDS, MARIADB_GTID_LIST) and head is not None:
                 walk.see(event)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.planning.family import family
 
 
 def release_of(version: str) -> tuple[int, ...]:
@@ -73,7 +74,7 @@ class ServerFacts:
     @property
     def has_gtids(self) -> bool:
         """Whether its transactions are numbered: always on MariaDB, by gtid_mode on MySQL."""
-        return self.flavour is Flavour.MARIADB or self.variables.get("gtid_mode", "OFF").startswith("ON")
+        return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property
     def is_percona(self) -> bool:

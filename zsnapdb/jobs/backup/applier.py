@@ -12,6 +12,7 @@ from zsnapdb.errors import LockNotGranted, ServerError
 from zsnapdb.jobs import exclusion
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
+from zsnapdb.mysql import applier as statements
 from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.facts import Channel, Dialect, ServerFacts
@@ -73,21 +74,10 @@ def stopped(instance: Instance, session: Session, facts: ServerFacts) -> Iterato
     _start(instance, facts.flavour, facts.dialect, names)
 
 
-def _statement(flavour: Flavour, form: str, name: str) -> str:
-    """Return the form for the applier of one channel; the unnamed one has the empty name in both families."""
-    quoted = "'" + name.replace("'", "''") + "'"
-    return (
-        f"{form.removesuffix(' SQL_THREAD')} {quoted} SQL_THREAD"
-        if flavour is Flavour.MARIADB
-        else f"{form} FOR CHANNEL {quoted}"
-    )
-
-
 def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
     """Stop the channels. The statement waits for the transaction under way; a connection of its own bounds that."""
     with instance.session(read_timeout=_STOP_SECONDS) as session:
-        for name in names:
-            session.query(_statement(facts.flavour, facts.dialect.stop_applier, name))
+        statements.stop(session, facts.flavour, facts.dialect, names)
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
@@ -95,8 +85,7 @@ def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequen
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:
-                for name in names:
-                    session.query(_statement(flavour, dialect.start_applier, name))
+                statements.start(session, flavour, dialect, names)
         except ServerError:
             if attempt == _START_ATTEMPTS - 1:
                 raise
@@ -107,11 +96,7 @@ def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequen
 
 
 def _at_rest(session: Session, facts: ServerFacts) -> tuple[Channel, ...]:
-    # The variable has an old and a new name, and some servers show both.
-    rows = session.query(
-        "SHOW GLOBAL STATUS WHERE variable_name IN ('Slave_open_temp_tables', 'Replica_open_temp_tables')"
-    )
-    open_tables = max((int(row[1]) for row in rows), default=0)
+    open_tables = statements.open_temporary_tables(session)
     if open_tables:
         raise LockNotGranted(
             f"the applier stopped with {open_tables} replicated temporary table(s) open, which a restored replica would"

@@ -19,7 +19,7 @@ from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES, Observed, observe, ro
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.instance import Instance, Tell
 from zsnapdb.jobs.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
-from zsnapdb.model import Flavour, Position, Snapshot, SnapshotSet
+from zsnapdb.model import Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog import position_in
 from zsnapdb.mysql.ddl_log import statements_half_done
@@ -30,6 +30,7 @@ from zsnapdb.planning.backup.fitness import judge_durability, objection
 from zsnapdb.planning.backup.lock_strategy import LockChoice, still_enough
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.facts import Channel
+from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import RECORDED, binlog_paths
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.repository.manifest import (
@@ -275,7 +276,7 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
     The recovered server would then be one transaction past the recorded position. Every lock keeps DDL out; without one
     it is a matter of chance.
     """
-    if choice.lock.holds_ddl or observed.facts.flavour is not Flavour.MARIADB:
+    if choice.lock.holds_ddl or not family(observed.facts.flavour).finishes_ddl:
         return
     half_done = statements_half_done(
         _in_snapshot(observed.facts.variables["datadir"], observed, instance, snapshot_name(request.backup_id))

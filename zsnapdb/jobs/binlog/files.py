@@ -17,24 +17,23 @@ from zsnapdb.mysql.binlog_events import HEADER, MAGIC
 from zsnapdb.mysql.binlog_walk import Numbers
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.transactions import BinlogTransaction, Head, read_head, transactions
+from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.repository.binlog_descriptions import HeadPart, SpanPart, is_archivable, number_of
+from zsnapdb.planning.family import family, flavour_of
 
 _FLAGS_AT = len(MAGIC) + HEADER.size - 2
 _IN_USE = 1
-_ASKED = ", ".join(
-    f"'{name}'"
-    for name in (
-        "version",
-        "version_comment",
-        "log_bin",
-        "log_bin_index",
-        "log_bin_basename",
-        "binlog_storage_engine",
-        "datadir",
-        "server_uuid",
-        "server_id",
-    )
+_VARIABLES = (
+    "version",
+    "version_comment",
+    "log_bin",
+    "log_bin_index",
+    "log_bin_basename",
+    "binlog_storage_engine",
+    "datadir",
+    "server_uuid",
+    "server_id",
 )
 
 
@@ -51,11 +50,7 @@ class BinlogSource:
 
 def find_source(session: Session) -> BinlogSource:
     """Ask the server where its binlogs are. PreflightError if it has none, or none that can be read from files here."""
-    variables = {
-        str(name).lower(): str(value)
-        for name, value in session.query(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({_ASKED})")
-    }
-    is_mariadb = "mariadb" in (variables["version"] + variables.get("version_comment", "")).lower()
+    variables = global_variables(session, _VARIABLES)
     if variables.get("log_bin", "OFF") not in ("ON", "1"):
         raise PreflightError(
             "the server writes no binlog",
@@ -75,9 +70,9 @@ def find_source(session: Session) -> BinlogSource:
             f"the binlog index {index} is not on this host", hint="archive binlogs on the host the server runs on"
         )
     uuid = variables.get("server_uuid")
-    flavour = Flavour.MARIADB if is_mariadb else Flavour.MYSQL
+    flavour = flavour_of(variables)
     return BinlogSource(
-        flavour, uuid if flavour is Flavour.MYSQL else None, int(variables.get("server_id", "0")), index, datadir
+        flavour, uuid if family(flavour).has_uuid else None, int(variables.get("server_id", "0")), index, datadir
     )
 
 

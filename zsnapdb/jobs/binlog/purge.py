@@ -9,8 +9,11 @@ from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance, Tell
 from zsnapdb.model import Flavour
+from zsnapdb.mysql import binlog_list
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
+from zsnapdb.planning.family import family
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, server_name
 
@@ -38,7 +41,7 @@ def purge(instance: Instance, tell: Tell) -> PurgePlan:
                 time.sleep(_PAUSE)
             following = _after(session, batch[-1])
             tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
-            session.query("PURGE BINARY LOGS TO %s", (following,))
+            binlog_list.purge_before(session, following)
         return planned
 
 
@@ -56,7 +59,7 @@ def _plan(instance: Instance, session: Session) -> PurgePlan:
     kept: tuple[ArchivedFile, ...] = archive.of(mine[-1]) if mine else ()
     now = time.time()
     ages = [now - files.path(file.name).stat().st_mtime for file in local]
-    variables = {str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")}
+    variables = global_variables(session)
     settings = instance.settings.binlog
     return plan_purge(
         local,
@@ -70,17 +73,13 @@ def _plan(instance: Instance, session: Session) -> PurgePlan:
 
 
 def _after(session: Session, name: str) -> str:
-    """Return the binlog behind the named one, in the server's own words: PURGE removes what is before it."""
-    names = [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+    """Return the binlog behind the named one, in the server's own words: a purge removes what is before it."""
+    names = binlog_list.names(session)
     return names[names.index(name) + 1]
 
 
 def _dumps(session: Session) -> list[Dump]:
-    """Return the connections that send binlogs to replicas. Needs PROCESS to see those of other accounts."""
-    rows = session.query(
-        "SELECT host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()
-    )
-    return [Dump(str(host), _SENT_ALL in str(state)) for host, state in rows]
+    return [Dump(reader.host, _SENT_ALL in reader.state) for reader in binlog_list.readers(session)]
 
 
 def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:
@@ -91,6 +90,6 @@ def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:
     seconds = float(variables.get("binlog_expire_logs_seconds", "0"))
     if not seconds:
         seconds = float(variables.get("expire_logs_days", "0")) * 86400
-    if flavour is Flavour.MYSQL and variables.get("binlog_expire_logs_auto_purge", "ON") not in ("ON", "1"):
+    if family(flavour).knows_expiry_switch and variables.get("binlog_expire_logs_auto_purge", "ON") not in ("ON", "1"):
         seconds = 0.0
     return Expiry(seconds, int(variables.get("max_binlog_total_size", "0")))

@@ -11,10 +11,8 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.clone import lifecycle
 from zsnapdb.jobs.clone.catalogue import find
-from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
-
-_NAMES = {Flavour.MYSQL: ("mysql",), Flavour.MARIADB: ("mariadb", "mysql")}
+from zsnapdb.planning.family import family
 
 
 def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn:
@@ -26,7 +24,9 @@ def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn
     info = find(settings, name)
     beside = server.find_binary(lifecycle.server_settings(settings, info).binary, info.flavour).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), os.environ.get("PATH", os.defpath)))
-    program = next((found for known in _NAMES[info.flavour] if (found := shutil.which(known, path=path))), None)
+    program = next(
+        (found for known in family(info.flavour).client_programs if (found := shutil.which(known, path=path))), None
+    )
     if program is None:
         raise PreflightError(f"no client for {info.flavour} was found", hint="install it, or use --dsn or --env")
-    os.execv(program, [program, f"--defaults-file={info.client_file}", *words])  # noqa: S606 - no shell is wanted  # noqa: S606 - no shell is wanted
+    os.execv(program, [program, f"--defaults-file={info.client_file}", *words])  # noqa: S606 - no shell is wanted

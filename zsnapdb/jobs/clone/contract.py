@@ -12,13 +12,14 @@ from pydantic import SecretStr
 
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.jobs.clone import credentials, locks
+from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Flavour, Position
-from zsnapdb.mysql import server
-from zsnapdb.mysql.probe import channels, flavour_and_dialect, probe
+from zsnapdb.model import Position
+from zsnapdb.mysql import accounts, applier, server
+from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.contract import ACCOUNT, Promise, awake_accounts_query, broken
+from zsnapdb.planning.clone.contract import ACCOUNT, Promise, broken
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import Access, ServerIdentity
 from zsnapdb.planning.server_copy.origin import Origin
@@ -64,7 +65,7 @@ def make_separate(tenant: Tenant) -> Position:
 def first_start(tenant: Tenant, position: Position, password: SecretStr) -> None:
     """Start the server, which must come up at exactly the position, and check it. On any error it is stopped."""
     with locks.turn(), undone_on_error(tenant.copy.process().kill), _started_with_account(tenant, password) as session:
-        forget_replication(session)
+        applier.forget(session)
         found, _ = check_recovered(session, position, tenant.origin.unlogged_gtids)
         check(session, found, tenant)
     _settle(tenant, password)
@@ -79,7 +80,7 @@ def start_again(tenant: Tenant, password: SecretStr | None) -> SecretStr:
             with tenant.copy.start(tenant.identity(), ACCOUNT, password) as session:
                 check(session, probe(session), tenant)
             return password
-        fresh = credentials.fresh_password()
+        fresh = fresh_password()
         with _started_with_account(tenant, fresh) as session:
             check(session, probe(session), tenant)
     _settle(tenant, fresh)
@@ -102,30 +103,11 @@ def _settle(tenant: Tenant, password: SecretStr) -> None:
     credentials.write(copy.folder / "client.cnf", password, tenant.bind_address, tenant.port, copy.settings.user)
 
 
-def forget_replication(session: Session) -> None:
-    """Remove every replication channel, credentials included, that came with the files.
-
-    Relay logs named are the copy's own by now.
-    """
-    flavour, dialect = flavour_and_dialect(session)
-    word = "REPLICA" if "REPLICA" in dialect.stop_applier else "SLAVE"
-    found = channels(session, dialect)
-    if flavour is Flavour.MARIADB:
-        for channel in found:
-            (
-                session.query(f"RESET {word} %s ALL", (channel.name,))
-                if channel.name
-                else session.query(f"RESET {word} ALL")
-            )
-    elif found:
-        session.query(f"RESET {word} ALL")
-
-
 def check(session: Session, found: ServerFacts, tenant: Tenant) -> None:
     """Raise ConsistencyError unless the started server shares nothing with its source and nothing in it acts by itself."""
     awake: tuple[str, ...] = ()
     if tenant.locks_accounts:
-        awake = tuple(str(row[0]) for row in session.query(awake_accounts_query(tenant.origin.flavour)))
+        awake = accounts.awake(session, tenant.origin.flavour)
     promise = Promise(tenant.server_id, tenant.port, tenant.bind_address, tenant.identity().socket, tenant.follows)
     wrong = broken(found, tenant.origin, promise, awake)
     if wrong:

@@ -33,6 +33,7 @@ from zsnapdb.jobs.clone.sources import (
     with_volumes,
 )
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layout_of
+from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
@@ -359,7 +360,7 @@ def create(settings: Settings, instance: Instance, wish: CloneRequest, report: R
                         volumes=volumes,
                     )
                     separate = time.monotonic()
-                    password = credentials.fresh_password()
+                    password = fresh_password()
                     contract.first_start(tenant, position, password)
                 phase = ClonePhase.READY if planned.starts else ClonePhase.NEW
                 facts = {
@@ -418,7 +419,7 @@ def _make_datasets(
     settings: Settings, instance: Instance, wish: CloneRequest, source: CloneSource
 ) -> tuple[ClonePlan, int]:
     """Take name and port by making the anchor, then clone every volume below it. On an error nothing of it stays."""
-    server_id = secrets.randbelow(2**31) + 2**31 - 1
+    server_id = fresh_server_id()
     with locks.names_and_ports():
         # Under the lock two runs never take the same name or port; the slow parts are outside it.
         planned = _plan_from(settings, instance, wish, source)

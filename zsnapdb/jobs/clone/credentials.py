@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
 from pydantic import SecretStr
 
-from zsnapdb.mysql import server
+from zsnapdb.mysql import accounts, server
 from zsnapdb.planning.clone.contract import ACCOUNT, lock_accounts_sql
 from zsnapdb.planning.server_copy.identity import is_loopback
 from zsnapdb.planning.server_copy.origin import Origin
@@ -32,11 +31,6 @@ class Login:
         return f"mysql://{self.user}:{quote(self.password.get_secret_value(), safe='')}@{self.host}:{self.port}/"
 
 
-def fresh_password() -> SecretStr:
-    """Return a new password; its end satisfies the rules of validate_password."""
-    return SecretStr(secrets.token_urlsafe(18) + "-aA9")
-
-
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read."""
     server.write_private(
@@ -56,14 +50,5 @@ def read(file: Path) -> SecretStr | None:
 
 def account_sql(origin: Origin, password: SecretStr, bind_address: str, *, lock: bool) -> str:
     """Return the statements that lock all other accounts and make the clone's own, outside its binlog, so that its GTIDs stay the source's."""
-    secret = password.get_secret_value()
-    lines = ["SET SESSION sql_log_bin = 0;"]
-    if lock:
-        lines += lock_accounts_sql(origin.flavour)
-    for host in ("localhost", "127.0.0.1", *(() if is_loopback(bind_address) else ("%",))):
-        lines += [
-            f"DROP USER IF EXISTS '{ACCOUNT}'@'{host}';",
-            f"CREATE USER '{ACCOUNT}'@'{host}' IDENTIFIED BY '{secret}';",
-            f"GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'{host}' WITH GRANT OPTION;",
-        ]
-    return "\n".join(lines) + "\n"
+    hosts = ("localhost", "127.0.0.1", *(() if is_loopback(bind_address) else ("%",)))
+    return accounts.owner_sql(ACCOUNT, hosts, password, lock_accounts_sql(origin.flavour) if lock else ())

@@ -15,11 +15,12 @@ from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, pro
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, policy, ready
 from zsnapdb.jobs.clone.contract import Tenant
 from zsnapdb.jobs.clone.properties import ClonePhase
+from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
+from zsnapdb.mysql import applier
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, held
-from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT
@@ -87,7 +88,7 @@ def start_held(settings: Settings, info: CloneInfo, password: SecretStr | None =
             top=info.top,
             volumes=info.volumes.values(),
         )
-        contract.first_start(tenant, position, password or credentials.fresh_password())
+        contract.first_start(tenant, position, password or fresh_password())
         datasets.set_properties(
             info.top,
             {
@@ -101,19 +102,9 @@ def start_held(settings: Settings, info: CloneInfo, password: SecretStr | None =
     contract.start_again(tenant, credentials.read(info.client_file))
     if tenant.follows is not None:
         with session(info) as opened:
-            _follow_again(opened)
+            # A set's replica goes on; one that was reset has forgotten its source, and is a clone of its own.
+            applier.go_on(opened)
     datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(now())})
-
-
-def _follow_again(session: Session) -> None:
-    """Let a set's replica go on from where it was.
-
-    One that was reset has forgotten its source, and is a clone of its own.
-    """
-    _, dialect = flavour_and_dialect(session)
-    if channels(session, dialect):
-        session.query(dialect.start_applier.removesuffix(" SQL_THREAD"))
-        session.query("SET GLOBAL read_only = ON")
 
 
 def stop(settings: Settings, name: str) -> CloneInfo:

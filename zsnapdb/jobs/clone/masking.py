@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,13 +16,15 @@ from zsnapdb.config import MaskingSettings
 from zsnapdb.errors import ConfigError, HookError, PreflightError, ServerError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.hooks import Hook, When
-from zsnapdb.jobs.clone.contract import forget_replication
+from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
+from zsnapdb.jobs.server_copy.client_file import client_text
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
-from zsnapdb.model import Flavour, Position
-from zsnapdb.mysql import scrub, server
+from zsnapdb.model import Position
+from zsnapdb.mysql import accounts, applier, scrub, server, variables
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.masking import Table, remains, renewing_options, to_rebuild
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 
 _ACCOUNT = "zsnapdb_mask"
@@ -86,7 +87,7 @@ def mask(
     check(masking)
     began = time.monotonic()
     with _running(copy, masking.timeout) as session:
-        forget_replication(session)
+        applier.forget(session)
         facts, _ = check_recovered(session, wanted, unlogged)
         check_inside(facts, copy.root)
         environment = {
@@ -100,7 +101,7 @@ def mask(
             "ZSNAPDB_DEFAULTS_FILE": str(copy.folder / _CLIENT),
         }
         scrub.prepare(session)
-        since = float(session.value("SELECT UNIX_TIMESTAMP()"))
+        since = variables.clock(session)
         steps = tuple(_step(session, words, masking, environment) for words in masking.run)
         rebuilt, undo_renewed = _scrub(session, facts, masking, since)
     _remove_logs(copy, facts)
@@ -127,24 +128,20 @@ def _running(copy: Copy, timeout: float) -> Iterator[Session]:
 
     The account of the block exists only as long as the server runs; its password is in a file of the private folder.
     """
-    password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
+    password = fresh_password()
     init_file, client = copy.folder / "init.sql", copy.folder / _CLIENT
     socket = copy.process().socket
-    server.write_private(init_file, _account_sql(password), copy.settings.user)
-    server.write_private(client, _client_file(password, socket), copy.settings.user)
-    identity = copy.identity(
-        server_id=2**31 + secrets.randbelow(2**31 - 1), port=None, access=Access.ACCOUNTS, init_file=str(init_file)
-    )
+    server.write_private(init_file, accounts.owner_sql(_ACCOUNT, ("localhost",), password), copy.settings.user)
+    _write_client_file(copy, password)
+    identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.ACCOUNTS, init_file=str(init_file))
     try:
         copy.start(identity, _ACCOUNT, password).close()
         init_file.unlink()
         with Session.open(Address(_ACCOUNT, socket), password, read_timeout=timeout, scripts=True) as session:
-            session.query("SET SESSION sql_log_bin = 0")
+            variables.stop_logging(session)
             yield session
-            # A slow shutdown: nothing is left to be done at the next start (refman 8.4 and MariaDB manual,
-            # innodb_fast_shutdown).
-            session.query("SET GLOBAL innodb_fast_shutdown = 0")
-            session.query(f"DROP USER {_ACCOUNT}@localhost")
+            variables.shut_down_slowly(session)
+            accounts.drop(session, _ACCOUNT)
         copy.process().stop(timeout=timeout)
     except BaseException:
         copy.process().kill()
@@ -154,20 +151,12 @@ def _running(copy: Copy, timeout: float) -> Iterator[Session]:
         client.unlink(missing_ok=True)
 
 
-def _account_sql(password: SecretStr) -> str:
-    secret = password.get_secret_value()
-    return (
-        "SET SESSION sql_log_bin = 0;\n"
-        f"DROP USER IF EXISTS {_ACCOUNT}@localhost;\n"
-        f"CREATE USER {_ACCOUNT}@localhost IDENTIFIED BY '{secret}';\n"
-        f"GRANT ALL PRIVILEGES ON *.* TO {_ACCOUNT}@localhost WITH GRANT OPTION;\n"
-    )
-
-
-def _client_file(password: SecretStr, socket: Path) -> str:
-    login = f"[client]\nuser={_ACCOUNT}\npassword={password.get_secret_value()}\nsocket={socket}\n"
+def _write_client_file(copy: Copy, password: SecretStr) -> None:
+    file = copy.folder / _CLIENT
+    login = client_text(Address(_ACCOUNT, copy.process().socket), password)
     # What a script changes must not be numbered: the copy's GTIDs stay those of its source.
-    return login + "".join(f"[{program}]\ninit-command=SET SESSION sql_log_bin=0\n" for program in ("mysql", "mariadb"))
+    login += "".join(f"[{program}]\ninit-command={variables.STOP_LOGGING}\n" for program in ("mysql", "mariadb"))
+    server.write_private(file, login, copy.settings.user)
 
 
 def _step(
@@ -195,7 +184,7 @@ def _scrub(session: Session, facts: ServerFacts, masking: MaskingSettings, since
     scrub.rebuild(session, chosen)
     scrub.forget_values(session, facts.flavour)
     scrub.purge(session)
-    return chosen, facts.flavour is Flavour.MYSQL and scrub.renew_undo(session)
+    return chosen, family(facts.flavour).redo_is_replaceable and scrub.renew_undo(session)
 
 
 def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
@@ -207,8 +196,9 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
     logs = [binlog_paths(names, kind) for kind in ("log_bin", "relay_log")]
     binlog, relay = (None if found is None else Path(found[0]) for found in logs)
     datadir = Path(names["datadir"])
-    redo = datadir / names.get("innodb_log_group_home_dir", "") if facts.flavour is Flavour.MYSQL else None
-    doublewrite = datadir / names.get("innodb_doublewrite_dir", "") if facts.flavour is Flavour.MYSQL else None
+    is_replaceable = family(facts.flavour).redo_is_replaceable
+    redo = datadir / names.get("innodb_log_group_home_dir", "") if is_replaceable else None
+    doublewrite = datadir / names.get("innodb_doublewrite_dir", "") if is_replaceable else None
     scrub.remove_logs(binlog, relay, redo, doublewrite, _text_logs(copy, names))
 
 

@@ -6,7 +6,6 @@ still in phase `making` whose maker is gone is a leak.
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from zsnapdb.jobs.clone.volumes import (
     remove_folders,
     snapshot,
 )
+from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, check_recovered
@@ -261,7 +261,7 @@ def _recover_once(copy: Copy, source: CloneSource, volumes: list[str]) -> None:
     copy.make_private()
     server.remove_identity(copy.datadir)
     position = copy.recorded_position(has_gtids=source.origin.has_gtids)
-    identity = copy.identity(server_id=secrets.randbelow(2**31) + 2**31 - 1, port=None, access=Access.PRIVATE_SOCKET)
+    identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.PRIVATE_SOCKET)
     with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:
         check_recovered(session, position, source.origin.unlogged_gtids)
     copy.process().stop(timeout=copy.settings.start_timeout)

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
-import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-
-from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
@@ -16,8 +13,9 @@ from zsnapdb.jobs.clone import state_at
 from zsnapdb.jobs.clone.create import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, throwaway
 from zsnapdb.jobs.clone.state_at import How, Moment
+from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
+from zsnapdb.mysql import accounts, tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, ChangeKind, Column, Shape
@@ -118,75 +116,20 @@ def past(settings: Settings, instance: Instance, moment: Moment) -> Iterator[Ses
     at = moment.asked if moment.how is How.REPLAY else None
     wish = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
     with throwaway(settings, instance, wish) as clone:
+        password = fresh_password()
         with clone.session() as session:
-            password = _make_reader(session)
+            accounts.make_reader(session, _READER, password)
         with Session.open(Address(_READER, clone.process.socket), password, read_timeout=_LONGEST_SECONDS) as session:
-            _read_only(session, clone.info.flavour)
+            accounts.read_only_transaction(session, clone.info.flavour)
             yield session
-
-
-def _make_reader(session: Session) -> SecretStr:
-    """Make an account that can read everything and nothing else: no FILE, no EXECUTE, no temporary tables."""
-    password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
-    session.query(f"CREATE USER {_READER}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
-    session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {_READER}@localhost")
-    session.query("SET GLOBAL read_only = ON")
-    return password
-
-
-def _read_only(session: Session, flavour: Flavour) -> None:
-    session.query("SET SESSION time_zone = '+00:00'")
-    if flavour is Flavour.MARIADB:
-        # A statement that nobody waits for any more ends by itself with its clone; the default of a site must not cut
-        # it short.
-        session.query("SET SESSION max_statement_time = 0")
-    session.query("SET SESSION TRANSACTION READ ONLY")
-    session.query("START TRANSACTION READ ONLY")
 
 
 def _columns(session: Session, schema: str, name: str, moment: Moment) -> list[Column]:
     """Return the table's columns in their order. NotThere if the moment has no such table."""
-    pads = _padding_collations(session)
-    keys = {
-        str(column): int(part)
-        for column, part in session.query(
-            "SELECT column_name, seq_in_index FROM information_schema.statistics WHERE table_schema = %s AND table_name"
-            " = %s AND index_name = 'PRIMARY'",
-            (schema, name),
-        )
-    }
-    rows = session.query(
-        "SELECT column_name, data_type, character_maximum_length, collation_name FROM information_schema.columns "
-        "WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-        (schema, name),
-    )
-    if not rows:
+    columns = tables.columns(session, schema, name)
+    if not columns:
         raise NotThere(
             f"there is no table {schema}.{name} in {moment.backup_id}",
             hint="name it as schema.table, as it was called then",
         )
-    return [
-        Column(
-            str(column),
-            str(kind).lower(),
-            None if length is None else int(length),
-            keys.get(str(column), 0),
-            collation is None or pads(str(collation)),
-        )
-        for column, kind, length, collation in rows
-    ]
-
-
-def _padding_collations(session: Session) -> Callable[[str], bool]:
-    """Return which collations ignore trailing spaces: MySQL says so in a column, MariaDB in the name of those that do not (…_nopad_…)."""
-    has = (
-        "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name ="
-        " 'COLLATIONS' AND column_name = 'PAD_ATTRIBUTE'"
-    )
-    if not session.query(has):
-        return lambda name: "_nopad_" not in name
-    found = {
-        str(name): str(pad)
-        for name, pad in session.query("SELECT collation_name, pad_attribute FROM information_schema.collations")
-    }
-    return lambda name: found.get(name, "PAD SPACE") == "PAD SPACE"
+    return columns

@@ -23,6 +23,7 @@ from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.clone.sources import commits, with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import SnapshotSet
+from zsnapdb.mysql.connections import server_use
 from zsnapdb.planning.clone.lease import CloneUse, LeaseVerdict, Verdict, judge, read_stamp, stamp
 from zsnapdb.zfs import datasets, owned, snapshots
 
@@ -188,21 +189,15 @@ def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUs
         return CloneUse(0, read_stamp(since) if since != datasets.UNSET else None)
     try:
         with session(info) as opened:
-            clients = int(
-                opened.value(
-                    "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() "
-                    "AND user NOT IN ('system user', 'event_scheduler', 'unauthenticated user')"
-                )
-            )
-            ((_, connections),) = opened.query("SHOW GLOBAL STATUS LIKE 'Connections'")
+            use = server_use(opened)
     except ServerError:
         return CloneUse(None, None)
     # The one new connection since the last note is this one.
-    unused = not clients and counted.isdigit() and int(connections) == int(counted) + 1
+    unused = not use.clients and counted.isdigit() and use.connections == int(counted) + 1
     idle_since = read_stamp(since) if unused else moment
     if notes:
-        datasets.set_properties(info.top, {properties.USED_PROPERTY: f"{stamp(idle_since)} {connections}"})
-    return CloneUse(clients, idle_since)
+        datasets.set_properties(info.top, {properties.USED_PROPERTY: f"{stamp(idle_since)} {use.connections}"})
+    return CloneUse(use.clients, idle_since)
 
 
 def _sweep_kept(settings: Settings, item: PreparedSet, moment: datetime, *, act: bool) -> ReapOutcome:

@@ -18,6 +18,7 @@ from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.set_properties import POSITION_PROPERTY
 from zsnapdb.model import Flavour, is_backup_id, parse_gtids
 from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.family import family
 from zsnapdb.zfs import datasets
 
 _DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")
@@ -160,7 +161,7 @@ def _gtids(text: str) -> Gtids | None:
     for flavour in Flavour:
         try:
             found = parse_gtids(
-                flavour, ",".join(_whole(part) for part in text.split(",")) if flavour is Flavour.MYSQL else text
+                flavour, ",".join(_whole(part) for part in text.split(",")) if family(flavour).gtids_are_sets else text
             )
         except ValueError:
             continue

@@ -7,8 +7,6 @@ import secrets
 import time
 from dataclasses import dataclass, replace
 
-from pydantic import SecretStr
-
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.clone import create
@@ -16,10 +14,11 @@ from zsnapdb.jobs.clone.create import ClonePlan, CloneRequest
 from zsnapdb.jobs.clone.ephemeral import Served, end, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY
 from zsnapdb.jobs.clone.sources import LATEST
+from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import PROPERTY, Flavour
-from zsnapdb.mysql.probe import flavour_and_dialect
+from zsnapdb.model import PROPERTY
+from zsnapdb.mysql import accounts, applier, arrival
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import topology as planning
 from zsnapdb.planning.clone.contract import REPLICA_ACCOUNT as _ACCOUNT
@@ -143,34 +142,16 @@ def _wire(made: list[Served]) -> float:
 
     Return in how many seconds a row of its arrived at the last of them.
     """
-    password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
+    password = fresh_password()
     source = made[0]
     with source.session() as session:
         # Not in the binlog: the replicas need no account that comes by replication, and the set begins where its
         # snapshot was.
-        session.query("SET SESSION sql_log_bin = 0")
-        for host in ("localhost", "127.0.0.1"):
-            session.query(f"CREATE USER '{_ACCOUNT}'@'{host}' IDENTIFIED BY %s", (password.get_secret_value(),))
-            session.query(f"GRANT REPLICATION SLAVE ON *.* TO '{_ACCOUNT}'@'{host}'")
+        accounts.make_replicator(session, _ACCOUNT, password)
     for replica in made[1:]:
         with replica.session() as session:
-            _follow(session, source.info.port, password)
+            applier.follow_neighbour(session, source.info.port, _ACCOUNT, password.get_secret_value())
     return _prove(source, made[1:])
-
-
-def _follow(session: Session, port: int, password: SecretStr) -> None:
-    """Make the server a replica of the source on that port, from where both stand."""
-    flavour, _ = flavour_and_dialect(session)
-    if flavour is Flavour.MARIADB:
-        session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")
-    words = planning.words(
-        flavour,
-        knows_replica=session.understands("START REPLICA SQL_THREAD") and session.understands("SHOW REPLICA STATUS"),
-    )
-    session.query(words.change, (port, _ACCOUNT, password.get_secret_value()))
-    session.query(words.start)
-    # Nobody without a special right writes to a replica by mistake.
-    session.query("SET GLOBAL read_only = ON")
 
 
 def _prove(source: Served, replicas: list[Served]) -> float:
@@ -184,19 +165,17 @@ def _prove(source: Served, replicas: list[Served]) -> float:
             (replica, opened.enter_context(replica.session(read_timeout=2 * _ARRIVAL_SECONDS))) for replica in replicas
         ]
         began = time.monotonic()
-        session.query("CREATE DATABASE zsnapdb_set_check")
-        session.query("CREATE TABLE zsnapdb_set_check.arrival (token CHAR(16) PRIMARY KEY)")
-        session.query("INSERT INTO zsnapdb_set_check.arrival VALUES (%s)", (token,))
+        arrival.write_row(session, token)
         _wait_for_all(session, sessions)
         seconds = time.monotonic() - began
         for replica, its in sessions:
-            found = its.query("SELECT token FROM zsnapdb_set_check.arrival")
-            if found != [(token,)]:
+            arrived = arrival.rows(its)
+            if arrived != [token]:
                 raise ConsistencyError(
-                    f"replica {replica.info.name} has {found}, not the row its source wrote",
+                    f"replica {replica.info.name} has {arrived}, not the row its source wrote",
                     hint="the set was removed; report this",
                 )
-        session.query("DROP DATABASE zsnapdb_set_check")
+        arrival.remove_rows(session)
         _wait_for_all(session, sessions)
     return seconds
 
@@ -206,21 +185,10 @@ def _wait_for_all(source: Session, replicas: list[tuple[Served, Session]]) -> No
 
     ConsistencyError with the replica's own words if one does not.
     """
-    flavour, dialect = flavour_and_dialect(source)
-    variable, function = (
-        ("gtid_binlog_pos", "MASTER_GTID_WAIT")
-        if flavour is Flavour.MARIADB
-        else ("gtid_executed", "WAIT_FOR_EXECUTED_GTID_SET")
-    )
-    reached = str(source.value(f"SELECT @@GLOBAL.{variable}"))
+    reached = arrival.reached(source)
     for replica, session in replicas:
-        if session.query(f"SELECT {function}(%s, %s)", (reached, _ARRIVAL_SECONDS)) != [(0,)]:
-            errors = [
-                str(row[key])
-                for row in session.records(dialect.channels)
-                for key in ("Last_IO_Error", "Last_SQL_Error")
-                if row.get(key)
-            ]
+        if not arrival.has_reached(session, reached, _ARRIVAL_SECONDS):
+            errors = arrival.errors(session)
             raise ConsistencyError(
                 f"replica {replica.info.name} did not reach {reached} within {_ARRIVAL_SECONDS:.0f} s:"
                 f" {'; '.join(errors) or 'it tells no error'}",

@@ -15,12 +15,13 @@ from zsnapdb.jobs.clone.create import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, Served, throwaway
 from zsnapdb.jobs.clone.volumes import of_clone
 from zsnapdb.jobs.instance import Instance, Tell
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import processes, server
-from zsnapdb.mysql.probe import SYSTEM_SCHEMAS, flavour_of
+from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.mysql import processes, tables, variables
+from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.processes import Limits
-from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged
+from zsnapdb.planning.family import family
 
 _CLIENT = "upgrade.cnf"
 _LONG_SECONDS = 6 * 3600.0
@@ -94,30 +95,27 @@ def rehearse(
     with throwaway(settings, instance, CloneRequest(owner=OWNER, source=source)) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:
-            old_version = str(session.value("SELECT VERSION()"))
+            old_version = variables.version(session)
             before = [_ask(session, query) for query in queries]
             clock.done("queries before")
             # All is purged and merged: nothing of the old version's own is left to be understood (refman 8.4,
             # "Preparing Your Installation for Upgrade").
-            session.query("SET GLOBAL innodb_fast_shutdown = 0")
+            variables.shut_down_slowly(session)
         clone.process.stop(timeout=_LONG_SECONDS)
         clock.done("clean shutdown")
         logged = clone.process.error_log.stat().st_size
         session = _start_new(instance, clone, binary)
         with session:
             clock.done("start the new version")
-            said = _upgrade(instance, clone, binary) if clone.info.flavour is Flavour.MARIADB else ""
+            said = _upgrade(instance, clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
             clock.done("upgrade")
-            new_version = str(session.value("SELECT VERSION()"))
-            if (
-                flavour_of({"version": new_version, "version_comment": str(session.value("SELECT @@version_comment"))})
-                is not clone.info.flavour
-            ):
+            new_version = variables.version(session)
+            if variables.flavour_asked(session) is not clone.info.flavour:
                 raise PreflightError(
                     f"{binary} is {new_version}, the instance {old_version}",
                     hint="name a newer program of the same family",
                 )
-            tables = tuple(_check(session, name) for name in _tables(session))
+            checked = tuple(_check(session, name) for name in _tables(session))
             clock.done("check tables")
             compared = tuple(_compare(session, query, result) for query, result in zip(queries, before, strict=True))
             clock.done("queries after")
@@ -125,7 +123,7 @@ def rehearse(
             log.seek(logged)
             warnings = complaints(log.read().decode(errors="replace"))
         return Rehearsal(
-            clone.info.backup_id, old_version, new_version, tuple(clock.phases), tables, compared, warnings, said
+            clone.info.backup_id, old_version, new_version, tuple(clock.phases), checked, compared, warnings, said
         )
 
 
@@ -158,11 +156,8 @@ def _start_new(instance: Instance, clone: Served, binary: Path) -> Session:
 def _upgrade(instance: Instance, clone: Served, binary: Path) -> str:
     """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return its last words."""
     program = _upgrade_program(binary)
-    file = clone.process.folder / _CLIENT
-    login = (
-        f"[client]\nuser={clone.user}\npassword={clone.password.get_secret_value()}\nsocket={clone.process.socket}\n"
-    )
-    server.write_private(file, login, instance.settings.server.user)
+    address = Address(clone.user, clone.process.socket)
+    file = client_file(clone.process.folder / _CLIENT, address, clone.password, instance.settings.server.user)
     try:
         return processes.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
     finally:
@@ -182,23 +177,12 @@ def _upgrade_program(binary: Path) -> Path:
 
 
 def _tables(session: Session) -> list[str]:
-    rows = session.query(
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE' ORDER BY 1, 2"
-    )
-    return [
-        ".".join("`" + str(part).replace("`", "``") + "`" for part in row)
-        for row in rows
-        if str(row[0]) not in SYSTEM_SCHEMAS
-    ]
+    return [table.quoted for table in tables.base_tables(session) if table.schema not in SYSTEM_SCHEMAS]
 
 
 def _check(session: Session, table: str) -> Checked:
     """Ask the new server whether it can go on with the table as it is, and whether it is whole."""
-    rows = [
-        row
-        for statement in (f"CHECK TABLE {table} FOR UPGRADE", f"CHECK TABLE {table}")
-        for row in session.query(statement)
-    ]
+    rows = [row for for_upgrade in (True, False) for row in tables.check(session, table, for_upgrade=for_upgrade)]
     return judged(table.replace("`", ""), [(str(kind), str(text)) for _, _, kind, text in rows])
 
 

@@ -12,11 +12,12 @@ from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, be_mounted, restored_mark, step_snapshots
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, check_inside
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
-from zsnapdb.model import PROPERTY, Flavour, parse_gtids
+from zsnapdb.model import PROPERTY, parse_gtids
 from zsnapdb.mysql import replica, server
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.replay import check_executed
 from zsnapdb.mysql.session import Session
+from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.zfs import datasets, owned
@@ -190,7 +191,7 @@ def _promote(work: Work, step: Promote) -> HandedOver:
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )
     again = "start the server as the site does, then `zsnapdb backup`: it will be a full one"
-    if work.plan.flavour is Flavour.MARIADB:
+    if family(work.plan.flavour).gtids_carry_server_id:
         again = (
             "give it another server_id, as its GTIDs would be those of transactions that were left out; then " + again
         )

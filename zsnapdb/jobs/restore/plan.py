@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
 from zsnapdb.jobs.backup_point import point_of
 from zsnapdb.jobs.clock import fresh_backup_id, now
+from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
@@ -22,6 +22,7 @@ from zsnapdb.mysql.transactions import transactions
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
+from zsnapdb.planning.family import family
 from zsnapdb.planning.restore import points
 from zsnapdb.planning.restore.points import Boundary, RestoreRoute, Scanned
 from zsnapdb.planning.restore.steps import (
@@ -113,7 +114,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
     replays = _by(_replayer(settings, planned), chosen.replays(settings.restore.batch_size), instance, planned)
-    last = handover_step(settings, planned, request.handover, random_server_id())
+    last = handover_step(settings, planned, request.handover, fresh_server_id())
     # A server that is started in the end is checked then.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     binlogs = sum(step.size for step in replays)
@@ -141,8 +142,7 @@ def _of_servers(manifests: Sequence[Manifest], target: Target) -> list[Manifest]
 def _replayer(settings: Settings, planned: RestorePlan) -> Replayer:
     if settings.restore.replay != "auto":
         return settings.restore.replay
-    # CHANGE REPLICATION SOURCE came with MySQL 8.0.23 (refman 8.0, "CHANGE REPLICATION SOURCE TO Statement").
-    is_old = planned.flavour is Flavour.MYSQL and release_of(planned.server_version) < (8, 0, 23)
+    is_old = release_of(planned.server_version) < family(planned.flavour).relay_logs_from
     return "client" if is_old else "applier"
 
 
@@ -160,8 +160,8 @@ def client_programs(instance: Instance, flavour: Flavour) -> tuple[Path, Path]:
     """
     binary = server.find_binary(instance.settings.server.binary, flavour)
     tool, client = (
-        programs.find(names[flavour], instance.settings.server, flavour, binary)
-        for names in (programs.BINLOG, programs.CLIENT)
+        programs.find(names, instance.settings.server, flavour, binary)
+        for names in (family(flavour).binlog_programs, family(flavour).client_programs)
     )
     return tool, client
 
@@ -371,8 +371,3 @@ class _Reader:
         with path.open("rb") as file:
             for entry in transactions(file, binlog.name):
                 yield Scanned(entry.gtid, entry.start, entry.end, commit_time(entry.committed))
-
-
-def random_server_id() -> int:
-    """Return a server_id that no server of the site is likely to have."""
-    return secrets.randbelow(2**31) + 2**31 - 1

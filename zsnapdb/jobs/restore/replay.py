@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from posixpath import join
 
-from pydantic import SecretStr
-
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids
-from zsnapdb.jobs.restore.plan import archive_of, client_programs, random_server_id
+from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
+from zsnapdb.jobs.restore.plan import archive_of, client_programs
 from zsnapdb.jobs.restore.steps import Work, keep, take_back
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.undo import undone_on_error
@@ -57,7 +55,7 @@ def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) 
     source = ReplayInput(sizes, step.logs[0].start, step.logs[0].file, gtids)
     options = replaying.options(work.plan.flavour, work.settings.restore.workers or len(os.sched_getaffinity(0)))
     base = () if _has_relay_log(work) else (f"relay_log={logs.base}",)
-    with served(work, port=None, server_id=random_server_id(), last=(*base, *options)) as session:
+    with served(work, port=None, server_id=fresh_server_id(), last=(*base, *options)) as session:
         replaying.replay(
             session,
             work.plan.flavour,
@@ -72,7 +70,7 @@ def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -
     tool, client = client_programs(work.instance, work.plan.flavour)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
     login = work.copy.folder / "replay.cnf"
-    with served(work, port=None, server_id=random_server_id(), last=replaying.CLIENT_OPTIONS, login=login) as session:
+    with served(work, port=None, server_id=fresh_server_id(), last=replaying.CLIENT_OPTIONS, login=login) as session:
         source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, work.copy.folder)
         programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
         replaying.check_executed(session, work.plan.flavour, gtids)
@@ -132,7 +130,7 @@ def served(
     during the block.
     """
     copy = work.copy
-    password = SecretStr(secrets.token_urlsafe(18) + "-aA9")
+    password = fresh_password()
     init_file = copy.folder / "init.sql"
     server.write_private(init_file, replaying.account_sql(password.get_secret_value()), copy.settings.user)
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))

@@ -8,16 +8,21 @@ from pydantic import SecretStr
 
 from zsnapdb.mysql import server
 from zsnapdb.mysql.session import Address
-from zsnapdb.planning.trial.rescue import option_value
+from zsnapdb.planning.quoting import option_value
 
 
-def client_file(path: Path, address: Address, password: SecretStr, user: str) -> Path:
-    """Write an option file for a client, readable by `user` (and root) alone, and return its path."""
+def client_text(address: Address, password: SecretStr) -> str:
+    """Return the text of an option file for a client."""
     lines = ["[client]", f"user={option_value(address.user)}", f"password={option_value(password.get_secret_value())}"]
     lines += (
         [f"socket={option_value(str(address.socket))}"]
         if address.socket
         else [f"host={option_value(address.host)}", f"port={address.port}"]
     )
-    server.write_private(path, "\n".join([*lines, ""]), user)
+    return "\n".join([*lines, ""])
+
+
+def client_file(path: Path, address: Address, password: SecretStr, user: str) -> Path:
+    """Write an option file for a client, readable by `user` (and root) alone, and return its path."""
+    server.write_private(path, client_text(address, password), user)
     return path

@@ -15,22 +15,23 @@ from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import programs
+from zsnapdb.mysql import programs, tables, transfer
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.variables import stop_logging
+from zsnapdb.planning.family import family
 from zsnapdb.planning.trial.rescue import (
     ServerKind,
-    TableKind,
     TableName,
     Transport,
     TransportChoice,
     choose_transport,
     is_plain,
-    quoted,
 )
 
 _AWAY = "zsnapdb_rescue"
 """Schema of the throwaway server a table is moved to, so that it can have its new name."""
+_LISTED = 30
+"""How many of the tables that there are a hint names."""
 _END_OF_DUMP = b"-- Dump completed"
 
 
@@ -63,34 +64,24 @@ def _own_client(isolated: Isolated) -> Path:
 
 
 def _dump_argv(isolated: Isolated, tools: Tools, words: Sequence[str]) -> list[str]:
-    gtids = ["--set-gtid-purged=OFF"] if isolated.copy.flavour is Flavour.MYSQL else []
+    own = family(isolated.copy.flavour).dump_options
     # Nothing in what comes out may drop a table: it may be loaded where one of that name lives.
     common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
-    return [str(tools.dump), f"--defaults-file={_own_client(isolated)}", *common, *gtids, *words]
+    return [str(tools.dump), f"--defaults-file={_own_client(isolated)}", *common, *own, *words]
 
 
 def check_there(session: Session, wanted: TableName) -> None:
     """Raise PreflightError unless the schema, and the table in it, exist at that point."""
-    if not session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (wanted.schema,)):
-        names = ", ".join(
-            str(row[0])
-            for row in session.query("SELECT schema_name FROM information_schema.schemata ORDER BY schema_name")
-        )
-        raise PreflightError(f"there was no schema {wanted.schema} at that point", hint=f"there were {names}")
+    if not tables.has_schema(session, wanted.schema):
+        listing = ", ".join(tables.schemas(session))
+        raise PreflightError(f"there was no schema {wanted.schema} at that point", hint=f"there were {listing}")
     if wanted.table is None:
         return
-    if not session.query(
-        "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s AND table_type = 'BASE"
-        " TABLE'",
-        (wanted.schema, wanted.table),
-    ):
-        rows = session.query(
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY table_name LIMIT 30",
-            (wanted.schema,),
-        )
+    if not tables.has_base_table(session, wanted.schema, wanted.table):
+        there = ", ".join(tables.names(session, wanted.schema, _LISTED))
         raise PreflightError(
             f"there was no table {wanted} at that point",
-            hint=f"{wanted.schema} held {', '.join(str(row[0]) for row in rows) or 'no table'}; try another --to",
+            hint=f"{wanted.schema} held {there or 'no table'}; try another --to",
         )
 
 
@@ -144,9 +135,7 @@ class Target:
 
 def check_free(target: Target, name: TableName) -> None:
     """Raise unless the name is free on the live server (ExistsError) and, for a table, its schema is there (PreflightError)."""
-    has_schema = bool(
-        target.session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (name.schema,))
-    )
+    has_schema = tables.has_schema(target.session, name.schema)
     if name.table is None:
         if has_schema:
             raise ExistsError(
@@ -157,9 +146,7 @@ def check_free(target: Target, name: TableName) -> None:
         raise PreflightError(
             f"{target.address} has no schema {name.schema}", hint="make it, or name another: --as schema.table"
         )
-    if target.session.query(
-        "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", (name.schema, name.table)
-    ):
+    if tables.has_table(target.session, name.schema, name.table):
         raise ExistsError(f"{target.address} has a table {name}", hint="name another with --as; nothing is overwritten")
 
 
@@ -178,24 +165,20 @@ def table_to_server(
     """
     assert name.table is not None
     with isolated.session() as session:
-        away, left_out = _move_away(session, wanted, name.table)
-        kind = _kind_of(session, away)
-        definition = str(session.query(f"SHOW CREATE TABLE {quoted(away.schema, name.table)}")[0][1])
+        # On the throwaway server the table gets its new name, in a schema of its own.
+        away = TableName(_AWAY, name.table)
+        left_out = transfer.move_away(session, wanted.schema, wanted.table or "", away)
+        kind = transfer.kind_of(session, away)
+        definition = transfer.definition(session, away)
         file = target.datadir / name.schema / f"{name.table}.ibd"
         if asked is Transport.TABLESPACE:
             # Then the binlog must not speak of it: who reads it would not find the file.
-            target.session.query("SET SESSION sql_log_bin = 0")
+            stop_logging(target.session)
             left_out.append(
                 "the binlog: replicas of the server, and a recovery from its binlogs, do not know the table"
             )
-        target.session.query("SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION'")
-        target.session.query(f"USE {quoted(name.schema)}")
-        target.session.query(definition)
-        with undone_on_error(
-            lambda: _drop(
-                target, f"TABLE {quoted(name.schema, name.table or '')}", unlogged=asked is Transport.TABLESPACE
-            )
-        ):
+        transfer.create_table(target.session, name.schema, definition)
+        with undone_on_error(lambda: _drop(target, name, unlogged=asked is Transport.TABLESPACE)):
             is_local = is_plain(name) and file.is_file() and os.access(file.parent, os.W_OK)
             choice = choose_transport(asked, kind, here, target.kind, is_local=is_local)
             if choice.transport is Transport.TABLESPACE:
@@ -214,61 +197,17 @@ def table_to_server(
     return Delivered(f"{name} on {target.address}", choice, ((str(name), rows),), tuple(left_out))
 
 
-def _move_away(session: Session, wanted: TableName, new: str) -> tuple[TableName, list[str]]:
-    """Give the table its new name, in a schema of its own, without triggers and foreign keys.
-
-    On the throwaway server, so it is free to.
-    """
-    left_out = []
-    session.query("SET SESSION foreign_key_checks = 0")
-    triggers = session.query(
-        "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table"
-        " = %s",
-        (wanted.schema, wanted.table),
-    )
-    for (trigger,) in triggers:
-        session.query(f"DROP TRIGGER {quoted(wanted.schema, str(trigger))}")
-        left_out.append(f"trigger {trigger}")
-    session.query(f"CREATE DATABASE {quoted(_AWAY)}")
-    session.query(f"RENAME TABLE {quoted(wanted.schema, wanted.table or '')} TO {quoted(_AWAY, new)}")
-    keys = session.query(
-        "SELECT constraint_name FROM information_schema.table_constraints WHERE table_schema = %s AND table_name = %s"
-        " AND constraint_type = 'FOREIGN KEY'",
-        (_AWAY, new),
-    )
-    for (key,) in keys:
-        session.query(f"ALTER TABLE {quoted(_AWAY, new)} DROP FOREIGN KEY {quoted(str(key))}")
-        left_out.append(f"foreign key {key}")
-    return TableName(_AWAY, new), left_out
-
-
-def _kind_of(session: Session, name: TableName) -> TableKind:
-    engine, options = session.query(
-        "SELECT engine, create_options FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
-        (name.schema, name.table),
-    )[0]
-    fulltext = session.query(
-        "SELECT 1 FROM information_schema.statistics WHERE table_schema = %s AND table_name = %s AND index_type ="
-        " 'FULLTEXT' LIMIT 1",
-        (name.schema, name.table),
-    )
-    has_file = (Path(str(session.value("SELECT @@datadir"))) / name.schema / f"{name.table}.ibd").is_file()
-    return TableKind(name, str(engine), str(options or ""), bool(fulltext), has_file)
-
-
 def _import(session: Session, away: TableName, isolated: Isolated, target: Target, name: TableName, file: Path) -> None:
     """Move the tablespace: written out and locked on the throwaway server, copied, imported (refman 8.4, "Importing InnoDB Tables")."""
-    table = quoted(name.schema, name.table or "")
-    target.session.query(f"ALTER TABLE {table} DISCARD TABLESPACE")
+    transfer.discard_tablespace(target.session, name)
     source = isolated.copy.datadir / away.schema / f"{away.table}.ibd"
     description = file.with_suffix(".cfg")
     try:
-        session.query(f"FLUSH TABLES {quoted(away.schema, away.table or '')} FOR EXPORT")
-        owner = file.parent.stat()
-        for here, there in ((source, file), (source.with_suffix(".cfg"), description)):
-            _copy_new(here, there, owner.st_uid, owner.st_gid)
-        session.query("UNLOCK TABLES")
-        target.session.query(f"ALTER TABLE {table} IMPORT TABLESPACE")
+        with transfer.exported(session, away):
+            owner = file.parent.stat()
+            for here, there in ((source, file), (source.with_suffix(".cfg"), description)):
+                _copy_new(here, there, owner.st_uid, owner.st_gid)
+        transfer.import_tablespace(target.session, name)
     except BaseException:
         # A discarded table whose file is there again cannot be dropped on every server.
         file.unlink(missing_ok=True)
@@ -303,20 +242,17 @@ def _gone_afterwards(path: Path) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def _drop(target: Target, what: str, *, unlogged: bool) -> None:
+def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
     """Drop what this run created on the live server a moment ago.
 
     With a session of its own, as the other may be lost.
     """
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
-        if unlogged:
-            session.query("SET SESSION sql_log_bin = 0")
-        session.query(f"DROP {what}")
+        transfer.drop(session, name, unlogged=unlogged)
 
 
 def _count(session: Session, name: TableName) -> int:
-    table = quoted(name.schema, name.table or "")
-    return int(session.value(f"SELECT COUNT(*) FROM {table}"))  # noqa: S608 - names, in backticks
+    return tables.count(session, name.schema, name.table or "")
 
 
 def _compare(source: Session, there: TableName, target: Target, here: TableName) -> int:
@@ -338,31 +274,21 @@ def schema_to_server(isolated: Isolated, tools: Tools, wanted: TableName, name: 
     Views, triggers, routines and events are left out: they name the old schema.
     """
     with isolated.session() as session:
-        rows = session.query(
-            "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = %s ORDER BY table_name",
-            (wanted.schema,),
-        )
-        tables = [str(table) for table, kind in rows if kind == "BASE TABLE"]
-        others = [str(table) for table, kind in rows if kind != "BASE TABLE"]
-        charset, collation = session.query(
-            "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata WHERE"
-            " schema_name = %s",
-            (wanted.schema,),
-        )[0]
-        target.session.query(f"CREATE DATABASE {quoted(name.schema)} CHARACTER SET {charset} COLLATE {collation}")
-        with undone_on_error(lambda: _drop(target, f"DATABASE {quoted(name.schema)}", unlogged=False)):
+        schema = tables.content(session, wanted.schema)
+        transfer.create_schema(target.session, name.schema, schema)
+        with undone_on_error(lambda: _drop(target, name, unlogged=False)):
             words = [
                 "--skip-triggers",
                 "--skip-add-locks",
-                *(f"--ignore-table={wanted.schema}.{view}" for view in others),
+                *(f"--ignore-table={wanted.schema}.{view}" for view in schema.others),
                 wanted.schema,
             ]
             _load(isolated, tools, words, target, name.schema)
             counts = tuple(
                 (table, _compare(session, TableName(wanted.schema, table), target, TableName(name.schema, table)))
-                for table in tables
+                for table in schema.tables
             )
-    left_out = [f"view {view}" for view in others] + ["triggers, routines and events: they name the old schema"]
+    left_out = [f"view {view}" for view in schema.others] + ["triggers, routines and events: they name the old schema"]
     return Delivered(
         f"{name} on {target.address}", TransportChoice(Transport.DUMP, "a schema goes by dump"), counts, tuple(left_out)
     )

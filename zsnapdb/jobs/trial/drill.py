@@ -67,9 +67,7 @@ def plan(
     place = scratch.place(scratch.home(instance, tuple(volume.dataset for volume in volumes)), drill_id, "drill")
     planned = scratch_restore.plan(settings, instance, repository, to, place)
     binary = server.find_binary(instance.settings.server.binary, planned.flavour)
-    innochecksum = programs.find(
-        programs.INNOCHECKSUM[planned.flavour], instance.settings.server, planned.flavour, binary
-    )
+    innochecksum = programs.find(programs.INNOCHECKSUM, instance.settings.server, planned.flavour, binary)
     budget = None if whole else instance.settings.drill.sample
     return DrillPlan(
         drill_id, wanted, planned, place, chosen_seed, budget, len(instance.settings.drill.probe), innochecksum

@@ -22,8 +22,9 @@ from zsnapdb.jobs.trial.delivery import Delivered, Target, Tools
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.model import SnapshotSet, backup_time
 from zsnapdb.mysql import programs, server
-from zsnapdb.mysql.probe import flavour_of
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.variables import global_variables
+from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
 from zsnapdb.planning.trial.rescue import (
     DumpFile,
@@ -168,8 +169,8 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     flavour = planned.flavour
     binary = server.find_binary(instance.settings.server.binary, flavour)
     found = (
-        programs.find(names[flavour], instance.settings.server, flavour, binary)
-        for names in (programs.DUMP, programs.CLIENT)
+        programs.find(names, instance.settings.server, flavour, binary)
+        for names in (family(flavour).dump_programs, family(flavour).client_programs)
     )
     tools = Tools(*found)
     where = request.destination.where
@@ -214,8 +215,7 @@ def _session(request: RescueRequest, where: LiveServer) -> Session:
 
 
 def _target(request: RescueRequest, session: Session) -> Target:
-    rows = session.query(f"SHOW GLOBAL VARIABLES WHERE variable_name IN {_NEEDED}")
-    variables = {str(key).lower(): str(value) for key, value in rows}
+    variables = global_variables(session, _NEEDED)
     kind = ServerKind(
         flavour_of(variables),
         variables["version"],

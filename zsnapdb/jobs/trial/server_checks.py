@@ -14,6 +14,7 @@ from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
 from zsnapdb.mysql import programs
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.tables import base_tables, check
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole
@@ -143,27 +144,16 @@ class Isolated:
         )
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def tables(session: Session) -> list[Sized]:
     """Return the base tables that can be checked, quoted, with about their bytes.
 
     One that cannot be opened is listed without its engine (MariaDB does so for a damaged one): it counts as small, so
     that it is always checked.
     """
-    rows = session.query(
-        "SELECT table_schema, table_name, engine, COALESCE(data_length, 0) + COALESCE(index_length, 0) FROM"
-        " information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('information_schema',"
-        " 'performance_schema')"
-    )
     return [
-        Sized(
-            f"{_quoted(str(schema))}.{_quoted(str(name))}", max(int(size), _SMALLEST_TABLE) if engine is not None else 0
-        )
-        for schema, name, engine, size in rows
-        if str(engine).upper() not in _NO_CHECK
+        Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
+        for table in base_tables(session)
+        if (table.engine or "").upper() not in _NO_CHECK
     ]
 
 
@@ -173,7 +163,7 @@ def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[
         chosen = sample_whole(tables(session), budget, seed)
         for table in chosen:
             try:
-                wrong = judge_table(session.query(f"CHECK TABLE {table.name}"))
+                wrong = judge_table(check(session, table.name))
             except ServerError as error:
                 yield isolated.died(table.name, error)
                 return

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from zsnapdb.model import Flavour
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.family import family
 
 _TRANSACTIONAL = {"InnoDB", "ROCKSDB"}
 _STATELESS = {"MEMORY", "BLACKHOLE", "PERFORMANCE_SCHEMA", "FEDERATED", "CONNECT", "SEQUENCE"}
-
-_ATOMIC_DDL = {Flavour.MYSQL: (8, 0, 0), Flavour.MARIADB: (10, 6, 1)}
-"""First release whose DDL survives a crash whole (refman 8.0, "Atomic DDL".
-
-MariaDB manual, "Atomic DDL"): there is nothing to ask the server.
-"""
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
 """MySQL releases whose redo log cannot be trusted for tables with row versions (Percona XtraBackup refuses them and takes 8.0.32 as sound).
@@ -44,8 +39,9 @@ def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
     others = unsafe_engines(facts)
     if others:
         objections.append(f"user tables of engines without crash recovery: {listing(others)}")
-    if facts.release < _ATOMIC_DDL[facts.flavour]:
-        first_release = ".".join(str(number) for number in _ATOMIC_DDL[facts.flavour])
+    atomic_from = family(facts.flavour).atomic_ddl_from
+    if facts.release < atomic_from:
+        first_release = ".".join(str(number) for number in atomic_from)
         objections.append(f"DDL is atomic from {facts.flavour} {first_release} on, this is {facts.version}")
     if has_flawed_row_versions(facts):
         objections.append(

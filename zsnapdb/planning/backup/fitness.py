@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.errors import PreflightError
-from zsnapdb.model import Flavour
 from zsnapdb.planning.backup.crash_safety import has_flawed_row_versions, unsafe_engines
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.placement import Placement
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.family import family
 
 
 class Severity(StrEnum):
@@ -176,7 +176,7 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
         for c in facts.channels
     )
     option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
-    if facts.flavour is Flavour.MYSQL and facts.has_binlog and facts.variables.get(option) == "OFF":
+    if family(facts.flavour).position_needs_replica_log and facts.has_binlog and facts.variables.get(option) == "OFF":
         return [
             unfit(
                 "replica",
@@ -189,7 +189,8 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
     keeps_order = facts.variables.get(
         "replica_preserve_commit_order", facts.variables.get("slave_preserve_commit_order", "ON")
     )
-    if stops_applier and facts.flavour is Flavour.MYSQL and int(workers) > 1 and keeps_order in ("OFF", "0"):
+    has_gaps = family(facts.flavour).applier_may_leave_gaps and int(workers) > 1 and keeps_order in ("OFF", "0")
+    if stops_applier and has_gaps:
         # Refman 8.4, "replica_preserve_commit_order".
         detail = (
             f"lock.stop_applier: {workers} workers that do not preserve the commit order may stop with gaps between"

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.planning.quoting import quoted
 
 _TEXT = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BY_NUMBER = ("enum", "set")
@@ -31,7 +32,7 @@ class Column:
 
     @property
     def quoted(self) -> str:
-        return "`" + self.name.replace("`", "``") + "`"
+        return quoted(self.name)
 
 
 class ChangeKind(StrEnum):
@@ -114,10 +115,11 @@ def select(shape_: Shape, schema: str, name: str) -> str:
 
     Its columns are the key in comparable form, then the common columns.
     """
-    quoted = ".".join("`" + part.replace("`", "``") + "`" for part in (schema, name))
     columns = [*(order_expression(column) for column in shape_.key), *(column.quoted for column in shape_.common)]
     order = ", ".join(column.quoted for column in shape_.key)
-    return " ".join(("SELECT", ", ".join(columns), "FROM", quoted, "FORCE INDEX (PRIMARY) ORDER BY", order))
+    return " ".join(
+        ("SELECT", ", ".join(columns), "FROM", quoted(schema, name), "FORCE INDEX (PRIMARY) ORDER BY", order)
+    )
 
 
 def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> Iterator[Change]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import Flavour
+from zsnapdb.planning.quoting import quoted
 
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
@@ -31,7 +32,7 @@ class Table:
     @property
     def quoted(self) -> str:
         """Its name as a statement has it."""
-        return ".".join("`" + part.replace("`", "``") + "`" for part in (self.schema, self.name))
+        return quoted(self.schema, self.name)
 
 
 def is_masked(*, required: bool, configured: bool, requested: bool, already: bool) -> bool:

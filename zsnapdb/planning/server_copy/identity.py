@@ -9,6 +9,7 @@ from posixpath import basename, join, normpath
 
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import Flavour
+from zsnapdb.planning.family import family
 
 RECORDED = (
     "datadir",
@@ -222,7 +223,7 @@ def option_file(
     lines.append(f"datadir={paths.translate(datadir)}")
     for name in _PATHS:
         value = variables.get(name, "")
-        if value and (flavour is Flavour.MARIADB or name != "aria_log_dir_path"):
+        if value and (family(flavour).has_aria or name != "aria_log_dir_path"):
             lines.append(f"{name}={paths.translate(_absolute(value, datadir))}")
     if variables.get("innodb_data_file_path"):
         lines.append(
@@ -261,10 +262,9 @@ def option_file(
             "a recorded variable or a configured option contains a line break",
             hint="check server.options; otherwise the manifest was altered",
         )
-    section = "mariadbd" if flavour is Flavour.MARIADB else "mysqld"
     return (
         "# Written by zsnapdb for a server on a copy: its own paths and identity, nothing that acts by"
-        f" itself.\n[{section}]\n" + "\n".join(lines) + "\n"
+        f" itself.\n[{family(flavour).option_section}]\n" + "\n".join(lines) + "\n"
     )
 
 

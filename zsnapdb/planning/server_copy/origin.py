@@ -14,6 +14,7 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import PROPERTY, Flavour
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.identity import RECORDED
 
 ORIGIN_PROPERTY = f"{PROPERTY}:origin"
@@ -70,7 +71,7 @@ class Origin(BaseModel):
     @property
     def has_gtids(self) -> bool:
         """Whether its transactions are numbered: always on MariaDB, by gtid_mode on MySQL."""
-        return self.flavour is Flavour.MARIADB or self.variables.get("gtid_mode", "OFF").startswith("ON")
+        return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property
     def unlogged_gtids(self) -> GtidSet | None:

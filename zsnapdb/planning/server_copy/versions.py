@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zsnapdb.model import Flavour
 from zsnapdb.planning.facts import release_of
+from zsnapdb.planning.family import family, flavour_in
 
 
 def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
@@ -12,9 +13,8 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
     Crash recovery is only sure within a series, and no server starts on files a newer one wrote (refman 8.4,
     "Downgrading"; MariaDB manual, "Downgrading between Major Versions").
     """
-    is_mariadb = "mariadb" in program.lower()
-    if is_mariadb is not (flavour is Flavour.MARIADB):
-        return f"it is {'MariaDB' if is_mariadb else 'MySQL'}, the backup is of {flavour}"
+    if flavour_in(program) is not flavour:
+        return f"it is {family(flavour_in(program)).title}, the backup is of {flavour}"
     old, new = release_of(recorded), release_of(program)
     if old[:2] != new[:2]:
         return f"it is of another series ({program}) than the backup's server ({recorded})"

@@ -198,21 +198,3 @@ def is_plain(name: TableName) -> bool:
     Other characters are encoded (refman 8.4, "Mapping of Identifiers to File Names").
     """
     return bool(_PLAIN.match(name.schema) and _PLAIN.match(name.table or "_"))
-
-
-def quoted(*names: str) -> str:
-    """Return the names in backticks, joined by dots."""
-    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
-
-
-def option_value(text: str) -> str:
-    """Return the value in quotes, as an option file holds it (refman 8.4, "Using Option Files": backslash escapes).
-
-    PreflightError if an option file cannot hold it.
-    """
-    if "\n" in text or "\r" in text or "\0" in text:
-        raise PreflightError(
-            "a value for an option file contains a line break",
-            hint="option files cannot hold line breaks; check the password file",
-        )
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

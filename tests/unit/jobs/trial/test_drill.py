@@ -16,6 +16,7 @@ from zsnapdb.jobs.trial import drill as job
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import programs
 from zsnapdb.mysql.programs import is_version_of
+from zsnapdb.planning.family import MYSQL
 from zsnapdb.planning.trial.drill import (
     Sized,
     Timing,
@@ -244,12 +245,10 @@ def test_a_program_of_the_other_family_is_passed_over(tmp_path: Path) -> None:
         (tmp_path / folder / "mysqldump").write_text(f"#!/bin/sh\necho '{text}'\n")
         (tmp_path / folder / "mysqldump").chmod(0o755)
     binary = tmp_path / "mysqld"
-    found = programs.find(
-        programs.DUMP[Flavour.MYSQL], ServerSettings(programs=tmp_path / "own"), Flavour.MYSQL, binary
-    )
+    found = programs.find(MYSQL.dump_programs, ServerSettings(programs=tmp_path / "own"), Flavour.MYSQL, binary)
     assert found == tmp_path / "own" / "mysqldump"
     with pytest.raises(PreflightError, match="of the other family"):
-        programs.find(programs.DUMP[Flavour.MYSQL], ServerSettings(programs=tmp_path / "other"), Flavour.MYSQL, binary)
+        programs.find(MYSQL.dump_programs, ServerSettings(programs=tmp_path / "other"), Flavour.MYSQL, binary)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from zsnapdb.errors import CommandError, PreflightError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import programs
+from zsnapdb.planning.quoting import option_value, quoted
 from zsnapdb.planning.trial.rescue import (
     DumpFile,
     LiveServer,
@@ -22,10 +23,8 @@ from zsnapdb.planning.trial.rescue import (
     choose_transport,
     is_plain,
     new_name,
-    option_value,
     parse_destination,
     parse_table,
-    quoted,
 )
 
 AS_OF = datetime(2026, 11, 21, 4, 36, 2, tzinfo=UTC)

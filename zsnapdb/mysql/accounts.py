@@ -1,0 +1,64 @@
+"""The accounts that zsnapdb makes on its own copies, and what they may do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import SecretStr
+
+from zsnapdb.model import Flavour
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import STOP_LOGGING, refuse_writes_of_users, stop_logging
+from zsnapdb.planning.clone.contract import awake_accounts_query
+from zsnapdb.planning.family import family
+
+
+def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequence[str] = ()) -> str:
+    """Return the text of an init file that makes an account with every right.
+
+    Nothing of it goes to the binlog, so that the server's GTIDs stay as they are. `before` are statements to run first.
+    """
+    secret = password.get_secret_value()
+    lines = [f"{STOP_LOGGING};", *before]
+    for host in hosts:
+        lines += [
+            f"DROP USER IF EXISTS '{user}'@'{host}';",
+            f"CREATE USER '{user}'@'{host}' IDENTIFIED BY '{secret}';",
+            f"GRANT ALL PRIVILEGES ON *.* TO '{user}'@'{host}' WITH GRANT OPTION;",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def drop(session: Session, user: str) -> None:
+    """Drop the account `user`@localhost."""
+    session.query(f"DROP USER {user}@localhost")
+
+
+def awake(session: Session, flavour: Flavour) -> tuple[str, ...]:
+    """Return the accounts, as user@host, that can log in and are not the clone's own."""
+    return tuple(str(row[0]) for row in session.query(awake_accounts_query(flavour)))
+
+
+def make_reader(session: Session, user: str, password: SecretStr) -> None:
+    """Make an account that can read everything and nothing else: no FILE, no EXECUTE, no temporary tables."""
+    session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
+    session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
+    refuse_writes_of_users(session)
+
+
+def make_replicator(session: Session, user: str, password: SecretStr) -> None:
+    """Make an account, for this host alone, as which a replica connects. Nothing of it goes to the binlog."""
+    stop_logging(session)
+    for host in ("localhost", "127.0.0.1"):
+        session.query(f"CREATE USER '{user}'@'{host}' IDENTIFIED BY %s", (password.get_secret_value(),))
+        session.query(f"GRANT REPLICATION SLAVE ON *.* TO '{user}'@'{host}'")
+
+
+def read_only_transaction(session: Session, flavour: Flavour) -> None:
+    """Let the session only read from here on, all of one moment, with times in UTC."""
+    session.query("SET SESSION time_zone = '+00:00'")
+    if family(flavour).limits_statements:
+        # A statement that nobody waits for any more ends with its clone; the default of a site must not cut it short.
+        session.query("SET SESSION max_statement_time = 0")
+    session.query("SET SESSION TRANSACTION READ ONLY")
+    session.query("START TRANSACTION READ ONLY")

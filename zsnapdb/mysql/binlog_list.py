@@ -1,0 +1,33 @@
+"""The binlogs a server lists, who reads them, and the statement that removes them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zsnapdb.mysql.session import Session
+
+
+@dataclass(frozen=True)
+class BinlogReader:
+    """A connection that sends binlogs to a replica: where to, and what it is doing."""
+
+    host: str
+    state: str
+
+
+def names(session: Session) -> list[str]:
+    """Return the names of the server's binlogs, oldest first."""
+    return [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
+
+
+def purge_before(session: Session, name: str) -> None:
+    """Remove the binlogs before the named one. ServerError if the server refuses."""
+    session.query("PURGE BINARY LOGS TO %s", (name,))
+
+
+def readers(session: Session) -> list[BinlogReader]:
+    """Return the connections that send binlogs to replicas. Needs PROCESS to see those of other accounts."""
+    rows = session.query(
+        "SELECT host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()
+    )
+    return [BinlogReader(str(host), str(state)) for host, state in rows]

@@ -1,0 +1,55 @@
+"""What a server says of itself in variables, and the few settings a job changes for its own session or copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.model import Flavour
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.family import flavour_of
+
+STOP_LOGGING = "SET SESSION sql_log_bin = 0"
+"""The statement that keeps what a session changes out of the binlog."""
+
+
+def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, str]:
+    """Return the global variables by lower-case name: the named ones that the server has, or all."""
+    if not names:
+        rows = session.query("SHOW GLOBAL VARIABLES")
+    else:
+        listing = ", ".join(f"'{name}'" for name in names)
+        rows = session.query(f"SHOW GLOBAL VARIABLES WHERE variable_name IN ({listing})")
+    return {str(name).lower(): str(value) for name, value in rows}
+
+
+def version(session: Session) -> str:
+    """Return the server's version in its own words."""
+    return str(session.value("SELECT VERSION()"))
+
+
+def flavour_asked(session: Session) -> Flavour:
+    """Return the family the server belongs to."""
+    return flavour_of(global_variables(session, ("version", "version_comment")))
+
+
+def clock(session: Session) -> float:
+    """Return the server's own time, in seconds since 1970."""
+    return float(session.value("SELECT UNIX_TIMESTAMP()"))
+
+
+def stop_logging(session: Session) -> None:
+    """Keep what this session changes out of the binlog."""
+    session.query(STOP_LOGGING)
+
+
+def refuse_writes_of_users(session: Session) -> None:
+    """Make the server refuse writes, except of accounts with a special right and of replication."""
+    session.query("SET GLOBAL read_only = ON")
+
+
+def shut_down_slowly(session: Session) -> None:
+    """Make the next shutdown purge and merge everything.
+
+    Nothing is left to be done at the next start (refman 8.4 and MariaDB manual, innodb_fast_shutdown).
+    """
+    session.query("SET GLOBAL innodb_fast_shutdown = 0")
