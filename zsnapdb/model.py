@@ -43,14 +43,6 @@ def backup_time(backup_id: str) -> datetime:
     return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
 
 
-@dataclass(frozen=True, order=True)
-class Volume:
-    """One dataset of an instance and the part it plays."""
-
-    role: str
-    dataset: str
-
-
 @dataclass(frozen=True)
 class Snapshot:
     """A snapshot as ZFS knows it. `guid` is its identity; name and clock are not."""

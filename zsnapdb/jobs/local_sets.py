@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, STORED, TAKEN, snapshot_name
 from zsnapdb.model import Snapshot, SnapshotSet, is_backup_id
@@ -47,20 +46,3 @@ def _members(instance: Instance, state: str) -> dict[str, dict[str, Snapshot]]:
             if is_own and (found[INSTANCE_PROPERTY], found[STATE_PROPERTY]) == (instance.name, state):
                 by_id.setdefault(found[BACKUP_PROPERTY], {})[role] = owned.snapshot
     return by_id
-
-
-def find_set(instance: Instance, wanted: str) -> SnapshotSet:
-    """Return the local snapshot set `wanted`: a backup id or `latest`. PreflightError names what there is."""
-    sets = local_sets(instance)
-    if not sets:
-        raise PreflightError(f"no local snapshot set of instance {instance.name}", hint="make one: `zsnapdb backup`")
-    if wanted == "latest":
-        return sets[-1]
-    for found in sets:
-        if found.backup_id == wanted:
-            return found
-    newest = ", ".join(s.backup_id for s in sets[-5:])
-    raise PreflightError(
-        f"no local snapshot set {wanted} of instance {instance.name}",
-        hint=f"the newest are {newest}; a backup only in the repository needs `zsnapdb restore`",
-    )

@@ -231,13 +231,10 @@ def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
 
 def judge_lock(choice: LockChoice) -> FitnessFinding:
     """Return what is to be said of the lock."""
+    detail = f"{choice.describe()}; what waits while it is held: {choice.lock.waits}"
     if choice.lock.writers_wait:
-        return warning(
-            "lock",
-            f"{choice.describe()}; writers wait while it is taken and held",
-            "convert the tables to InnoDB, and no write waits",
-        )
-    return ok("lock", choice.describe())
+        return warning("lock", detail, "convert the tables to InnoDB, and no write waits")
+    return ok("lock", detail)
 
 
 def judge_placement(
