@@ -43,6 +43,11 @@ def backup_time(backup_id: str) -> datetime:
     return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
 
 
+def pool_of(dataset: str) -> str:
+    """Return the pool that a dataset lies in."""
+    return dataset.split("/", 1)[0]
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """A snapshot as ZFS knows it. `guid` is its identity; name and clock are not."""

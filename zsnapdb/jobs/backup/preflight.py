@@ -41,20 +41,6 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.mounts import mounted
 
-KEPT_PROPERTIES = (
-    "recordsize",
-    "compression",
-    "atime",
-    "xattr",
-    "primarycache",
-    "logbias",
-    "sync",
-    "redundant_metadata",
-    "checksum",
-    "dnodesize",
-)
-"""Properties that a restored dataset gets back. What belongs to a host (mountpoint, quota, reservation) is left out."""
-
 
 @dataclass(frozen=True)
 class Observed:

@@ -20,7 +20,7 @@ from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Snapshot, SnapshotSet
+from zsnapdb.model import Snapshot, SnapshotSet, pool_of
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.resume import Because, Judgement, ResumeDecision
 from zsnapdb.planning.chain import BasePlan, choose_base
@@ -293,7 +293,7 @@ def _volume(
 
 
 def _draft(instance: Instance, source: SourcePart, repository: Repository, made: SnapshotSet) -> Manifest:
-    pool = next(iter(made.snapshots.values())).dataset.split("/", 1)[0]
+    pool = pool_of(next(iter(made.snapshots.values())).dataset)
     return Manifest(
         backup_id=made.backup_id,
         instance=instance.name,

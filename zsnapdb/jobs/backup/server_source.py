@@ -15,8 +15,9 @@ from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted, Prefligh
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
 from zsnapdb.jobs.backup.low_priority import stepped_back
-from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES, Observed, observe, role_of
+from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
+from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.instance import Instance, Tell
 from zsnapdb.jobs.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.model import Position, Snapshot, SnapshotSet
@@ -41,7 +42,6 @@ from zsnapdb.repository.manifest import (
     ServerPart,
     ServerSourcePart,
 )
-from zsnapdb.zfs import datasets
 
 _CATCH_UP_SECONDS = 30.0
 _AT_ONCE_SECONDS = 1.0
@@ -133,18 +133,10 @@ class ServerSource:
         return SourceDescription(
             source,
             {
-                role: FilesystemType(mountpoint=observed.mountpoints[role], properties=_kept_properties(dataset))
+                role: FilesystemType(mountpoint=observed.mountpoints[role], properties=kept_properties(dataset))
                 for role, dataset in observed.volumes.items()
             },
         )
-
-
-def _kept_properties(dataset: str) -> dict[str, str]:
-    return {
-        name: found.value
-        for name, found in datasets.properties(dataset, KEPT_PROPERTIES).items()
-        if found.value != datasets.UNSET
-    }
 
 
 def _under_least_lock(

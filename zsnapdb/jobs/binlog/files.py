@@ -19,8 +19,8 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.transactions import BinlogTransaction, Head, read_head, transactions
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.archive import ServerBinlog
-from zsnapdb.repository.binlog_descriptions import HeadPart, SpanPart, is_archivable, number_of
 from zsnapdb.planning.family import family, flavour_of
+from zsnapdb.repository.binlog_descriptions import HeadPart, SpanPart, is_archivable, number_of
 
 _FLAGS_AT = len(MAGIC) + HEADER.size - 2
 _IN_USE = 1

@@ -12,7 +12,7 @@ from zsnapdb.jobs.clone import properties as clone_properties
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
-from zsnapdb.model import Flavour
+from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import server
 from zsnapdb.planning.clone.lease import CloneLease, Policy, read_stamp
 from zsnapdb.planning.clone.profile import ServerProfile
@@ -121,7 +121,7 @@ def home(settings: Settings, pool: str) -> str:
     PreflightError if it is configured elsewhere.
     """
     chosen = settings.clones.dataset or f"{pool}/zsnapdb/clones"
-    if chosen.split("/", 1)[0] != pool:
+    if pool_of(chosen) != pool:
         raise PreflightError(
             f"clones.dataset {chosen} is not in the pool {pool} of the instance",
             hint="a ZFS clone lives in the pool of its snapshot",

@@ -35,11 +35,12 @@ from zsnapdb.jobs.clone.sources import (
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layout_of
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Position
+from zsnapdb.model import Position, pool_of
 from zsnapdb.mysql import server
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.clone.contract import ACCOUNT
@@ -234,14 +235,8 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
     PreflightError if none fits.
     """
     if settings.clones.dataset is not None:
-        return settings.clones.dataset.split("/", 1)[0]
-    own, pools = volumes[0].split("/", 1)[0], datasets.pools()
-    if own not in pools and len(pools) != 1:
-        raise PreflightError(
-            f"there is no pool {own} here, and the host has {len(pools)}: {', '.join(pools) or 'none'}",
-            hint="set clones.dataset",
-        )
-    return own if own in pools else pools[0]
+        return pool_of(settings.clones.dataset)
+    return pool_for_copy(volumes[0], "set clones.dataset")
 
 
 def _own_pool(settings: Settings, instance: Instance) -> str:
@@ -270,9 +265,7 @@ def _plan_for(
     server.find_binary(instance.settings.server.binary, origin.flavour)
     server.account(instance.settings.server.user)
     used = [snapshot.partition("@")[0] for snapshot in snapshots.values()]
-    pool = (
-        used[0].split("/", 1)[0] if used else pool_for(settings, [place.dataset for place in origin.volumes.values()])
-    )
+    pool = pool_of(used[0]) if used else pool_for(settings, [place.dataset for place in origin.volumes.values()])
     anchor = f"{home(settings, pool)}/{name}"
     if datasets.exists(anchor):
         raise ExistsError(f"the clone {name} exists: {anchor}", hint="name another, or `zsnapdb clone destroy` it")

@@ -21,6 +21,7 @@ from zsnapdb.jobs.clone.lifecycle import server_settings, start_held
 from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase, clone_mark
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Remote, SourceKind, with_volumes
+from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY
@@ -261,7 +262,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, report: Report) -> No
         datasets.create(layout.top, {**volumes.NOT_MOUNTED, **marks_of_clone})
     for role, dataset in volumes.outer_first(layout):
         options = {
-            **volumes.kept_properties(info.volumes[role]),
+            **kept_properties(info.volumes[role]),
             "mountpoint": layout.mountpoints[role],
             "canmount": "noauto",
         }

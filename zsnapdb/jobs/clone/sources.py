@@ -15,7 +15,7 @@ from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.set_properties import INSTANCE_PROPERTY, LIVE, STORED
-from zsnapdb.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id
+from zsnapdb.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.mysql.paths import with_real_paths
 from zsnapdb.mysql.probe import probe
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
@@ -53,7 +53,7 @@ class CloneSource:
     @property
     def pool(self) -> str:
         """The pool it lies in, and its clones have to."""
-        return next(iter(self.set.snapshots.values())).dataset.split("/", 1)[0]
+        return pool_of(next(iter(self.set.snapshots.values())).dataset)
 
 
 @dataclass(frozen=True)

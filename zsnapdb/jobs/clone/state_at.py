@@ -17,8 +17,8 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.set_properties import POSITION_PROPERTY
 from zsnapdb.model import Flavour, is_backup_id, parse_gtids
-from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.family import family
+from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets
 
 _DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from zsnapdb.config import ServerSettings
-from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
 from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
+from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, CopyLayout, lay_out
 from zsnapdb.model import Snapshot
 from zsnapdb.planning.server_copy.identity import PathMap
@@ -54,15 +54,6 @@ def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSett
 def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
     """Return role and dataset of each volume, outer datasets before those in them."""
     return sorted(layout.datasets.items(), key=lambda item: len(item[1]))
-
-
-def kept_properties(dataset: str) -> dict[str, str]:
-    """Return what is tuned on a dataset and a copy of it keeps."""
-    return {
-        key: found.value
-        for key, found in datasets.properties(dataset, KEPT_PROPERTIES).items()
-        if found.value != datasets.UNSET
-    }
 
 
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], *, canmount: str) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.server_copy.ports import port_is_free
+from zsnapdb.model import pool_of
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.restore.steps import (
     HandoverKind,
@@ -74,8 +75,8 @@ def handover_step(settings: Settings, planned: RestorePlan, wanted: Handover, se
 
 def _promote(planned: RestorePlan) -> Promote:
     layout = planned.layout
-    pool = layout.top.split("/", 1)[0]
-    elsewhere = sorted({dataset for dataset, _ in layout.places.values() if dataset.split("/", 1)[0] != pool})
+    pool = pool_of(layout.top)
+    elsewhere = sorted({dataset for dataset, _ in layout.places.values() if pool_of(dataset) != pool})
     if elsewhere:
         raise PreflightError(
             f"{elsewhere[0]} is in another pool than the target {layout.top}",

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError
-from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
 from zsnapdb.jobs.backup_point import point_of
 from zsnapdb.jobs.clock import fresh_backup_id, now
+from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
-from zsnapdb.model import Flavour
+from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import programs, server
 from zsnapdb.mysql.transactions import transactions
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
@@ -182,13 +183,8 @@ def _layout(manifest: Manifest, top: str, mount: Path) -> RestoreLayout:
 
 def _default_top(manifest: Manifest, name: str) -> str:
     """Return a dataset of ours in the backup's own pool, or in the only one there is."""
-    pools = datasets.pools()
-    own = manifest.volumes[0].dataset.split("/", 1)[0]
-    if own not in pools and len(pools) != 1:
-        raise PreflightError(
-            f"this host has {len(pools)} pools, and none is {own}", hint="name a dataset with --target"
-        )
-    return f"{own if own in pools else pools[0]}/zsnapdb/restored/{name}"
+    pool = pool_for_copy(manifest.volumes[0].dataset, "name a dataset with --target")
+    return f"{pool}/zsnapdb/restored/{name}"
 
 
 def _refuse_no_parent(top: str, *, is_own: bool) -> None:
@@ -234,7 +230,7 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int) -
         features |= volume.features
     steps: list[Step] = [
         Preflight(
-            pool=layout.top.split("/", 1)[0],
+            pool=pool_of(layout.top),
             parent=layout.top.rpartition("/")[0],
             # Each replayed transaction is there as a relay log, in a binlog, and in the tables.
             plain_bytes=sum(manifest.plain_size for manifest in chain) + 3 * binlogs,

@@ -10,6 +10,7 @@ from zsnapdb.config import Settings
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.model import pool_of
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
 from zsnapdb.planning.restore.steps import MakeReplica, RestorePlan, RunBeside
 from zsnapdb.repository import drills
@@ -43,7 +44,7 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
     where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
     commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned), file)
     check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]
-    pool = planned.layout.top.split("/", 1)[0]
+    pool = pool_of(planned.layout.top)
     before = (Look(shlex.join(check)), Look(shlex.join(["zpool", "list", "-H", "-o", "health", pool]), "ONLINE"))
     return Runbook(
         planned,

@@ -11,8 +11,8 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConfigError, ExistsError, PreflightError
-from zsnapdb.jobs.backup.preflight import KEPT_PROPERTIES
 from zsnapdb.jobs.clock import fresh_backup_id
+from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.instance import Instance, Report, Tell
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.restore import run as restoring
@@ -20,7 +20,7 @@ from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
 from zsnapdb.jobs.trial.delivery import Delivered, Target, Tools
 from zsnapdb.jobs.trial.server_checks import Isolated
-from zsnapdb.model import SnapshotSet, backup_time
+from zsnapdb.model import SnapshotSet, backup_time, pool_of
 from zsnapdb.mysql import programs, server
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import global_variables
@@ -146,8 +146,8 @@ def _read_password(path: Path | None) -> SecretStr:
 def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> SnapshotSet | None:
     """Return the backup's snapshot set if it is whole on this host, by GUID, in the pool of the scratch datasets."""
     here = instance.with_volumes({volume.role: volume.dataset for volume in manifest.volumes})
-    pool = place.container.split("/", 1)[0]
-    if not all(dataset.split("/", 1)[0] == pool and datasets.exists(dataset) for dataset in here.volumes.values()):
+    pool = pool_of(place.container)
+    if not all(pool_of(dataset) == pool and datasets.exists(dataset) for dataset in here.volumes.values()):
         return None
     for found in local_sets(here):
         if {role: snapshot.guid for role, snapshot in found.snapshots.items()} == manifest.guids():
@@ -271,12 +271,10 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
         datasets.create(layout.top, {"mountpoint": "none", "canmount": "off", **mark})
     for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
         snapshot = local.snapshots[role]
-        tuned = datasets.properties(snapshot.dataset, KEPT_PROPERTIES)
-        options = {key: found.value for key, found in tuned.items() if found.value != datasets.UNSET}
         datasets.clone(
             snapshot.full_name,
             dataset,
-            {**options, "mountpoint": layout.mountpoints[role], "canmount": "noauto", **mark},
+            {**kept_properties(snapshot.dataset), "mountpoint": layout.mountpoints[role], "canmount": "noauto", **mark},
         )
         datasets.mount(dataset)
 

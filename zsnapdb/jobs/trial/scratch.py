@@ -11,9 +11,10 @@ from pathlib import Path
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
-from zsnapdb.model import PROPERTY
+from zsnapdb.model import PROPERTY, pool_of
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.zfs import datasets, owned
 from zsnapdb.zfs.owned import Mark
@@ -43,19 +44,12 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
     """
     configured = instance.settings.drill.dataset
     if configured is not None:
-        pool = configured.split("/", 1)[0]
+        pool = pool_of(configured)
         if not datasets.exists(pool):
             raise PreflightError(f"drill.dataset {configured}: the pool {pool} does not exist", hint="see `zpool list`")
         return f"{configured}/{instance.name}"
-    pools = datasets.pools()
-    own = volumes[0].split("/", 1)[0]
-    if own not in pools and len(pools) != 1:
-        raise PreflightError(
-            f"instance {instance.name} has no pool {own} here, and the host has {len(pools)}:"
-            f" {', '.join(pools) or 'none'}",
-            hint=f"name a dataset under [instance.{instance.name}.drill]",
-        )
-    return f"{own if own in pools else pools[0]}/zsnapdb/scratch/{instance.name}"
+    pool = pool_for_copy(volumes[0], f"name a dataset under [instance.{instance.name}.drill]")
+    return f"{pool}/zsnapdb/scratch/{instance.name}"
 
 
 def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:

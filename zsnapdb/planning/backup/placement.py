@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from zsnapdb.model import pool_of
+
 
 @dataclass(frozen=True)
 class MountedFilesystem:
@@ -52,7 +54,7 @@ def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volum
     roles = {dataset: role for role, dataset in volumes.items()}
     objections: list[str] = []
     placed: dict[str, str] = {}
-    pools = sorted({dataset.split("/", 1)[0] for dataset in volumes.values()})
+    pools = sorted({pool_of(dataset) for dataset in volumes.values()})
     if len(pools) > 1:
         objections.append(
             f"the volumes lie in {len(pools)} pools ({', '.join(pools)}); one snapshot command reaches only one"

@@ -16,6 +16,7 @@ from typing import Protocol
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.archive import KnownArchived, is_some, missing_between, same_gtids
+from zsnapdb.planning.family import family
 
 _MICROSECONDS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -230,7 +231,7 @@ def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
         return True
     # A server of MySQL may have GTIDs that are in no binlog (gtid_purged).
     return contains(point.gtids, file.previous) and (
-        point.flavour is Flavour.MYSQL or contains(file.reached, point.gtids)
+        family(point.flavour).gtids_are_sets or contains(file.reached, point.gtids)
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.gtid import contains
-from zsnapdb.model import Flavour
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route, RouteEnd, RouteFile, follow
+from zsnapdb.planning.family import family
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _is_on(route: Route, point: BackupPoint) -> bool:
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False
     is_same_server = route.files[-1].server == point.server
-    return contains(route.reached, point.gtids) and (is_same_server or point.flavour is Flavour.MYSQL)
+    return contains(route.reached, point.gtids) and (is_same_server or family(point.flavour).gtids_are_sets)
 
 
 def window(points: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Window:
