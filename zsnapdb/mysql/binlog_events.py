@@ -113,12 +113,7 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
         when, kind, server_id, length, following, flags = HEADER.unpack_from(window, place)
         end = at + length
         if length < HEADER.size or end > size:
-            # A header that is cut off after says rightly where its event would end; one that does not is damaged, as
-            # may be what follows.
-            if following not in (0, end & 0xFFFFFFFF) or (
-                length < HEADER.size and any(window[place : place + HEADER.size])
-            ):
-                raise _damaged(name, at, "says a wrong size")
+            _check_cut(name, at, window[place : place + HEADER.size])
             return at
         if place + length > len(window):
             window, base, place = _window(file, at, length if kind in _WHOLE else 0), at, 0
@@ -141,10 +136,7 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
                 return at
             raise _damaged(name, at, "does not have its checksum")
         if kind == MARIADB_ENCRYPTION:
-            raise PreflightError(
-                f"binlog {name} is encrypted",
-                hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files",
-            )
+            raise _encrypted(name)
         if kind in _DECISIVE:
             yield Event(
                 kind,
@@ -156,6 +148,23 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
             )
         at = end if start is None or at != len(MAGIC) else max(end, start)
     return at
+
+
+def _check_cut(name: str, at: int, header: memoryview) -> None:
+    """Raise DamagedError unless the header is of an event whose rest is missing.
+
+    It then says rightly where its event would end; one that does not is damaged, as may be what follows.
+    """
+    _, _, _, length, following, _ = HEADER.unpack(header)
+    if following not in (0, (at + length) & 0xFFFFFFFF) or (length < HEADER.size and any(header)):
+        raise _damaged(name, at, "says a wrong size")
+
+
+def _encrypted(name: str) -> PreflightError:
+    return PreflightError(
+        f"binlog {name} is encrypted",
+        hint="set encrypt_binlog=OFF; encrypted binlogs cannot be read from their files",
+    )
 
 
 def _window(file: BinaryIO, at: int, least: int = 0) -> memoryview:

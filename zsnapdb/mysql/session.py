@@ -117,29 +117,15 @@ class Session:
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
         """Run one statement and return its rows (none for a statement without a result)."""
-        try:
-            with self._connection.cursor() as cursor:
-                cursor.execute(sql, tuple(parameters) or None)
-                return list(cursor.fetchall()) if cursor.description else []
-        except pymysql.MySQLError as error:
-            raise _classified(error, f"`{sql}`", self.address) from error
-        except OSError as error:
-            raise ServerError(
-                f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why"
-            ) from error
+        with self._errors(f"`{sql}`"), self._connection.cursor() as cursor:
+            cursor.execute(sql, tuple(parameters) or None)
+            return list(cursor.fetchall()) if cursor.description else []
 
     def records(self, sql: str) -> list[dict[str, Any]]:
         """Run one statement and return its rows by column name, for SHOW statements whose columns differ by version."""
-        try:
-            with self._connection.cursor(pymysql.cursors.DictCursor) as cursor:
-                cursor.execute(sql)
-                return list(cursor.fetchall())
-        except pymysql.MySQLError as error:
-            raise _classified(error, f"`{sql}`", self.address) from error
-        except OSError as error:
-            raise ServerError(
-                f"`{sql}` on {self.address}: {error}", hint="the connection was lost; the server log says why"
-            ) from error
+        with self._errors(f"`{sql}`"), self._connection.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute(sql)
+            return list(cursor.fetchall())
 
     def script(self, text: str) -> tuple[int, int]:
         """Run the statements of a script, each ended by a semicolon, as one transaction.
@@ -176,28 +162,35 @@ class Session:
         One at a time per session.
         """
         cursor = self._connection.cursor(pymysql.cursors.SSCursor)
-        try:
+        with self._errors(f"`{sql}`"):
             cursor.execute(sql)
-        except pymysql.MySQLError as error:
-            raise _classified(error, f"`{sql}`", self.address) from error
         columns = tuple(str(column[0]) for column in cursor.description or ())
         return columns, self._rows_of(cursor, sql, batch)
 
     def _rows_of(self, cursor: pymysql.cursors.SSCursor, sql: str, batch: int) -> Iterator[Row]:
         try:
-            while rows := cursor.fetchmany(batch):
+            while rows := self._next_rows(cursor, sql, batch):
                 yield from rows
-        except pymysql.MySQLError as error:
-            raise _classified(error, f"reading the rows of `{sql}`", self.address) from error
-        except OSError as error:
-            raise ServerError(
-                f"reading the rows of `{sql}` on {self.address}: {error}",
-                hint="the connection was lost; the server log says why",
-            ) from error
         finally:
             # What was not read is read and dropped: the connection can be used again.
             with contextlib.suppress(pymysql.MySQLError, OSError):
                 cursor.close()
+
+    def _next_rows(self, cursor: pymysql.cursors.SSCursor, sql: str, batch: int) -> list[Row]:
+        with self._errors(f"reading the rows of `{sql}`"):
+            return list(cursor.fetchmany(batch))
+
+    @contextlib.contextmanager
+    def _errors(self, doing: str) -> Iterator[None]:
+        """Raise what goes wrong in the block as a ServerError that says what was done, and to which server."""
+        try:
+            yield
+        except pymysql.MySQLError as error:
+            raise _classified(error, doing, self.address) from error
+        except OSError as error:
+            raise ServerError(
+                f"{doing} on {self.address}: {error}", hint="the connection was lost; the server log says why"
+            ) from error
 
     def understands(self, statement: str) -> bool:
         """Whether the server's parser knows the statement, which is not run.
