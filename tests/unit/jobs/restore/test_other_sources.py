@@ -49,7 +49,8 @@ def drilled(settings: Settings, instance: Instance, to: str) -> object:
 
 def rescued(settings: Settings, instance: Instance, to: str) -> object:
     where = Destination(DumpFile("/nonexistent/dump.sql"), SecretStr(""))
-    return rescue.plan(settings, instance, RescueRequest(parse_table("shop.item"), to, where, None, None, 60.0))
+    request = RescueRequest(parse_table("shop.item"), to, where, None, None, 60.0)
+    return rescue.plan(settings, instance, instance.open_repository(), request)
 
 
 def cloned(settings: Settings, instance: Instance, to: str) -> object:
@@ -73,6 +74,6 @@ def test_a_moment_is_looked_for_behind_the_backups_of_servers_alone(site: Site) 
 
 
 def test_a_moment_of_an_instance_without_backups_of_servers_is_refused_by_their_kind(site: Site) -> None:
-    site.instance().open_repository().store.delete(layout.manifest("main", SERVER))
+    (site.folder / layout.manifest("main", SERVER)).unlink()
     with pytest.raises(PreflightError, match="is a backup of kind disk"):
         restored(parse(site.text(), "test"), site.instance(), "2026-11-22T00:00:00Z")
