@@ -312,7 +312,7 @@ class Campaign:
             shot.number,
             shot.settings,
             position.describe(),
-            shot.taken.held_ms,
+            shot.taken.proof.held_ms,
             round(time.monotonic() - began, 2),
             tuple(wrong),
         )
