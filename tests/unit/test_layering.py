@@ -279,3 +279,9 @@ def test_a_servers_version_is_searched_for_its_family_in_one_module() -> None:
     assert [
         path.relative_to(PACKAGE).as_posix() for path in MODULES if re.search(r'"mariadb" in ', path.read_text())
     ] == ["planning/family.py"]
+
+
+def test_the_engine_of_a_backup_knows_no_server() -> None:
+    for name in ("run", "snapshot_set", "source", "send", "resume"):
+        imported = set(imports(PACKAGE / "jobs" / "backup" / f"{name}.py"))
+        assert not {module for module in imported if module.startswith("zsnapdb.mysql")}, name

@@ -1,4 +1,4 @@
-"""A backup: finish what was interrupted, then observe, hold, snapshot set, prove, journal, send, manifest, base, release."""
+"""A backup: finish what was interrupted; observe, hold, snapshot set, prove; journal, send, manifest, base, release."""
 
 from __future__ import annotations
 

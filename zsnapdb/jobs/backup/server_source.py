@@ -1,4 +1,7 @@
-"""The source that is a database server on filesystems of this host: hooks, applier and lock hold it, its binlog proves its position."""
+"""The source that is a database server on filesystems of this host.
+
+Hooks, the applier's stop and a lock hold it still; the binlog inside the snapshot proves its position.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ _POSITION_BYTES = 4096
 
 @dataclass(frozen=True)
 class ServerHeld:
-    """How the server was held: which lock, for how many milliseconds; what it published just before the snapshot, its channels."""
+    """How the server was held: which lock, for how many milliseconds.
+
+    `before` is what it published just before the snapshot, `channels` its replication channels then.
+    """
 
     choice: LockChoice
     held_ms: float
@@ -61,7 +67,7 @@ class ServerHeld:
 
 @dataclass(frozen=True)
 class ServerProof:
-    """The proved position of a set, the lock it was made under and for how many milliseconds, the channels' positions."""
+    """The proved position of a set, its lock and for how many milliseconds that was held, the channels' positions."""
 
     position: Position
     choice: LockChoice

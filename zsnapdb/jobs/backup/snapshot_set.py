@@ -1,4 +1,7 @@
-"""One consistent snapshot set of a source: hold it still, one request over all volumes, let it go, prove. Nothing unproved is kept."""
+"""One consistent snapshot set of a source: hold it still, one request over all volumes, let it go, prove.
+
+Nothing unproved is kept.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,9 @@ class Taken(Generic[P]):
 def take(
     source: Source[O, H, P], observed: O, instance: str, backup_id: str, tell: Tell, state: str = TAKEN
 ) -> Taken[P]:
-    """Make the snapshot set `backup_id` of the instance's source and prove it. On any error its snapshots are gone again.
+    """Make the snapshot set `backup_id` of the instance's source and prove it.
+
+    On any error its snapshots are gone again.
 
     `state` is what the set is marked as from the request on. Afterwards the snapshots are held. The errors are those of
     the source; ConsistencyError if the snapshots are not one.

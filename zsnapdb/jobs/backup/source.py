@@ -97,7 +97,10 @@ P = TypeVar("P", bound=Proof)
 
 
 class Source(Protocol[O, H, P]):
-    """A source that is open for one backup. What it finds, what it held and what it proved are passed from phase to phase."""
+    """A source that is open for one backup.
+
+    What it observed, how it was held and what it proved are passed from phase to phase.
+    """
 
     def recover(self) -> str | None:
         """Undo what a killed run left on the source. Return what was done, for a warning; None if there was nothing."""
