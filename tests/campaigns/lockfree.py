@@ -29,6 +29,7 @@ from pydantic import SecretStr
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.lab.inside import ledger
+from zsnapdb.cli.progress import Terminal
 from zsnapdb.config import load
 from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.backup.preflight import Observed, observe
@@ -288,7 +289,7 @@ class Campaign:
                                 observed,
                                 self.instance.name,
                                 fresh_backup_id(),
-                                print,
+                                Terminal(),
                             ),
                         )
                     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.support.events import Recorder
 from zsnapdb import hooks
 from zsnapdb.errors import HookError
 from zsnapdb.hooks import Hook, OnFailure, When
@@ -151,7 +152,7 @@ def test_a_file_that_is_not_executable_is_no_hook(tmp_path: Path) -> None:
 
 
 def hooked(folder: Path, *wanted: Hook, told: list[str] | None = None) -> Hooked:
-    return Hooked("main", wanted, "b", ("t/a@b",), (told if told is not None else []).append)
+    return Hooked("main", wanted, "b", ("t/a@b",), Recorder(told if told is not None else []))
 
 
 def logging(folder: Path, when: When, text: str = "", on_failure: OnFailure = OnFailure.ABORT) -> Hook:

@@ -24,17 +24,17 @@ def backup(
 
     A backup that was interrupted is finished first, from its own snapshots.
     """
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.backup import run as job
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import backup as report
 
-    progress = ProgressLine()
-    chosen = Instance.of(load(config), instance, progress.tell)
+    terminal = Terminal()
+    chosen = Instance.of(load(config), instance, terminal)
     if plan:
         show(report.BackupPlanView(job.plan_now(chosen, full=full, fresh=fresh)), json)
         return
-    result = job.backup(chosen, progress, progress.tell, full=full, fresh=fresh)
-    progress.end()
+    result = job.backup(chosen, full=full, fresh=fresh)
+    terminal.end()
     show(report.BackupView(result), json)

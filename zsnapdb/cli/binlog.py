@@ -23,22 +23,21 @@ def archive(
     import signal
     from threading import Event
 
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import archive as job
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import binlog as report
 
-    chosen = Instance.of(load(config), instance)
-    tell = ProgressLine().tell
+    chosen = Instance.of(load(config), instance, Terminal())
     if once:
-        outcome = job.archive_once(chosen, tell)
+        outcome = job.archive_once(chosen)
     else:
         stop = Event()
         # A stop is the usual end of this command: what is under way is finished, and the rest of the binlog archived.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        outcome = job.archive_continuously(chosen, tell, stop)
+        outcome = job.archive_continuously(chosen, stop)
     show(report.ArchivingView(chosen.name, outcome), json)
 
 
@@ -61,14 +60,14 @@ def purge(
     instance: InstanceName = None, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
     """Remove binlogs from the server that are archived, old enough, and fetched by its replicas."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import purge as job
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import binlog as report
 
-    chosen = Instance.of(load(config), instance)
+    chosen = Instance.of(load(config), instance, Terminal())
     if plan:
         show(report.PurgePlanView(job.plan_now(chosen)), json)
         return
-    show(report.PurgeView(job.purge(chosen, ProgressLine().tell)), json)
+    show(report.PurgeView(job.purge(chosen)), json)

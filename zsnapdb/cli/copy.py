@@ -25,24 +25,24 @@ def copy(
     json: AsJson = False,
 ) -> None:
     """Copy the backups of an instance to a second repository, as they are; only what is missing there."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.errors import DamagedError
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import copy as job
     from zsnapdb.report.repository import copy as report
 
-    progress = ProgressLine()
+    terminal = Terminal()
     settings = load(config)
     here, there = (
-        Instance.at(settings, instance, source, progress.tell),
-        Instance.at(settings, instance, to, progress.tell),
+        Instance.at(settings, instance, source, terminal),
+        Instance.at(settings, instance, to, terminal),
     )
     if plan:
         show(report.CopyPlanView(job.plan(here, there)), json)
         return
-    result = job.copy(here, there, progress, progress.tell)
-    progress.end()
+    result = job.copy(here, there)
+    terminal.end()
     show(report.CopyView(result), json)
     show_errors(result.plan.unreadable.values())
     if not result.is_whole:

@@ -32,21 +32,21 @@ def drill(
 
     Ends 0: passed, 11: a check failed, 7: something is damaged.
     """
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.trial import drill as job
     from zsnapdb.report.trial import drill as report
 
     settings = load(config)
-    chosen = Instance.of(settings, instance)
+    terminal = Terminal()
+    chosen = Instance.of(settings, instance, terminal)
     if plan:
         planned = job.plan(settings, chosen, chosen.open_repository(), to, seed=seed, whole=whole)
         show(report.DrillPlanView(planned), json)
         return
-    progress = ProgressLine()
-    done = job.drill(settings, chosen, to, seed=seed, whole=whole, report=progress, tell=progress.tell)
-    progress.end()
+    done = job.drill(settings, chosen, to, seed=seed, whole=whole)
+    terminal.end()
     show(report.DrillView(done), json)
     raise typer.Exit(job.exit_code(done.evidence))
 

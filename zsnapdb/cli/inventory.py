@@ -14,13 +14,13 @@ def list_backups(
     instance: InstanceName = None, repository: RepositoryName = None, config: ConfigFile = None, json: AsJson = False
 ) -> None:
     """List the backups of an instance, oldest first."""
-    from zsnapdb.cli.progress import tell
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.list import InventoryView
 
-    backups = inventory.inventory(Instance.at(load(config), instance, repository, tell))
+    backups = inventory.inventory(Instance.at(load(config), instance, repository, Terminal()))
     show(InventoryView(backups), json)
     show_errors(backups.damaged)
     if backups.damaged:
@@ -35,11 +35,11 @@ def show_backup(
     json: AsJson = False,
 ) -> None:
     """Show one backup: position, lock, volumes, and what a restore of it needs."""
-    from zsnapdb.cli.progress import tell
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.show import BackupDetailView
 
-    detail = inventory.detail(Instance.at(load(config), instance, repository, tell), backup)
+    detail = inventory.detail(Instance.at(load(config), instance, repository, Terminal()), backup)
     show(BackupDetailView(detail), json)

@@ -1,4 +1,4 @@
-"""Progress on stderr: a line that is rewritten on a terminal, one every few seconds otherwise."""
+"""Events of jobs on stderr; progress is a line that is rewritten on a terminal, one every few seconds otherwise."""
 
 from __future__ import annotations
 
@@ -11,13 +11,8 @@ _TERMINAL_SECONDS = 0.1
 _LOG_SECONDS = 5.0
 
 
-def tell(text: str) -> None:
-    """Show one line on stderr."""
-    print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
-
-
-class ProgressLine:
-    """Shows where each step is, with rate and what is left."""
+class Terminal:
+    """Shows on stderr what a job tells: lines that stay, and where each step is, with rate and what is left."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -25,7 +20,7 @@ class ProgressLine:
         self._started = 0.0
         self._shown = 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def progress(self, progress: Progress) -> None:
         """Show the progress if it is time to."""
         now = time.monotonic()
         if progress.step != self._step:
@@ -50,7 +45,11 @@ class ProgressLine:
     def tell(self, text: str) -> None:
         """Show one line that stays."""
         self.end()
-        tell(text)
+        print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Show a warning, which stays."""
+        self.tell(f"warning: {text}")
 
     def end(self) -> None:
         """Clear the line of a terminal."""

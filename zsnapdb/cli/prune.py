@@ -21,15 +21,15 @@ def prune(
     json: AsJson = False,
 ) -> None:
     """Remove the backups that no keep rule keeps, and sweep what interrupted runs left."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import prune as job
     from zsnapdb.report.repository import prune as report
 
-    progress = ProgressLine()
+    terminal = Terminal()
     settings = load(config)
-    chosen = Instance.at(settings, instance, repository, progress.tell)
+    chosen = Instance.at(settings, instance, repository, terminal)
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
     local = None if is_own else job.NOTHING_LOCAL
     fate = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
@@ -37,7 +37,7 @@ def prune(
         planned = job.plan(chosen, local=local, unrestorable=fate)
         show(report.PrunePlanView(planned), json)
     else:
-        result = job.prune(chosen, progress.tell, local=local, unrestorable=fate)
+        result = job.prune(chosen, local=local, unrestorable=fate)
         planned = result.plan
         show(report.PruneView(result), json)
     errors = list(planned.backups.unreadable.values())

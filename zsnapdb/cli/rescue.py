@@ -56,7 +56,7 @@ def rescue(
 
     Nothing is overwritten.
     """
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.trial import rescue as job
@@ -64,7 +64,8 @@ def rescue(
     from zsnapdb.report.trial import rescue as report
 
     settings = load(config)
-    chosen = Instance.of(settings, instance)
+    terminal = Terminal()
+    chosen = Instance.of(settings, instance, terminal)
     destination = job.destination(settings, into=into, instance=into_instance, password_file=password_file)
     request = job.RescueRequest(
         job.wanted(table, schema), to, destination, name, job.transport(transport), duration(timeout)
@@ -73,7 +74,6 @@ def rescue(
         planned = job.plan(settings, chosen, chosen.open_repository(), request)
         show(report.RescuePlanView(planned), json)
         return
-    progress = ProgressLine()
-    done = job.rescue(settings, chosen, request, progress, progress.tell)
-    progress.end()
+    done = job.rescue(settings, chosen, request)
+    terminal.end()
     show(report.RescueView(done), json)

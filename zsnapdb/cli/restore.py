@@ -71,21 +71,21 @@ def restore(
     json: AsJson = False,
 ) -> None:
     """Restore to a backup, a time or a GTID into a new dataset, and check that the server there holds exactly that."""
-    from zsnapdb.cli.progress import ProgressLine, tell
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
     settings = load(config)
-    chosen = Instance.of(settings, instance, tell)
+    terminal = Terminal()
+    chosen = Instance.of(settings, instance, terminal)
     if abandon:
         show(report.AbandonedView(job.abandon(settings, chosen, target)), json)
         return
-    progress = ProgressLine()
     confirm = _ask if step else _go_on
     if resume:
-        result = job.resume(settings, chosen, target, progress, progress.tell, confirm, stop_after)
+        result = job.resume(settings, chosen, target, confirm, stop_after)
     else:
         request = job.RestoreRequest(
             to, target, name, handover_of(handover, port, server_id, source, source_user, source_password_file)
@@ -96,8 +96,8 @@ def restore(
             findings = job.examine(settings, chosen, repository, planned)
             show(report.RestorePlanView(planned, findings), json)
             return
-        result = job.restore(settings, chosen, request, progress, progress.tell, confirm, stop_after)
-    progress.end()
+        result = job.restore(settings, chosen, request, confirm, stop_after)
+    terminal.end()
     show(report.RestoreView(result), json)
 
 

@@ -36,7 +36,7 @@ def verify(
     json: AsJson = False,
 ) -> None:
     """Check that the repository holds what was written. Ends 0: all good, 7: damage, 6: it cannot be asked."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.errors import DamagedError
     from zsnapdb.jobs.instance import Instance
@@ -44,16 +44,16 @@ def verify(
     from zsnapdb.quantities import duration
     from zsnapdb.report.repository import verify as report
 
-    progress = ProgressLine()
-    chosen = Instance.at(load(config), instance, repository, progress.tell)
+    terminal = Terminal()
+    chosen = Instance.at(load(config), instance, repository, terminal)
     seconds = duration(older_than) if older_than is not None else None
     depth = job.Depth.READ if deep else job.Depth.LISTED
     if plan:
         planned = job.plan(chosen, depth, older_than=seconds, limit=limit)
         show(report.VerifyPlanView(planned), json)
         return
-    result = job.verify(chosen, depth, progress, older_than=seconds, limit=limit)
-    progress.end()
+    result = job.verify(chosen, depth, older_than=seconds, limit=limit)
+    terminal.end()
     show(report.VerifyView(result), json)
     if not result.is_whole:
         raise typer.Exit(DamagedError.exit_code)

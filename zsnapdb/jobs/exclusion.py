@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
 
@@ -52,13 +52,15 @@ def exclusive(name: str, *, doing: str, patience: float = 0.0) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def writing(instance: Instance, repository: Repository, doing: str, tell: Tell) -> Iterator[Callable[[], None]]:
+def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
     """Be the only one, on all hosts, who changes the instance's part of the repository.
 
     Yields what raises LeaseError once that is lost.
     """
     with (
         exclusive(f"backup-{instance.name}", doing=f"{doing} instance {instance.name}"),
-        lease(repository, f"{instance.name}/writer", doing=f"{doing} {instance.name}", tell=tell) as held,
+        lease(
+            repository, f"{instance.name}/writer", doing=f"{doing} {instance.name}", tell=instance.events.tell
+        ) as held,
     ):
         yield held.check

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.config import InstanceSettings, KeepSettings, RepositorySettings, Settings
 from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
-from zsnapdb.model import Progress
+from zsnapdb.jobs.events import SILENT, Events
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.lock_strategy import check_name
@@ -31,37 +31,26 @@ CACHE_FOLDER = Path("/var/cache/zsnapdb")
 """Holds nothing that the repositories do not hold; may be removed at any time."""
 
 
-Report = Callable[[Progress], None]
-
-
-Tell = Callable[[str], None]
-"""Takes one line for the person who waits: what is going on and why it takes longer."""
-
-
-def _silent(_text: str) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class Instance:
-    """A configured instance with the repository it backs up to; `tell` hears what is worth knowing about that one."""
+    """A configured instance with the repository it backs up to; `events` takes what its jobs tell."""
 
     name: str
     settings: InstanceSettings
     repository: RepositorySettings
-    tell: Tell = _silent
+    events: Events = SILENT
 
     @classmethod
-    def of(cls, settings: Settings, name: str | None, tell: Tell = _silent) -> Instance:
+    def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
         """Return the named (or only) instance. ConfigError if it is not configured, or names no lock strategy that there is."""
         found, instance = settings.one_instance(name)
         check_name(instance.lock.strategy, locks.STRATEGIES)
-        return cls(found, instance, settings.repository[instance.repository], tell)
+        return cls(found, instance, settings.repository[instance.repository], events)
 
     @classmethod
-    def at(cls, settings: Settings, name: str | None, repository: str | None, tell: Tell = _silent) -> Instance:
+    def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
         """Return the instance as it is in the named repository (None: its own), where the keep rules of that one come first."""
-        own = cls.of(settings, name, tell)
+        own = cls.of(settings, name, events)
         if repository is None or repository == own.settings.repository:
             return own
         if repository not in settings.repository:
@@ -104,6 +93,10 @@ class Instance:
         """Return the instance with these volumes, as found on its server or in a backup."""
         return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
 
+    def with_events(self, events: Events) -> Instance:
+        """Return the instance whose jobs tell these events."""
+        return replace(self, events=events)
+
     def hooks(self) -> tuple[Hook, ...]:
         """Return its hooks in the order of the configuration."""
         return tuple(Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure)) for h in self.settings.hooks)
@@ -129,15 +122,17 @@ class Instance:
         One that has lost its marker is opened from the instance's manifests.
         """
         found = Repository.open(
-            *open_store(self.repository, self.tell), Keyring.of(self.repository.encryption), instances=(self.name,)
+            *open_store(self.repository, self.events.tell),
+            Keyring.of(self.repository.encryption),
+            instances=(self.name,),
         )
         if found.note:
-            self.tell(found.note)
+            self.events.tell(found.note)
         return found
 
     def open_or_create_repository(self) -> Repository:
         """Open its repository, making its marker if there is none yet."""
-        store, prefix = open_store(self.repository, self.tell)
+        store, prefix = open_store(self.repository, self.events.tell)
         return Repository.open_or_create(
             store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,)
         )

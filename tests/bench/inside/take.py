@@ -15,6 +15,7 @@ from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.backup.server_source import ServerSource
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.clock import fresh_backup_id
+from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.zfs.owned import destroy_set
 
@@ -33,7 +34,7 @@ def main() -> None:
         _say({"ready": True})
         sys.stdin.readline()
         try:
-            taken = take(source, observed, instance.name, backup_id, lambda _: None)
+            taken = take(source, observed, instance.name, backup_id, SILENT)
         except ZsnapdbError as error:
             _say({"code": error.exit_code, "held_ms": None, "note": error.message})
             return

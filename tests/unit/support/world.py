@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.support.events import Recorder
 from tests.unit.support.manifests import manifest
 from tests.unit.support.streams import begin, end, write
 from zsnapdb import config
@@ -28,6 +29,7 @@ from zsnapdb.jobs.backup import resume
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
+from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import SnapshotSet, new_backup_id
 from zsnapdb.planning.backup.fitness import FitnessFinding
@@ -108,7 +110,7 @@ class FakeServer:
     def observe(self) -> FakeObservation:
         return FakeObservation(VOLUMES)
 
-    def hold(self, observed: FakeObservation, request: SnapshotRequest, tell: object) -> str:
+    def hold(self, observed: FakeObservation, request: SnapshotRequest, events: Events) -> str:
         self.world.snapshot(request)
         return "at least 0-1-2"
 
@@ -124,7 +126,7 @@ class FakeServer:
 class FakeDisks(FakeServer):
     """A source without a server and without a position: disks on zvols."""
 
-    def hold(self, observed: FakeObservation, request: SnapshotRequest, tell: object) -> str:
+    def hold(self, observed: FakeObservation, request: SnapshotRequest, events: Events) -> str:
         self.world.snapshot(request)
         return "crash"
 
@@ -334,7 +336,7 @@ class World:
         return Instance.of(config.parse(text, "test"), "main")
 
     def backup(self, **asked: bool) -> job.BackupResult:
-        return job.backup(self.instance, lambda progress: None, self.told.append, opener=self.open_source, **asked)
+        return job.backup(self.instance.with_events(Recorder(self.told)), opener=self.open_source, **asked)
 
     @property
     def repository(self) -> Repository:

@@ -77,7 +77,7 @@ def create(
     json: AsJson = False,
 ) -> None:
     """Make a clone of a snapshot set and start its server, separate from its source."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job
     from zsnapdb.jobs.instance import Instance
@@ -87,7 +87,8 @@ def create(
     if at is not None and source != "latest":
         raise typer.BadParameter("give --from or --at, not both")
     settings = load(config)
-    chosen = Instance.of(settings, instance)
+    terminal = Terminal()
+    chosen = Instance.of(settings, instance, terminal)
     request = job.CloneRequest(
         owner=owner or _owner(),
         name=name,
@@ -100,12 +101,11 @@ def create(
         masks=mask,
     )
     if count is not None or topology is not TopologyOption.independent:
-        create_set(settings, chosen, request, count or 0, topology.value, plan=plan, json=json)
+        create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=plan, json=json)
         return
     if plan:
         show(report.ClonePlanView(job.plan(settings, chosen, request)), json)
         return
-    progress = ProgressLine()
-    result = job.create(settings, chosen, request, progress, progress.tell)
-    progress.end()
+    result = job.create(settings, chosen, request)
+    terminal.end()
     show(report.CreatedView(result), json)

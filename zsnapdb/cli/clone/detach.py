@@ -9,7 +9,7 @@ from zsnapdb.cli.output import show
 
 def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
     """Make a clone a copy of its own, which needs no snapshot of its source. --plan shows the cost."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import revision
     from zsnapdb.report.clone import change as report
@@ -18,7 +18,7 @@ def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, j
     if plan:
         show(report.DetachPlanView(revision.detach_plan(settings, name)), json)
         return
-    progress = ProgressLine()
-    done = revision.detach(settings, name, progress)
-    progress.end()
+    terminal = Terminal()
+    done = revision.detach(settings, name, terminal)
+    terminal.end()
     show(report.DetachedView(done), json)

@@ -20,7 +20,7 @@ def prepare(
     json: AsJson = False,
 ) -> None:
     """Recover a snapshot set once and shut it down cleanly: clones of it then start without recovery."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job
     from zsnapdb.jobs.clone import plans
@@ -32,7 +32,7 @@ def prepare(
         show(IntentionView(plans.prepare(load(config), Instance.of(load(config), instance), source), "prepare"), json)
         return
     settings = load(config)
-    progress = ProgressLine()
-    prepared = job.prepare(settings, Instance.of(settings, instance), source, progress, progress.tell)
-    progress.end()
+    terminal = Terminal()
+    prepared = job.prepare(settings, Instance.of(settings, instance, terminal), source)
+    terminal.end()
     show(PreparedView(prepared), json)

@@ -21,7 +21,7 @@ def reset(
     json: AsJson = False,
 ) -> None:
     """Give a clone its original data back, or new data; port, credentials and lease stay."""
-    from zsnapdb.cli.progress import ProgressLine
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import revision
     from zsnapdb.report.clone import change as report
@@ -30,7 +30,7 @@ def reset(
     if plan:
         show(report.ResetPlanView(revision.reset_plan(settings, name, source)), json)
         return
-    progress = ProgressLine()
-    info = revision.reset(settings, name, source, progress, progress.tell)
-    progress.end()
+    terminal = Terminal()
+    info = revision.reset(settings, name, source, terminal)
+    terminal.end()
     show(report.ChangedView(info, "reset"), json)

@@ -7,16 +7,24 @@ from typing import TYPE_CHECKING
 from zsnapdb.cli.output import show
 
 if TYPE_CHECKING:
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import Settings
     from zsnapdb.jobs.clone.create import CloneRequest
     from zsnapdb.jobs.instance import Instance
 
 
 def create_set(
-    settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
+    settings: Settings,
+    instance: Instance,
+    request: CloneRequest,
+    count: int,
+    topology: str,
+    terminal: Terminal,
+    *,
+    plan: bool,
+    json: bool,
 ) -> None:
     """Make a set of clones, or print what that would do."""
-    from zsnapdb.cli.progress import ProgressLine
     from zsnapdb.jobs.clone import topology as job
     from zsnapdb.report.clone import topology as report
 
@@ -24,7 +32,6 @@ def create_set(
         planned = job.plan_set(settings, instance, request, count, job.topology_of(topology))
         show(report.CloneSetPlanView(planned), json)
         return
-    progress = ProgressLine()
-    made = job.create_set(settings, instance, request, count, job.topology_of(topology), progress, progress.tell)
-    progress.end()
+    made = job.create_set(settings, instance, request, count, job.topology_of(topology))
+    terminal.end()
     show(report.CloneSetView(made), json)

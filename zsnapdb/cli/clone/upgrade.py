@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -31,6 +30,7 @@ def upgrade_test(
 
     Ends with 11 if it would not go well.
     """
+    from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.errors import ConsistencyError
     from zsnapdb.jobs.clone import upgrade as job
@@ -38,9 +38,9 @@ def upgrade_test(
     from zsnapdb.report.clone import upgrade as report
 
     settings = load(config)
-    chosen = Instance.of(settings, instance)
+    chosen = Instance.of(settings, instance, Terminal())
     queries = (*chosen.settings.upgrade_queries, *(query or ()))
-    result = job.rehearse(settings, chosen, source, binary, queries, lambda line: print(line, file=sys.stderr))
+    result = job.rehearse(settings, chosen, source, binary, queries)
     show(report.RehearsalView(result), json)
     if result.problems:
         raise typer.Exit(ConsistencyError.exit_code)

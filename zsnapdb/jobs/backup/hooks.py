@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from zsnapdb import hooks
 from zsnapdb.errors import HookError
 from zsnapdb.hooks import Hook, OnFailure, When
-from zsnapdb.jobs.instance import Tell
+from zsnapdb.jobs.events import Events
 
 
 class Hooked:
-    """The hooks of one snapshot. `tell` takes warnings of hooks that may fail."""
+    """The hooks of one snapshot. `events` takes warnings of hooks that may fail."""
 
     def __init__(
-        self, instance: str, wanted: tuple[Hook, ...], backup_id: str, snapshots: tuple[str, ...], tell: Tell
+        self, instance: str, wanted: tuple[Hook, ...], backup_id: str, snapshots: tuple[str, ...], events: Events
     ) -> None:
         self.snapshots = snapshots
-        self.tell = tell
+        self.events = events
         self._instance = instance
         self._hooks = wanted
         self._backup_id = backup_id
@@ -92,4 +92,4 @@ class Hooked:
         except HookError as error:
             if hook.on_failure is OnFailure.ABORT:
                 raise
-            self.tell(error.message)
+            self.events.warn(error.message)

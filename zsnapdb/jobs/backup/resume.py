@@ -11,7 +11,7 @@ from pathlib import Path
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.backup.send import keep_as_base, settle
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import unfinished
 from zsnapdb.jobs.set_properties import BASE_TAG
 from zsnapdb.planning.backup.resume import Because, Interrupted, Judgement, ResumeDecision, Surroundings, judge
@@ -99,7 +99,7 @@ def _surroundings(instance: Instance, begun: Begun, repository: Repository, stor
     )
 
 
-def settle_all(instance: Instance, repository: Repository, found: Iterable[Found], tell: Tell) -> list[BackupJournal]:
+def settle_all(instance: Instance, repository: Repository, found: Iterable[Found]) -> list[BackupJournal]:
     """Finish what is stored, give up what cannot go on, and return what is to be continued, oldest first.
 
     Only with the lease on the instance.
@@ -111,18 +111,18 @@ def settle_all(instance: Instance, repository: Repository, found: Iterable[Found
         elif item.judgement.fate is ResumeDecision.FINISH and item.journal is not None:
             settle(instance.name, repository, item.journal)
         elif item.judgement.fate is ResumeDecision.LEAVE:
-            tell(f"what was left of backup {item.backup_id} stays: {item.judgement.text}")
+            instance.events.warn(f"what was left of backup {item.backup_id} stays: {item.judgement.text}")
         else:
-            give_up(instance, repository, item, tell)
+            give_up(instance, repository, item)
     return going_on
 
 
-def give_up(instance: Instance, repository: Repository, item: Found, tell: Tell) -> None:
+def give_up(instance: Instance, repository: Repository, item: Found) -> None:
     """Remove what an interrupted backup holds here, and then its journal; its chunks are left for `zsnapdb prune`.
 
     Without a readable journal its snapshots are found by their properties, by `sweep`.
     """
-    tell(f"backup {item.backup_id}, which was interrupted, is given up: {item.judgement.text}")
+    instance.events.warn(f"backup {item.backup_id}, which was interrupted, is given up: {item.judgement.text}")
     if item.judgement.because is not Because.STORED_OTHERWISE:
         with contextlib.suppress(RepositoryError):
             remove(repository, instance.name, item.backup_id)
@@ -137,7 +137,7 @@ def give_up(instance: Instance, repository: Repository, item: Found, tell: Tell)
         for volume in volumes:
             owned.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
     except ZsnapdbError as error:
-        tell(f"what it left could not all be removed: {error.message}")
+        instance.events.warn(f"what it left could not all be removed: {error.message}")
     item.journal.remove()
 
 
@@ -148,7 +148,7 @@ def release_bases(volumes: Iterable[str]) -> None:
             snapshots.release(snapshots.held_snapshots(dataset, BASE_TAG), BASE_TAG)
 
 
-def sweep(instance: Instance, repository: Repository, tell: Tell) -> None:
+def sweep(instance: Instance, repository: Repository) -> None:
     """Settle snapshot sets without a journal: one whose manifest exists becomes a base, any other is removed.
 
     Only with the lease on the instance.
@@ -167,7 +167,9 @@ def sweep(instance: Instance, repository: Repository, tell: Tell) -> None:
             else:
                 owned.destroy_set(names, backup_id)
         except ZsnapdbError as error:
-            tell(f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}")
+            instance.events.warn(
+                f"snapshots of the interrupted backup {backup_id} could not be removed: {error.message}"
+            )
     release_bases(instance.volumes.values())
     for item in announced(repository, instance.name, sorted(stored)):
         if item.host == socket.gethostname() and item.backup_id not in journalled:

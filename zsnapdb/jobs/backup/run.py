@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from zsnapdb import __version__
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
@@ -17,8 +17,9 @@ from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.clock import fresh_backup_id, now
+from zsnapdb.jobs.events import KeptWarnings
 from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Snapshot, SnapshotSet, pool_of
 from zsnapdb.planning.backup import fitness
@@ -61,17 +62,14 @@ class _Asked:
     """What the run was asked: `full` for a full backup, `fresh` to give up what was interrupted; and who hears of it."""
 
     instance: Instance
-    report: Report
-    tell: Tell
+    events: KeptWarnings
     full: bool
     fresh: bool
     opener: SourceOpener
-    told: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Tell, and keep it for the result."""
-        self.told.append(text)
-        self.tell(text)
+        """Warn, and keep it for the result."""
+        self.events.warn(text)
 
 
 def plan(
@@ -124,8 +122,6 @@ def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
 
 def backup(
     instance: Instance,
-    report: Report,
-    tell: Tell,
     *,
     full: bool = False,
     fresh: bool = False,
@@ -137,10 +133,11 @@ def backup(
     gives it up. If this run is interrupted after its snapshots were made, they stay held and the next run goes on with
     them.
     """
-    asked = _Asked(instance, report, tell, full, fresh, opener)
+    events = KeptWarnings(instance.events)
+    asked = _Asked(instance.with_events(events), events, full, fresh, opener)
     with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}"):
         continued = _finish_interrupted(asked)
-        return replace(_backup(asked), continued=continued, warnings=tuple(asked.told))
+        return replace(_backup(asked), continued=continued, warnings=tuple(events.warnings))
 
 
 @contextlib.contextmanager
@@ -163,18 +160,16 @@ def _finish_interrupted(asked: _Asked) -> tuple[Manifest, ...]:
     done = []
     with _alone(asked, repository) as held, stepped_back():
         found = interrupted.look(instance, repository, fresh=asked.fresh)
-        for journal in interrupted.settle_all(instance, repository, found, asked.note):
+        for journal in interrupted.settle_all(instance, repository, found):
             asked.note(f"continuing backup {journal.begun.backup_id}, which was interrupted")
             journal.go_on()
             try:
                 protect(journal.begun.snapshots())
                 with _closed(journal):
-                    done.append(Sender.of(instance, repository, journal, held, asked.report, is_new=False).finish())
+                    done.append(Sender.of(instance, repository, journal, held, is_new=False).finish())
             except (CommandError, DamagedError, ConsistencyError) as error:
                 failed = Judgement(ResumeDecision.GIVE_UP, Because.FAILED, f"it failed again: {error.message}")
-                interrupted.give_up(
-                    instance, repository, Found(journal.begun.backup_id, journal.file, journal, failed), asked.note
-                )
+                interrupted.give_up(instance, repository, Found(journal.begun.backup_id, journal.file, journal, failed))
     return tuple(done)
 
 
@@ -192,12 +187,12 @@ def _backup(asked: _Asked) -> BackupResult:
                 instance = instance.with_volumes(observed.volumes)
                 repository = instance.open_or_create_repository()
                 held = stack.enter_context(_alone(asked, repository))
-                interrupted.sweep(instance, repository, asked.note)
+                interrupted.sweep(instance, repository)
                 planned = plan(instance, observed, repository, full=asked.full)
-            asked.told.extend(planned.observed.warnings)
+            asked.events.warnings.extend(planned.observed.warnings)
             # Hold it still, one snapshot request, let it go, prove what was made.
             started = time.monotonic()
-            taken = take(source, observed, instance.name, fresh_backup_id(), asked.note)
+            taken = take(source, observed, instance.name, fresh_backup_id(), asked.events)
             snapshotted = time.monotonic()
         with stepped_back(to_the_end=True):
             # Nobody waits any more: store the set.
@@ -230,7 +225,7 @@ def _store(
         begun = _begun(instance, describe(), repository, made, planned.base.base)
         protect(names)
         journal = BackupJournal.create(interrupted.folder(instance), begun, no_journal)
-    sender = Sender.of(instance, repository, journal, held, asked.report, is_new=True)
+    sender = Sender.of(instance, repository, journal, held, is_new=True)
 
     def undo() -> None:
         if not journal.is_durable and backup_id not in repository.backup_ids(instance.name):

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.errors import DamagedError, RepositoryError, ZsnapdbError
-from zsnapdb.jobs.instance import Instance, Report
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.model import Progress
 from zsnapdb.repository import layout
@@ -68,7 +68,6 @@ class Sender:
     repository: Repository
     journal: BackupJournal
     lease: WriterLease
-    report: Report
     present: Mapping[ChunkKey, int]
 
     @classmethod
@@ -78,7 +77,6 @@ class Sender:
         repository: Repository,
         journal: BackupJournal,
         lease: WriterLease,
-        report: Report,
         *,
         is_new: bool,
     ) -> Sender:
@@ -87,7 +85,7 @@ class Sender:
         Of one that is continued the store is asked what it has; what the journal says beyond that is not believed.
         """
         present = {} if is_new else _stored_sizes(repository, journal.begun.draft)
-        return cls(instance, repository, journal, lease, report, present)
+        return cls(instance, repository, journal, lease, present)
 
     def finish(self) -> Manifest:
         """Store all volumes and commit the backup.
@@ -156,7 +154,7 @@ class Sender:
                     stream.pipe,
                     _JournalledChunks(chunks, self.journal, self.lease),
                     self._settings(),
-                    lambda done: self.report(Progress(f"send {volume.role}", done, total)),
+                    lambda done: self.instance.events.progress(Progress(f"send {volume.role}", done, total)),
                     cipher=ChunkCipher(key.secret, key.part.id) if key is not None else None,
                     known=known,
                     on_stored=stored_now,

@@ -21,7 +21,8 @@ from zsnapdb.jobs.backup.low_priority import stepped_back
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.dataset_tuning import kept_properties
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import LOCK_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.model import Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
@@ -102,13 +103,13 @@ class ServerSource:
         """Look at server, files and datasets. PreflightError with every objection if they are not fit for a backup."""
         return observe(self.instance, self.session)
 
-    def hold(self, observed: Observed, request: SnapshotRequest, tell: Tell) -> ServerHeld:
+    def hold(self, observed: Observed, request: SnapshotRequest, events: Events) -> ServerHeld:
         """Make the request between the hooks, with the applier at rest, under the least lock that is enough.
 
         LockError if the lock could not be acquired within its budget, was lost, or the snapshot took longer than the
         deadline; HookError if a hook aborts; PreflightError if the server is no longer as it was observed.
         """
-        hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, tell)
+        hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, events)
         origin = Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
         with hooked.around():
             return _under_least_lock(
@@ -168,7 +169,7 @@ def _under_least_lock(
                 except LockNotGranted as error:
                     if choice.fallback is None:
                         raise
-                    hooked.tell(f"{choice.name}: {error.message}; going on with {choice.fallback.name}")
+                    hooked.events.warn(f"{choice.name}: {error.message}; going on with {choice.fallback.name}")
                     choice = replace(
                         choice.fallback, reason=f"{choice.fallback.reason}; {choice.name} was not granted at once"
                     )
@@ -176,7 +177,7 @@ def _under_least_lock(
             pause = next(pauses)
             if time.monotonic() + pause > give_up:
                 raise
-            hooked.tell(f"{choice.name}: {error.message}; trying again in {pause:g} s")
+            hooked.events.warn(f"{choice.name}: {error.message}; trying again in {pause:g} s")
             time.sleep(pause)
 
 

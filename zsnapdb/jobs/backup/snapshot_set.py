@@ -10,7 +10,7 @@ from typing import Generic
 
 from zsnapdb.jobs.backup.low_priority import stepped_back
 from zsnapdb.jobs.backup.source import H, O, P, SnapshotRequest, Source
-from zsnapdb.jobs.instance import Tell
+from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.set_properties import TAKEN
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
@@ -26,7 +26,7 @@ class Taken(Generic[P]):
 
 
 def take(
-    source: Source[O, H, P], observed: O, instance: str, backup_id: str, tell: Tell, state: str = TAKEN
+    source: Source[O, H, P], observed: O, instance: str, backup_id: str, events: Events, state: str = TAKEN
 ) -> Taken[P]:
     """Make the snapshot set `backup_id` of the instance's source and prove it.
 
@@ -37,7 +37,7 @@ def take(
     """
     request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state)
     with undone_on_error(request.withdraw):
-        held = source.hold(observed, request, tell)
+        held = source.hold(observed, request, events)
         with stepped_back():
             made = request.made()
             proof = source.prove(observed, held, made)

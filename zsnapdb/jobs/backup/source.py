@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from zsnapdb import __version__
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
@@ -108,7 +109,7 @@ class Source(Protocol[O, H, P]):
     def observe(self) -> O:
         """Look at the source; changes nothing. PreflightError with every objection if it is not fit for a backup."""
 
-    def hold(self, observed: O, request: SnapshotRequest, tell: Tell) -> H:
+    def hold(self, observed: O, request: SnapshotRequest, events: Events) -> H:
         """Hold the source still, make the request, and let the source go; afterwards the snapshots are made.
 
         The request is prepared before anything is held, and started while the source is still. How the source is held,

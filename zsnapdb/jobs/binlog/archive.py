@@ -16,8 +16,9 @@ from zsnapdb.errors import (
 )
 from zsnapdb.jobs.binlog.archiver import Archiver, Round
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
+from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _SHORTEST_PAUSE = 0.2
@@ -29,7 +30,7 @@ def open_archive(instance: Instance) -> BinlogArchive:
     return BinlogArchive(instance.open_or_create_repository(), instance.name)
 
 
-def archive_once(instance: Instance, tell: Tell) -> Round:
+def archive_once(instance: Instance) -> Round:
     """Archive everything the server's binlogs hold now.
 
     PreflightError if the newest of them cannot be archived; the others are all the same.
@@ -37,7 +38,7 @@ def archive_once(instance: Instance, tell: Tell) -> Round:
     with exclusive(f"binlog-{instance.name}", doing=f"archiving the binlogs of instance {instance.name}"):
         with instance.session() as session:
             source = find_source(session)
-        archiver = Archiver(instance, open_archive(instance), source, tell)
+        archiver = Archiver(instance, open_archive(instance), source)
         found = archiver.look()
     if found.blocked is not None:
         raise PreflightError(
@@ -50,7 +51,7 @@ def archive_once(instance: Instance, tell: Tell) -> Round:
     return found
 
 
-def archive_continuously(instance: Instance, tell: Tell, stop: Event) -> Round:
+def archive_continuously(instance: Instance, stop: Event) -> Round:
     """Archive until `stop` is set, then once more.
 
     Whatever is committed is in the repository within `binlog.interval`, as long as that can be reached.
@@ -60,29 +61,29 @@ def archive_continuously(instance: Instance, tell: Tell, stop: Event) -> Round:
     with exclusive(f"binlog-{instance.name}", doing=f"archiving the binlogs of instance {instance.name}"):
         with instance.session() as session:
             source = find_source(session)
-        archiver = Archiver(instance, open_archive(instance), source, tell)
+        archiver = Archiver(instance, open_archive(instance), source)
         # Half of the interval: what is written right after a look waits for the next one, which then still has time to
         # store it.
         pause = instance.settings.binlog.interval / 2
-        notes = Notes(tell)
+        notes = Notes(instance.events)
         found = Round()
         while True:
             is_last, begun = stop.is_set(), time.monotonic()
             try:
-                source, archiver = _current(instance, archiver, source, tell)
+                source, archiver = _current(instance, archiver, source)
                 found = archiver.look()
                 notes.of(found)
             except (RepositoryError, ConsistencyError, DamagedError, PreflightError, OSError) as error:
                 if is_last and isinstance(error, ZsnapdbError):
                     raise
                 notes.trouble(error)
-                archiver = _renewed(instance, archiver, source, tell)
+                archiver = _renewed(instance, archiver, source)
             if is_last:
                 return found
             stop.wait(max(_SHORTEST_PAUSE, pause - (time.monotonic() - begun)))
 
 
-def _current(instance: Instance, archiver: Archiver, source: BinlogSource, tell: Tell) -> tuple[BinlogSource, Archiver]:
+def _current(instance: Instance, archiver: Archiver, source: BinlogSource) -> tuple[BinlogSource, Archiver]:
     """Return the source as the server says it is now, with an archiver for it.
 
     One that does not answer is taken to be what it was.
@@ -94,16 +95,16 @@ def _current(instance: Instance, archiver: Archiver, source: BinlogSource, tell:
         return source, archiver
     if found == source:
         return source, archiver
-    return found, Archiver(instance, open_archive(instance), found, tell)
+    return found, Archiver(instance, open_archive(instance), found)
 
 
-def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource, tell: Tell) -> Archiver:
+def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:
     """Return an archiver that has read the archive anew: after an error nobody knows what of the last request was done.
 
     The old one if it cannot be read.
     """
     try:
-        return Archiver(instance, open_archive(instance), source, tell)
+        return Archiver(instance, open_archive(instance), source)
     except (RepositoryError, DamagedError, NotThere):
         return archiver
 
@@ -111,29 +112,29 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource, tell:
 class Notes:
     """Tells what happens once, not at every look."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, events: Events) -> None:
+        self._events = events
         self._trouble = ""
         self._problems: set[str] = set()
 
     def of(self, found: Round) -> None:
         """Tell what a look came to, as far as it is new."""
         if self._trouble:
-            self._tell("archiving goes on")
+            self._events.tell("archiving goes on")
             self._trouble = ""
         if found.begun:
-            self._tell(f"a new incarnation is begun: {found.begun}")
+            self._events.tell(f"a new incarnation is begun: {found.begun}")
         for gap in found.gaps:
-            self._tell(f"GAP: {gap}; no point in time from there to the next backup can be restored")
+            self._events.warn(f"GAP: {gap}; no point in time from there to the next backup can be restored")
         for name in found.rotated:
-            self._tell(f"{name} is archived whole")
+            self._events.tell(f"{name} is archived whole")
         for problem in found.problems:
             if problem not in self._problems:
-                self._tell(f"{problem}; it is not archived")
+                self._events.warn(f"{problem}; it is not archived")
         self._problems = set(found.problems)
 
     def trouble(self, error: BaseException) -> None:
         """Tell of a trouble that is new."""
         if str(error) != self._trouble:
             self._trouble = str(error)
-            self._tell(f"{error}; trying again")
+            self._events.warn(f"{error}; trying again")

@@ -22,7 +22,7 @@ from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, read_plain, whole_span
 from zsnapdb.jobs.clock import fresh_backup_id, now
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import BinlogCoordinates
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.repository import binlog_removal
@@ -70,12 +70,12 @@ class _Done:
 class Archiver:
     """Archives one server's binlogs, look by look. It alone writes to its incarnation."""
 
-    def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource, tell: Tell) -> None:
+    def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._archive = archive
         self._settings: UploadSettings = instance.upload_settings()
         self._source = source
         self._files = LocalFiles(source)
-        self._tell = tell
+        self._events = instance.events
         self._told: set[str] = set()
         self._keys: dict[str, DataKey] = {}
         self._disagrees = False
@@ -116,7 +116,7 @@ class Archiver:
     def _known(self, archive: Archive) -> tuple[Incarnation | None, list[ArchivedFile], Gtids | None]:
         """Return the newest incarnation of this server with its files, and the GTIDs archived from other servers."""
         for error in archive.damaged:
-            self._tell(f"{error.message}; it is passed over")
+            self._events.warn(f"{error.message}; it is passed over")
         own = server_name(self._source.server_uuid, self._source.server_id)
         mine = [
             i
@@ -274,7 +274,7 @@ class Archiver:
         try:
             binlog_removal.remove_segments(self._archive, self._id(), small)
         except RepositoryError as error:
-            self._tell_once(f"segments of {name} that are not needed any more could not be removed: {error.message}")
+            self._warn_once(f"segments of {name} that are not needed any more could not be removed: {error.message}")
 
     def _seal(self, step: ArchiveStep, done: _Done) -> None:
         """Archive a file the server has closed, whole.
@@ -366,11 +366,11 @@ class Archiver:
         try:
             binlog_removal.remove_unneeded(self._archive, file)
         except RepositoryError as error:
-            self._tell_once(
+            self._warn_once(
                 f"segments of {file.name} that are not needed any more could not be removed: {error.message}"
             )
 
-    def _tell_once(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         if text not in self._told:
             self._told.add(text)
-            self._tell(text)
+            self._events.warn(text)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import binlog_list
 from zsnapdb.mysql.session import Session
@@ -29,7 +29,7 @@ def plan_now(instance: Instance) -> PurgePlan:
         return _plan(instance, session)
 
 
-def purge(instance: Instance, tell: Tell) -> PurgePlan:
+def purge(instance: Instance) -> PurgePlan:
     """Remove what may go. Afterwards those binlogs are gone, or an error says which statement the server refused."""
     with (
         exclusive(f"purge-{instance.name}", doing=f"purging binlogs of instance {instance.name}"),
@@ -40,7 +40,7 @@ def purge(instance: Instance, tell: Tell) -> PurgePlan:
             if number:
                 time.sleep(_PAUSE)
             following = _after(session, batch[-1])
-            tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
+            instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
             binlog_list.purge_before(session, following)
         return planned
 

@@ -34,7 +34,7 @@ from zsnapdb.jobs.clone.sources import (
 )
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, copy_of, layout_of
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
@@ -312,7 +312,7 @@ def _plan_for(
     )
 
 
-def create(settings: Settings, instance: Instance, wish: CloneRequest, report: Report, tell: Tell) -> Created:
+def create(settings: Settings, instance: Instance, wish: CloneRequest) -> Created:
     """Make a clone and start its server.
 
     Afterwards it answers on a port of its own with a fresh account, shares neither identity, path, account nor
@@ -325,7 +325,7 @@ def create(settings: Settings, instance: Instance, wish: CloneRequest, report: R
     with contextlib.ExitStack() as held:
         held.enter_context(locks.on_clone(str(wish.name), patience=0))
         # What would be refused is refused before anything is taken or fetched; what was planned is what is fetched.
-        source = _obtain(settings, instance, _plan(settings, instance, wish).source, held, report, tell)
+        source = _obtain(settings, instance, _plan(settings, instance, wish).source, held)
         found = time.monotonic()
         with undone_on_error(lambda: drop_live(source)), stepped_back():
             planned, server_id = _make_datasets(settings, instance, wish, source)
@@ -373,8 +373,6 @@ def _obtain(
     instance: Instance,
     planned: CloneSource | Remote | RestorePlan | None,
     held: contextlib.ExitStack,
-    report: Report,
-    tell: Tell,
 ) -> CloneSource:
     """Return the snapshots to clone: exactly what was planned, taken or received now if need be.
 
@@ -382,17 +380,17 @@ def _obtain(
     """
     if planned is None:
         held.enter_context(locks.on_live_sets(instance.name))
-        return take_live(instance, tell)
+        return take_live(instance)
     if isinstance(planned, RestorePlan):
         top = home(settings, _own_pool(settings, instance))
-        return fetch.reach(settings, instance, instance.open_repository(), top, planned, report, tell)
+        return fetch.reach(settings, instance, instance.open_repository(), top, planned)
     if isinstance(planned, Remote):
         pool = pool_for(settings, [volume.dataset for volume in planned.manifest.volumes])
-        return fetch.fetch(settings, instance, home(settings, pool), planned, report, tell)
+        return fetch.fetch(settings, instance, home(settings, pool), planned)
     return planned
 
 
-def prepare(settings: Settings, instance: Instance, wanted: str, report: Report, tell: Tell) -> CloneSource:
+def prepare(settings: Settings, instance: Instance, wanted: str) -> CloneSource:
     """Recover the snapshot set once and shut its server down cleanly, so that clones of it need no recovery.
 
     A remote one is received first.
@@ -401,7 +399,7 @@ def prepare(settings: Settings, instance: Instance, wanted: str, report: Report,
     found = locate(settings, instance, wanted)
     if isinstance(found, Remote):
         pool = pool_for(settings, [volume.dataset for volume in found.manifest.volumes])
-        found = fetch.fetch(settings, instance, home(settings, pool), found, report, tell)
+        found = fetch.fetch(settings, instance, home(settings, pool), found)
     top = home(settings, found.pool)
     if not datasets.exists(top):
         datasets.create(top, NOT_MOUNTED)

@@ -13,7 +13,8 @@ from zsnapdb.config import Settings
 from zsnapdb.jobs.clone import create, destroy
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.create import CloneRequest
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.events import SILENT
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 
@@ -44,9 +45,9 @@ class Served:
         return Session.open(self.address, self.password, read_timeout=read_timeout)
 
 
-def make(settings: Settings, instance: Instance, wish: CloneRequest, report: Report, tell: Tell) -> Served:
+def make(settings: Settings, instance: Instance, wish: CloneRequest) -> Served:
     """Make the clone that is wished for and start its server."""
-    made = create.create(settings, instance, wish, report, tell)
+    made = create.create(settings, instance, wish)
     login = made.login
     assert login is not None, "a clone that is to be used is started"
     return Served(made.info, login.user, login.password)
@@ -57,14 +58,10 @@ def end(settings: Settings, name: str) -> None:
     destroy.destroy(settings, name)
 
 
-def _quiet(_: object) -> None:
-    """Say nothing: what a job does with a clone of its own is told by the job."""
-
-
 @contextlib.contextmanager
 def throwaway(settings: Settings, instance: Instance, wish: CloneRequest) -> Iterator[Served]:
-    """A clone that is gone after the block; its name is made up."""
-    made = make(settings, instance, replace(wish, name=f"own-{secrets.token_hex(5)}"), _quiet, _quiet)
+    """A clone that is gone after the block; its name is made up. It is made silently: the job around it tells."""
+    made = make(settings, instance.with_events(SILENT), replace(wish, name=f"own-{secrets.token_hex(5)}"))
     try:
         yield made
     finally:

@@ -17,7 +17,7 @@ from zsnapdb.jobs.clone.prepared import RECEIVED, facts_of
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
 from zsnapdb.jobs.clone.sources import CloneSource, Remote, SourceKind, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, check, make_top, preflight, receive, recover
@@ -40,7 +40,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 
-def fetch(settings: Settings, instance: Instance, home: str, remote: Remote, report: Report, tell: Tell) -> CloneSource:
+def fetch(settings: Settings, instance: Instance, home: str, remote: Remote) -> CloneSource:
     """Receive the backup from the repository, once; afterwards it can be cloned as often as wanted.
 
     On an error nothing of it stays.
@@ -59,7 +59,7 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: Remote, rep
             anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(wanted), SourceKind.REPOSITORY)}
         )
         with undone_on_error(lambda: _undo(home, set_id)):
-            work = Work(settings, instance, repository, planned, report, tell)
+            work = Work(settings, instance, repository, planned)
             _bring(work)
             for role, dataset in planned.layout.datasets.items():
                 datasets.set_properties(
@@ -88,8 +88,6 @@ def reach(
     repository: Repository,
     home: str,
     planned: RestorePlan,
-    report: Report,
-    tell: Tell,
 ) -> CloneSource:
     """Make the state that the plan of `point_plan` leads to, by exactly that plan: the backup before it (cloned, if it is on this host, else received), and archived binlogs replayed on it.
 
@@ -103,7 +101,7 @@ def reach(
         origin = origin_in(repository.manifest(instance.name, planned.backup_id))
         datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT)})
         with undone_on_error(lambda: _undo(home, set_id)):
-            work = Work(mine, instance, repository, planned, report, tell)
+            work = Work(mine, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)
             if local is not None:
                 _clone_base(work, local)

@@ -22,7 +22,8 @@ from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase, clone_mark
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, Remote, SourceKind, with_volumes
 from zsnapdb.jobs.dataset_tuning import kept_properties
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY
 from zsnapdb.jobs.undo import undone_on_error
@@ -73,7 +74,7 @@ def _original(info: CloneInfo) -> CloneSource:
     )
 
 
-def reset(settings: Settings, name: str, wanted: str | None, report: Report, tell: Tell) -> CloneInfo:
+def reset(settings: Settings, name: str, wanted: str | None, events: Events) -> CloneInfo:
     """Give the clone its original data back (`wanted` None), or that of another snapshot set.
 
     Port, credentials and lease stay.
@@ -83,23 +84,23 @@ def reset(settings: Settings, name: str, wanted: str | None, report: Report, tel
     with locks.on_clone(name):
         info = ready(settings, name)
         if wanted != LIVE_STATE:
-            return _reset(settings, info, _source(settings, info, wanted, report, tell))
-        instance = with_volumes(Instance.of(settings, info.instance))
+            return _reset(settings, info, _source(settings, info, wanted, events))
+        instance = with_volumes(Instance.of(settings, info.instance, events))
         with locks.on_live_sets(instance.name):
-            source = take_live(instance, tell)
+            source = take_live(instance)
             with undone_on_error(lambda: drop_live(source)):
                 revision = _next_clones(info, source)
         return _put_in_place(settings, info, source, revision)
 
 
-def _source(settings: Settings, info: CloneInfo, wanted: str | None, report: Report, tell: Tell) -> CloneSource:
+def _source(settings: Settings, info: CloneInfo, wanted: str | None, events: Events) -> CloneSource:
     if wanted is None:
         return _original(info)
-    instance = with_volumes(Instance.of(settings, info.instance))
+    instance = with_volumes(Instance.of(settings, info.instance, events))
     found = locate(settings, instance, wanted)
     if isinstance(found, Remote):
         pool = pool_for(settings, [volume.dataset for volume in found.manifest.volumes])
-        return fetch.fetch(settings, instance, home(settings, pool), found, report, tell)
+        return fetch.fetch(settings, instance, home(settings, pool), found)
     return found
 
 
@@ -220,7 +221,7 @@ def detach_plan(settings: Settings, name: str) -> DetachPlan:
     return DetachPlan(info, cost, available)
 
 
-def detach(settings: Settings, name: str, report: Report) -> DetachPlan:
+def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
     """Make the clone a copy of its own, by send and receive: afterwards it needs no snapshot of its source.
 
     Its server is stopped meanwhile.
@@ -237,7 +238,7 @@ def detach(settings: Settings, name: str, report: Report) -> DetachPlan:
         settled = ClonePhase.NEW if info.phase is ClonePhase.NEW else ClonePhase.READY
         _begin(info)
         with undone_on_error(lambda: _take_back(replace(info, phase=settled), revision)):
-            _copy(info, layout, f"{volumes.DETACHING}-{revision}", report)
+            _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
         _hide(info)
         datasets.set_properties(
             info.top, {properties.REVISION_PROPERTY: str(revision), properties.PHASE_PROPERTY: settled}
@@ -254,7 +255,7 @@ def detach(settings: Settings, name: str, report: Report) -> DetachPlan:
         return replace(planned, info=find(settings, name))
 
 
-def _copy(info: CloneInfo, layout: CopyLayout, short: str, report: Report) -> None:
+def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> None:
     """Send the volumes as they are now into datasets of their own, marked as the clone's."""
     marks_of_clone = {CLONE_PROPERTY: info.name}
     made = volumes.snapshot(info.volumes, short, marks_of_clone)
@@ -275,7 +276,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, report: Report) -> No
             while block := sent.pipe.read(_BLOCK):
                 _write_all(received, block)
                 done += len(block)
-                report(Progress(f"copy {role}", done, 0))
+                events.progress(Progress(f"copy {role}", done, 0))
             sent.finish()
             received.finish()
         owned.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))

@@ -15,7 +15,7 @@ from zsnapdb.jobs.clone.ephemeral import Served, end, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY
 from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.jobs.fresh import fresh_password
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import PROPERTY
 from zsnapdb.mysql import accounts, applier, arrival
@@ -90,8 +90,6 @@ def create_set(
     wish: CloneRequest,
     count: int,
     topology: CloneTopology,
-    report: Report,
-    tell: Tell,
 ) -> CloneSet:
     """Make `count` clones NAME-1 … as wished for, of one snapshot set.
 
@@ -105,10 +103,10 @@ def create_set(
     made: list[Served] = []
     with undone_on_error(lambda: _end_all(settings, made)):
         for member in planned.names:
-            made.append(make(settings, instance, replace(next_wish, name=member), report, tell))
+            made.append(make(settings, instance, replace(next_wish, name=member)))
             # All others are made of what the first one was made of: a point is reached once.
             next_wish = replace(next_wish, source=made[0].info.backup_id, at=None, point=None)
-            tell(f"clone {member} runs on port {made[-1].info.port}")
+            instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _wire(made) if topology is CloneTopology.REPLICATION else None
         members = []
         for number, clone in enumerate(made):

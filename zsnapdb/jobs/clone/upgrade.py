@@ -14,7 +14,8 @@ from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs.clone.create import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, Served, throwaway
 from zsnapdb.jobs.clone.volumes import of_clone
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql import processes, tables, variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
@@ -67,9 +68,9 @@ class Rehearsal:
 class _Clock:
     """Collects phases, each from the end of the one before."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, events: Events) -> None:
         self.phases: list[RehearsalPhase] = []
-        self._tell = tell
+        self._events = events
         self._began = time.monotonic()
 
     def done(self, name: str) -> None:
@@ -77,12 +78,10 @@ class _Clock:
         now = time.monotonic()
         self.phases.append(RehearsalPhase(name, now - self._began))
         self._began = now
-        self._tell(f"{name}: {self.phases[-1].seconds:.1f} s")
+        self._events.tell(f"{name}: {self.phases[-1].seconds:.1f} s")
 
 
-def rehearse(
-    settings: Settings, instance: Instance, source: str, binary: Path, queries: Sequence[str], tell: Tell
-) -> Rehearsal:
+def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, queries: Sequence[str]) -> Rehearsal:
     """Rehearse the upgrade of the instance to the server program `binary` on a throwaway clone of a snapshot set.
 
     A snapshot of a running server is what a crash leaves, and a newer version refuses such redo logs: so the old
@@ -91,7 +90,7 @@ def rehearse(
     """
     if not (binary.is_absolute() and os.access(binary, os.X_OK)):
         raise PreflightError(f"{binary} cannot be executed", hint="give the whole path of the new mysqld or mariadbd")
-    clock = _Clock(tell)
+    clock = _Clock(instance.events)
     with throwaway(settings, instance, CloneRequest(owner=OWNER, source=source)) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:

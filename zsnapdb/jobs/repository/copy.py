@@ -16,7 +16,7 @@ from threading import Lock
 
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import copy_binlogs
 from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
 from zsnapdb.model import Progress
@@ -139,7 +139,7 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
     return CopyPlan(source.name, known.backups, tuple(missing), len(copied), left_out, known.unreadable, binlogs)
 
 
-def copy(source: Instance, target: Instance, report: Report, tell: Tell) -> CopyResult:
+def copy(source: Instance, target: Instance) -> CopyResult:
     """Copy what is missing.
 
     Afterwards every copied backup is in the second repository, proved chunk by chunk, its manifest read back.
@@ -152,9 +152,9 @@ def copy(source: Instance, target: Instance, report: Report, tell: Tell) -> Copy
     if there is None:
         Marker(FORMAT, here.id, here.recipients).write(RepositoryObjects(*open_store(target.repository)))
         there = target.open_repository()
-    with lease(there, f"{target.name}/writer", doing=f"copying {target.name}", tell=tell) as held:
+    with lease(there, f"{target.name}/writer", doing=f"copying {target.name}", tell=target.events.tell) as held:
         planned = _plan(source, here, target, there)
-        began, run = time.monotonic(), _Run(here, there, target, planned, report)
+        began, run = time.monotonic(), _Run(here, there, target, planned)
         copied: list[str] = []
         failed: dict[str, str] = {}
         for backup in planned.missing:
@@ -169,7 +169,7 @@ def copy(source: Instance, target: Instance, report: Report, tell: Tell) -> Copy
                 run.copy_manifest(backup.backup_id)
             except (DamagedError, NotThere) as error:
                 failed[backup.backup_id] = error.message
-                tell(f"backup {backup.backup_id} could not be copied: {error.message}")
+                target.events.warn(f"backup {backup.backup_id} could not be copied: {error.message}")
                 continue
             pins.copy(here, there, target.name, backup.backup_id)
             copied.append(backup.backup_id)
@@ -187,16 +187,14 @@ def copy(source: Instance, target: Instance, report: Report, tell: Tell) -> Copy
 class _Run:
     """One copy under way; `size` is what was written so far, in bytes."""
 
-    def __init__(
-        self, here: Repository, there: Repository, instance: Instance, planned: CopyPlan, report: Report
-    ) -> None:
+    def __init__(self, here: Repository, there: Repository, instance: Instance, planned: CopyPlan) -> None:
         self.size = 0
         self.lineage = Lineage(planned.backups)
         self._here, self._there, self._name = here, there, instance.name
         self._concurrency, self._total, self._report = (
             instance.repository.stream.concurrency,
             planned.backups_size,
-            report,
+            instance.events.progress,
         )
         self._done = 0
         self._counting = Lock()

@@ -22,7 +22,7 @@ from datetime import datetime
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.exclusion import writing
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import prune_binlogs
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
 from zsnapdb.jobs.set_properties import (
@@ -260,7 +260,6 @@ def _leftovers(
 
 def prune(
     instance: Instance,
-    tell: Tell,
     *,
     local: LocalLeftovers | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
@@ -272,9 +271,9 @@ def prune(
     """
     instance.keep_rules()
     repository = instance.open_repository()
-    with writing(instance, repository, "pruning", tell) as still_alone:
+    with writing(instance, repository, "pruning") as still_alone:
         planned = _plan(instance, repository, local, unrestorable)
-        return _Run(instance, repository, planned, still_alone, tell).run()
+        return _Run(instance, repository, planned, still_alone).run()
 
 
 class _Run:
@@ -286,10 +285,9 @@ class _Run:
         repository: Repository,
         planned: PrunePlan,
         still_alone: Callable[[], None],
-        tell: Tell,
     ) -> None:
         self._name, self._repository, self._plan = instance.name, repository, planned
-        self._still_alone, self._tell = still_alone, tell
+        self._still_alone, self._events = still_alone, instance.events
         self._backups = {backup.backup_id: backup for backup in planned.backups.backups}
         self._removed: list[str] = []
         self._swept: list[str] = []
@@ -372,7 +370,7 @@ class _Run:
         self._removed.append(name)
         self._delete_chunks(name)
         self._repository.delete(layout.unfinished_backup(self._name, name))
-        self._tell(f"removed backup {name}")
+        self._events.tell(f"removed backup {name}")
 
     def _delete_chunks(self, name: str) -> None:
         sizes = self._repository.sizes(layout.chunks_of_backup(self._name, name))
@@ -390,7 +388,7 @@ class _Run:
         self._repository.delete(layout.unfinished_backup(self._name, name))
         self._delete_chunks(name)
         self._swept.append(name)
-        self._tell(f"swept leftovers of {name}")
+        self._events.tell(f"swept leftovers of {name}")
 
     def _remove_binlog(self, old: OldBinlog) -> None:
         """Remove one archived binlog. They go oldest first, so that what is left has no hole in it."""
@@ -398,7 +396,7 @@ class _Run:
         self._objects += binlog_removal.remove(BinlogArchive(self._repository, self._name), old.file)
         self._size += old.size
         self._binlogs.append(old.file.name)
-        self._tell(f"removed archived binlog {old.file.name}")
+        self._events.tell(f"removed archived binlog {old.file.name}")
 
     def _sweep_binlog(self, leftover: BinlogLeftover) -> None:
         self._still_alone()
@@ -410,7 +408,7 @@ class _Run:
         self._objects += removed
         self._size += leftover.size
         self._swept.append(f"{leftover.incarnation}/{leftover.name}")
-        self._tell(f"swept leftovers of binlog {leftover.name}")
+        self._events.tell(f"swept leftovers of binlog {leftover.name}")
 
     def _has_manifest(self, name: str) -> bool:
         """Whether there is one, read or not."""

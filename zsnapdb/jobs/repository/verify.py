@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.instance import Instance, Report
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.model import Progress
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
@@ -119,7 +120,7 @@ def _plan(
 
 
 def verify(
-    instance: Instance, depth: Depth, report: Report, *, older_than: float | None = None, limit: int | None = None
+    instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None
 ) -> VerifyResult:
     """Verify backups and archived binlogs, and remember what was found.
 
@@ -131,11 +132,11 @@ def verify(
     began, total = time.monotonic(), 0
     active_damage: dict[str, tuple[str, ...]] = {}
     try:
-        for name, damage, size in _look(instance, repository, planned, report):
+        for name, damage, size in _look(instance, repository, planned):
             total += size
             notebook.note(name, depth, damage)
         archive, concurrency = BinlogArchive(repository, instance.name), instance.repository.stream.concurrency
-        for file, damage, size in verify_binlogs.look(archive, planned.binlogs, depth, concurrency, report):
+        for file, damage, size in verify_binlogs.look(archive, planned.binlogs, depth, concurrency, instance.events):
             total += size
             if file.is_rotated:
                 notebook.note(verify_binlogs.name_of(file), depth, damage)
@@ -211,7 +212,7 @@ class _Notebook:
 
 
 def _look(
-    instance: Instance, repository: Repository, planned: VerifyPlan, report: Report
+    instance: Instance, repository: Repository, planned: VerifyPlan
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
     """Yield of each chosen backup what is wrong (None: it was removed meanwhile) and the bytes that were read."""
     if planned.depth is Depth.LISTED:
@@ -220,7 +221,7 @@ def _look(
             for name, damage in zip(planned.chosen, looks, strict=True):
                 yield name, damage, 0
         return
-    reader = _Reader(repository, instance.repository.stream.concurrency, planned.backups_size, report)
+    reader = _Reader(repository, instance.repository.stream.concurrency, planned.backups_size, instance.events)
     for name in planned.chosen:
         before = reader.done
         damage = _listed(repository, instance.name, name, reader)
@@ -262,8 +263,8 @@ def _listed(
 class _Reader:
     """Reads whole volumes: every chunk's hashes, decryption, the records of the stream and the GUIDs it leads from and to."""
 
-    def __init__(self, repository: Repository, concurrency: int, total: int, report: Report) -> None:
-        self._repository, self._concurrency, self._total, self._report = repository, concurrency, total, report
+    def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:
+        self._repository, self._concurrency, self._total, self._events = repository, concurrency, total, events
         self.done = 0
 
     def read(self, manifest: Manifest, volume: VolumePart, unread: set[int]) -> list[str]:
@@ -276,7 +277,7 @@ class _Reader:
         ciphers = self._repository.ciphers(manifest)
         for index, plain in self._plain(manifest, volume, ciphers, unread):
             self.done += volume.chunks[index - 1].stored_size
-            self._report(Progress("verify", self.done, self._total))
+            self._events.progress(Progress("verify", self.done, self._total))
             if isinstance(plain, DamagedError):
                 damage.append(plain.message)
                 walker = None

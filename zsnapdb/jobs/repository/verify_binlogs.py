@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from zsnapdb.errors import DamagedError
-from zsnapdb.jobs.instance import Report
+from zsnapdb.jobs.events import Events
 from zsnapdb.model import Progress
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -26,7 +26,7 @@ def name_of(file: ArchivedFile) -> str:
 
 
 def look(
-    archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, report: Report
+    archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
 ) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
     """Yield of each file what is wrong with it (None: it was changed or removed meanwhile), and the bytes that were read.
 
@@ -50,7 +50,7 @@ def look(
         for file, damage in zip(files, pool.map(check, files), strict=True):
             done += file.stored_size
             if depth is Depth.READ:
-                report(Progress("verify binlogs", done, total))
+                events.progress(Progress("verify binlogs", done, total))
             gone = bool(damage) and file not in archive.load().files
             yield file, None if gone else damage, file.stored_size if depth is Depth.READ else 0
     finally:

@@ -140,7 +140,7 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
     ) as session:
         _check_other(work, session, step.server_id, step.port)
         replica.follow(session, flavour, source, parse_gtids(flavour, wanted))
-        work.tell(f"replicating from {step.source_host}:{step.source_port}; waiting until it has caught up")
+        work.events.tell(f"replicating from {step.source_host}:{step.source_port}; waiting until it has caught up")
         _catch_up(work, session)
     return _running(work, copy, step.server_id, step.port, replica.lasting_options(flavour))
 

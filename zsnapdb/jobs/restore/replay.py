@@ -61,7 +61,7 @@ def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) 
             work.plan.flavour,
             logs,
             source,
-            lambda done: work.report(Progress(f"replay {step.name}", done, sum(sizes))),
+            lambda done: work.events.progress(Progress(f"replay {step.name}", done, sum(sizes))),
         )
 
 
@@ -107,7 +107,7 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
             with path.open("r+b") as out:
                 out.truncate(part.stop)
         done += part.size
-        work.report(Progress(f"fetch {part.file}", done, total))
+        work.events.progress(Progress(f"fetch {part.file}", done, total))
 
 
 @contextlib.contextmanager

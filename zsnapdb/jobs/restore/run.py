@@ -15,7 +15,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.handover import HandedOver, hand_over
 from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
@@ -122,7 +122,7 @@ def examine(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> list[FitnessFinding]:
     """Return what the plan's preflight finds; nothing is touched."""
-    work = Work(settings, instance, repository, planned, lambda _progress: None, lambda _text: None)
+    work = Work(settings, instance, repository, planned)
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
 
@@ -130,15 +130,13 @@ def restore(
     settings: Settings,
     instance: Instance,
     request: RestoreRequest,
-    report: Report,
-    tell: Tell,
     confirm: Confirm = lambda _step: True,
     stop_after: str | None = None,
 ) -> RestoreResult:
     """Plan a restore and execute that plan: what `zsnapdb restore` does. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, request)
-    return execute(settings, instance, repository, planned, report, tell, confirm, stop_after)
+    return execute(settings, instance, repository, planned, confirm, stop_after)
 
 
 def execute(
@@ -146,8 +144,6 @@ def execute(
     instance: Instance,
     repository: Repository,
     planned: RestorePlan,
-    report: Report,
-    tell: Tell,
     confirm: Confirm = lambda _step: True,
     stop_after: str | None = None,
 ) -> RestoreResult:
@@ -166,7 +162,7 @@ def execute(
             )
         restore_plan.refuse_existing(planned.layout)
         return _carry_out(
-            Work(settings, instance, repository, planned, report, tell),
+            Work(settings, instance, repository, planned),
             journals,
             RestoreJournal(planned),
             confirm,
@@ -175,7 +171,7 @@ def execute(
 
 
 def execute_without_journal(
-    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan, report: Report, tell: Tell
+    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> RestoreResult:
     """Carry out the steps of exactly this plan, for a copy that does not last: any error removes all that was made.
 
@@ -183,7 +179,7 @@ def execute_without_journal(
     """
     with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
         restore_plan.refuse_existing(planned.layout)
-        work = Work(settings, instance, repository, planned, report, tell)
+        work = Work(settings, instance, repository, planned)
         try:
             return _Run(work, None, RestoreJournal(planned)).go(lambda _step: True, None)
         except BaseException as error:
@@ -195,8 +191,6 @@ def resume(
     settings: Settings,
     instance: Instance,
     top: str | None,
-    report: Report,
-    tell: Tell,
     confirm: Confirm = lambda _step: True,
     stop_after: str | None = None,
 ) -> RestoreResult:
@@ -209,7 +203,7 @@ def resume(
     journal = find(journals, instance.name, top)
     planned = journal.plan
     with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
-        work = Work(settings, instance, instance.open_repository(), planned, report, tell)
+        work = Work(settings, instance, instance.open_repository(), planned)
         return _carry_out(work, journals, journal, confirm, stop_after)
 
 
@@ -293,7 +287,7 @@ class _Run:
         return self._result(None)
 
     def _note_begin(self, step: Step) -> None:
-        self.work.tell(f"{step.name}: {step.describe()}")
+        self.work.events.tell(f"{step.name}: {step.describe()}")
         if self.journals is not None and not isinstance(step, Preflight):
             # From here on something is touched; whoever finds it later knows what it was.
             self.journals.write(self.journal)
@@ -315,7 +309,7 @@ class _Run:
                 raise error
             for finding in found:
                 if finding.severity is Severity.WARNING:
-                    work.tell(f"warning: {finding.detail}; {finding.hint}")
+                    work.events.warn(f"{finding.detail}; {finding.hint}")
         elif isinstance(step, MakeTop):
             make_top(work, step)
         elif isinstance(step, Receive):

@@ -12,7 +12,8 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, PreflightError
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
@@ -51,8 +52,11 @@ class Work:
     instance: Instance
     repository: Repository
     plan: RestorePlan
-    report: Report
-    tell: Tell
+
+    @property
+    def events(self) -> Events:
+        """What takes the events of this restore."""
+        return self.instance.events
 
     @property
     def copy(self) -> Copy:
@@ -205,7 +209,7 @@ def receive(work: Work, step: Receive) -> None:
                 concurrency=work.instance.repository.stream.concurrency,
                 name=lambda index: f"chunk {stored.key(index)}",
                 ciphers=work.repository.ciphers(manifest),
-                on_bytes=lambda done: work.report(
+                on_bytes=lambda done: work.events.progress(
                     Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)
                 ),
             )

@@ -14,7 +14,7 @@ from zsnapdb import __version__
 from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, ServerError, ZsnapdbError
 from zsnapdb.jobs.clock import fresh_backup_id, now
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
 from zsnapdb.mysql import programs, server
@@ -97,26 +97,22 @@ class _Log:
         self.checks.append(CheckPart(kind=kind, what=found.what, outcome=found.outcome, found=found.found))
 
 
-def drill(
-    settings: Settings, instance: Instance, wanted: str, *, seed: int | None, whole: bool, report: Report, tell: Tell
-) -> DrillResult:
+def drill(settings: Settings, instance: Instance, wanted: str, *, seed: int | None, whole: bool) -> DrillResult:
     """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, wanted, seed=seed, whole=whole)
-    return execute(settings, instance, repository, planned, report, tell)
+    return execute(settings, instance, repository, planned)
 
 
-def execute(
-    settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan, report: Report, tell: Tell
-) -> DrillResult:
+def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
     """Carry out exactly this plan and store the evidence. Afterwards nothing of the copy is left, however it ended.
 
     What the restored server is found to be is in the evidence, bad or good; an error is raised only for what says
     nothing of the backup: no repository, no room, no server program.
     """
     log = _Log(now())
-    with scratch.thrown_away(instance, planned.place, settings.restore.mount_root, tell):
-        _try(settings, instance, repository, planned, log, report, tell)
+    with scratch.thrown_away(instance, planned.place, settings.restore.mount_root):
+        _try(settings, instance, repository, planned, log)
         evidence = Evidence(
             drill_id=planned.drill_id,
             instance=instance.name,
@@ -145,13 +141,11 @@ def _try(
     repository: Repository,
     planned: DrillPlan,
     log: _Log,
-    report: Report,
-    tell: Tell,
 ) -> None:
     """Restore, boot and check; what is found goes to the log."""
     backup_id = planned.restore.backup_id
     try:
-        restored = scratch_restore.execute(settings, instance, repository, planned.restore, report, tell)
+        restored = scratch_restore.execute(settings, instance, repository, planned.restore)
     except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
         log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), found=error.message))
         return
@@ -162,24 +156,24 @@ def _try(
         CheckPart(kind="position", what=backup_id, outcome=Outcome.PASSED, found=f"recovered to exactly {log.position}")
     )
     timeout = instance.settings.drill.check_timeout
-    tell("checking pages")
+    instance.events.tell("checking pages")
     began, size = time.monotonic(), 0
     for page_check in check_pages(copy, planned.innochecksum, planned.budget, planned.seed, timeout):
         log.add("pages", page_check.check)
         size += page_check.size
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
-    _boot_and_ask(instance, planned, Isolated(copy, planned.restore.server_id, timeout), log, tell)
+    _boot_and_ask(instance, planned, Isolated(copy, planned.restore.server_id, timeout), log)
 
 
-def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: _Log, tell: Tell) -> None:
+def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: _Log) -> None:
     """Start the server, unreachable, and ask it; it is ended afterwards."""
-    tell("starting the server in isolation")
+    instance.events.tell("starting the server in isolation")
     try:
         with log.step(START, "the server, without network, replication, events"):
             facts = isolated.start()
         log.server_version = f"{facts.flavour.value} {facts.version}"
         log.add("isolation", isolated.check(facts))
-        tell("checking tables")
+        instance.events.tell("checking tables")
         with log.step(TABLES, "CHECK TABLE"):
             for found in check_tables(isolated, planned.budget, planned.seed):
                 log.add("table", found)

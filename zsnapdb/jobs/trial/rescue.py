@@ -13,7 +13,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import ConfigError, ExistsError, PreflightError
 from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.dataset_tuning import kept_properties
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
@@ -227,36 +227,34 @@ def _target(request: RescueRequest, session: Session) -> Target:
     )
 
 
-def rescue(settings: Settings, instance: Instance, request: RescueRequest, report: Report, tell: Tell) -> RescueResult:
+def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> RescueResult:
     """Plan a rescue and execute that plan. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, request)
-    return execute(settings, instance, repository, planned, report, tell)
+    return execute(settings, instance, repository, planned)
 
 
-def execute(
-    settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan, report: Report, tell: Tell
-) -> RescueResult:
+def execute(settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan) -> RescueResult:
     """Deliver the table by exactly this plan.
 
     Afterwards it is where it was asked for, whole, or nothing of it is; the throwaway server is gone either way.
     """
     request = planned.request
-    with scratch.thrown_away(instance, planned.place, settings.restore.mount_root, tell):
+    with scratch.thrown_away(instance, planned.place, settings.restore.mount_root):
         began = time.monotonic()
-        tell(f"{planned.way}: {planned.restore.backup_id}")
+        instance.events.tell(f"{planned.way}: {planned.restore.backup_id}")
         isolated = Isolated(planned.copy, planned.restore.server_id, request.timeout)
         try:
             if planned.local is not None:
                 _clone(planned, planned.local)
                 _start_cloned(isolated, planned)
             else:
-                scratch_restore.execute(settings, instance, repository, planned.restore, report, tell)
+                scratch_restore.execute(settings, instance, repository, planned.restore)
                 isolated.start()
             with isolated.session() as session:
                 delivery.check_there(session, request.wanted)
             ready = time.monotonic()
-            tell(f"delivering {request.wanted}")
+            instance.events.tell(f"delivering {request.wanted}")
             delivered = _deliver(planned, isolated)
         finally:
             isolated.end()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.exclusion import exclusive
-from zsnapdb.jobs.instance import Instance, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
@@ -61,7 +61,7 @@ def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
 
 
 @contextlib.contextmanager
-def thrown_away(instance: Instance, place: Scratch, mount_root: Path, tell: Tell) -> Iterator[None]:
+def thrown_away(instance: Instance, place: Scratch, mount_root: Path) -> Iterator[None]:
     """Make the place, and remove it with all in it, however the block ends.
 
     What a killed run left behind is removed first.
@@ -71,7 +71,7 @@ def thrown_away(instance: Instance, place: Scratch, mount_root: Path, tell: Tell
     home_dataset = place.container.rpartition("/")[0]
     with exclusive(f"{place.what}-{instance.name}", doing=f"at a {place.what} of {instance.name}"):
         for left in sweep(home_dataset, mount_root):
-            tell(f"removed {left}, which an interrupted run left behind")
+            instance.events.tell(f"removed {left}, which an interrupted run left behind")
         if not datasets.exists(home_dataset):
             datasets.create(home_dataset, _NO_MOUNT)
         datasets.create(place.container, {**_NO_MOUNT, SCRATCH_PROPERTY: place.scratch_id})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
-from zsnapdb.jobs.instance import Instance, Report, Tell
+from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.server_copy.prepare import Copy
@@ -30,11 +30,9 @@ def plan(settings: Settings, instance: Instance, repository: Repository, to: str
     return restoring.plan(settings, instance, repository, RestoreRequest(to, place.top, makes_parent=True))
 
 
-def execute(
-    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan, report: Report, tell: Tell
-) -> Trial:
+def execute(settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan) -> Trial:
     """Carry out exactly this plan. The copy stands at the plan's point, or an error says what is wrong."""
-    done = restoring.execute_without_journal(settings, instance, repository, planned, report, tell)
+    done = restoring.execute_without_journal(settings, instance, repository, planned)
     steps = []
     for part in done.done:
         step = planned.step(part.step)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_file import ROTATE, UUID, File
+from tests.unit.support.events import Recorder
 from zsnapdb.config import InstanceSettings, RepositorySettings, StreamSettings
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.jobs.binlog.archiver import Archiver, Round
@@ -125,12 +126,12 @@ class Server:
             "main",
             InstanceSettings(socket=Path("/s"), repository="r"),
             RepositorySettings(url="file:///x", stream=StreamSettings(chunk_size=CHUNK)),
+            Recorder(self.told),
         )
         return Archiver(
             instance,
             archive,
             BinlogSource(Flavour.MYSQL, self.uuid, 1, self.folder / "binlog.index", self.folder),
-            self.told.append,
         )
 
     def look(self) -> Round:

@@ -33,7 +33,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def copy(site: Site) -> CopyResult:
-    return job.copy(site.instance(), site.instance("there"), lambda _: None, lambda _: None)
+    return job.copy(site.instance(), site.instance("there"))
 
 
 def content(site: Site, where: str = "") -> dict[str, bytes]:
@@ -50,7 +50,7 @@ def test_the_copy_is_the_same_objects_and_is_whole(site: Site) -> None:
     result = copy(site)
     assert sorted(result.copied) == names
     assert content(site, "-there") == content(site)
-    assert verify.verify(site.instance("there"), Depth.READ, lambda _: None).is_whole
+    assert verify.verify(site.instance("there"), Depth.READ).is_whole
 
 
 def test_a_plan_changes_nothing(site: Site) -> None:
@@ -98,7 +98,7 @@ def test_killed_at_any_change_nothing_half_is_listed_and_the_next_run_goes_on(
                     copy(site)
         if layout.MARKER in content(site, "-there"):
             there(site).delete("main/writer.lock")
-            found = verify.verify(site.instance("there"), Depth.READ, lambda _: None)
+            found = verify.verify(site.instance("there"), Depth.READ)
             assert found.is_whole
             for key in [item.key for item in there(site).list("main/checks/")]:
                 there(site).delete(key)
@@ -149,7 +149,7 @@ def test_what_the_second_repository_would_prune_at_once_is_not_copied(site: Site
     rules = site.instance().settings.keep
     assert rules is not None
     short = target.repository.model_copy(update={"keep": rules.model_copy(update={"last": 1})})
-    result = job.copy(source, replace(target, repository=short), lambda _: None, lambda _: None)
+    result = job.copy(source, replace(target, repository=short))
     assert result.copied == (names[2],)
     assert set(result.plan.left_out) == set(names[:2])
 
@@ -166,7 +166,7 @@ def test_a_repository_of_its_own_is_never_copied_into(site: Site) -> None:
 def test_a_repository_is_not_copied_to_itself(site: Site) -> None:
     site.fill([None])
     with pytest.raises(ConfigError, match="to itself"):
-        job.copy(site.instance(), site.instance(), lambda _: None, lambda _: None)
+        job.copy(site.instance(), site.instance())
 
 
 def test_a_missing_folder_is_not_a_new_repository(site: Site) -> None:

@@ -31,10 +31,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
         yield Site(tmp_path / "store", url="s3://backups/some/prefix")
 
 
-def quiet(_: object) -> None:
-    pass
-
-
 def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Site(site.folder, url="s3://backups/some/prefix-2")
     other.fill([None])
@@ -46,19 +42,19 @@ def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site, monkeyp
         Bucket="backups", Key=f"some/prefix/{layout.manifest('main', names[1])}", Retention=lock
     )
     site.keep = "last = 1"
-    assert verify.verify(site.instance(), Depth.READ, quiet).is_whole
-    copied = copy.copy(site.instance(), site.instance("there"), quiet, quiet)
+    assert verify.verify(site.instance(), Depth.READ).is_whole
+    copied = copy.copy(site.instance(), site.instance("there"))
     assert sorted(copied.copied) == names
     pins.pin(site.instance().open_repository(), "main", names[3], "why not")
-    result = prune.prune(site.instance(), quiet, local=prune.NOTHING_LOCAL)
+    result = prune.prune(site.instance(), local=prune.NOTHING_LOCAL)
     assert result.removed == (names[2],)
     assert result.plan.afterlife.keeps_versions
     reasons = {d.backup_id: d.reasons[0] for d in result.plan.retention.decisions}
     assert reasons[names[1]].startswith("locked by the store: until ")
     monkeypatch.setattr(prune, "now", lambda: datetime.now(UTC) + timedelta(days=30))
     site.instance().open_repository().delete(layout.chunk("main", names[1], "data", 1))
-    found = verify.verify(site.instance(), Depth.LISTED, quiet)
+    found = verify.verify(site.instance(), Depth.LISTED)
     assert list(found.damage) == [names[1]]
     assert found.meaning.restorable == (names[0], names[3])
     assert other.objects() == before
-    assert verify.verify(site.instance("there"), Depth.READ, quiet).is_whole
+    assert verify.verify(site.instance("there"), Depth.READ).is_whole

@@ -37,7 +37,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def prune(site: Site, unrestorable: Unrestorable = Unrestorable.KEEP) -> PruneResult:
-    return job.prune(site.instance(), lambda _: None, local=NOTHING_LOCAL, unrestorable=unrestorable)
+    return job.prune(site.instance(), local=NOTHING_LOCAL, unrestorable=unrestorable)
 
 
 def plan(site: Site) -> PrunePlan:
@@ -115,7 +115,7 @@ def test_without_rules_nothing_is_ever_removed(site: Site) -> None:
     bare = replace(text, settings=text.settings.model_copy(update={"keep": None}))
     for action in (
         lambda: job.plan(bare, local=NOTHING_LOCAL),
-        lambda: job.prune(bare, lambda _: None, local=NOTHING_LOCAL),
+        lambda: job.prune(bare, local=NOTHING_LOCAL),
     ):
         with pytest.raises(ConfigError, match="no keep rules"):
             action()

@@ -14,6 +14,7 @@ from tests.unit.support.stored_backups import FaultyStore, Killed, Site, stream
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import RepositoryError
 from zsnapdb.jobs import instance as instances
+from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.repository import verify as job
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.jobs.repository.verify import VerifyResult
@@ -36,7 +37,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def verify(site: Site, depth: Depth = Depth.LISTED, **more: Any) -> VerifyResult:
-    return job.verify(site.instance(), depth, lambda _: None, **more)
+    return job.verify(site.instance(), depth, **more)
 
 
 def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Store], Store]) -> None:
@@ -317,5 +318,5 @@ def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(
     planned = job.plan(site.instance(), Depth.LISTED)
     archive = BinlogArchive(site.instance().open_repository(), "main")
     binlog_removal.remove(archive, planned.binlogs[0])
-    looks = list(verify_binlogs.look(archive, planned.binlogs, Depth.LISTED, 2, lambda _: None))
+    looks = list(verify_binlogs.look(archive, planned.binlogs, Depth.LISTED, 2, SILENT))
     assert [(damage, size) for _, damage, size in looks] == [(None, 0)]
