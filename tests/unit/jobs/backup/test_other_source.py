@@ -102,9 +102,9 @@ def test_an_instance_may_change_its_source_within_a_chain(world: World) -> None:
 def test_it_is_verified_and_pruned_like_any_other(world: World) -> None:
     for _ in range(2):
         world.backup(full=True)
-    assert verify.verify(keeping(world, 1), Depth.LISTED, lambda _: None).is_whole
+    assert verify.verify(keeping(world, 1), Depth.LISTED).is_whole
     first, second, last = world.ids()
-    prune.prune(keeping(world, 1), lambda _: None)
+    prune.prune(keeping(world, 1))
     world.removed = {first, second}
     assert world.ids() == [last]
     world.check_settled()
@@ -120,10 +120,10 @@ def test_it_is_copied_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
     (tmp_path / "store-there").mkdir()
     site = Site(tmp_path / "store")
-    result = copy.copy(site.instance(), site.instance("there"), lambda _: None, lambda _: None)
+    result = copy.copy(site.instance(), site.instance("there"))
     assert sorted(result.copied) == names
     there = site.instance("there")
-    assert verify.verify(there, Depth.READ, lambda _: None).is_whole
+    assert verify.verify(there, Depth.READ).is_whole
     assert {there.open_repository().manifest("main", name).source for name in names} == {DISKS}
 
 
