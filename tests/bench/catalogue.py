@@ -29,7 +29,7 @@ import time
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -254,7 +254,7 @@ def once(what: str, config: Path, cache: Path) -> tuple[float, float]:
 def run(what: str, config: Path, cache: Path) -> None:
     """Do what the command does, but for what asks ZFS or the server: there is none here."""
     from zsnapdb.config import load
-    from zsnapdb.jobs import instance as instances
+    from zsnapdb.jobs.host import Host
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import prune
     from zsnapdb.jobs.repository.inventory import Inventory, InventoryEntry
@@ -262,8 +262,7 @@ def run(what: str, config: Path, cache: Path) -> None:
     from zsnapdb.report.repository.list import InventoryView
     from zsnapdb.report.repository.prune import PrunePlanView
 
-    instances.CACHE_FOLDER = cache
-    instance = Instance.of(load(config), "main")
+    instance = replace(Instance.of(load(config), "main"), host=Host(cache=cache))
     if what == "prune-plan":
         print(PrunePlanView(prune.plan(instance, local=prune.NOTHING_LOCAL)).text())
         return

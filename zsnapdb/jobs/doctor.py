@@ -18,7 +18,6 @@ from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.repository.marker import prove_conditional_writes
-from zsnapdb.store.open import open_store
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def _repository(instance: Instance) -> FitnessFinding:
         count = len(repository.backup_ids(instance.name))
     except NotThere as error:
         try:
-            open_store(instance.repository)[0].check()
+            instance.open_store()[0].check()
         except ZsnapdbError as unreachable:
             return unfit("repository", unreachable.message, unreachable.hint)
         return ok("repository", f"{url}: {error.message}; {error.hint}")

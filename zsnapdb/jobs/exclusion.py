@@ -10,25 +10,25 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
 
-RUN_FOLDER = Path("/run/zsnapdb")
-
 
 @contextlib.contextmanager
-def exclusive(name: str, *, doing: str, patience: float = 0.0) -> Iterator[None]:
+def exclusive(name: str, *, doing: str, patience: float = 0.0, folder: Path | None = None) -> Iterator[None]:
     """Be the only one on this host at what `name` stands for.
 
-    PreflightError if another run is at it for `patience` seconds.
+    `folder` holds the locks (None: that of this host). PreflightError if another run is at it for `patience` seconds.
     """
+    folder = folder or THIS_HOST.run
     try:
-        RUN_FOLDER.mkdir(mode=0o755, parents=True, exist_ok=True)
-        opened = (RUN_FOLDER / f"{name.replace('/', '-')}.lock").open("a+")
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        opened = (folder / f"{name.replace('/', '-')}.lock").open("a+")
     except OSError as error:
         raise PreflightError(
-            f"making a lock file in {RUN_FOLDER}: {error.strerror}",
+            f"making a lock file in {folder}: {error.strerror}",
             hint="run zsnapdb as root, or make the folder for its account",
         ) from error
     deadline = time.monotonic() + patience
@@ -58,7 +58,7 @@ def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[
     Yields what raises LeaseError once that is lost.
     """
     with (
-        exclusive(f"backup-{instance.name}", doing=f"{doing} instance {instance.name}"),
+        exclusive(f"backup-{instance.name}", doing=f"{doing} instance {instance.name}", folder=instance.host.run),
         lease(
             repository, f"{instance.name}/writer", doing=f"{doing} {instance.name}", tell=instance.events.tell
         ) as held,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from zsnapdb.config import InstanceSettings, KeepSettings, RepositorySettings, Settings
 from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.jobs.events import SILENT, Events
+from zsnapdb.jobs.host import THIS_HOST, Host
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.backup.lock_strategy import check_name
@@ -18,17 +18,13 @@ from zsnapdb.planning.chain import ChainPolicy
 from zsnapdb.repository.catalogue import Cache, Summaries, summaries
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.open import open_store
+from zsnapdb.store.base import Store
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.upload import UploadSettings
 from zsnapdb.zfs.streams import SEND_FLAGS
 
 FIRST_LEVEL = 3
 """The zstd level that `level = "auto"` begins with."""
-
-
-CACHE_FOLDER = Path("/var/cache/zsnapdb")
-"""Holds nothing that the repositories do not hold; may be removed at any time."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,7 @@ class Instance:
     settings: InstanceSettings
     repository: RepositorySettings
     events: Events = SILENT
+    host: Host = THIS_HOST
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
@@ -116,13 +113,17 @@ class Instance:
         """Open a session to its server."""
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
 
+    def open_store(self) -> tuple[Store, str]:
+        """Open the store of its repository; return it with the prefix of the keys."""
+        return self.host.open_store(self.repository, self.events.tell)
+
     def open_repository(self) -> Repository:
         """Open its repository; NotThere if there is none yet.
 
         One that has lost its marker is opened from the instance's manifests.
         """
         found = Repository.open(
-            *open_store(self.repository, self.events.tell),
+            *self.open_store(),
             Keyring.of(self.repository.encryption),
             instances=(self.name,),
         )
@@ -132,7 +133,7 @@ class Instance:
 
     def open_or_create_repository(self) -> Repository:
         """Open its repository, making its marker if there is none yet."""
-        store, prefix = open_store(self.repository, self.events.tell)
+        store, prefix = self.open_store()
         return Repository.open_or_create(
             store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,)
         )
@@ -143,7 +144,7 @@ class Instance:
 
     def summaries(self, repository: Repository) -> Summaries:
         """Return its backups there, without their chunk tables; what was read of them once is known on this host."""
-        return summaries(repository, self.name, Cache.of(CACHE_FOLDER, repository, self.name))
+        return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
 
     def upload_settings(self) -> UploadSettings:
         """Return how its streams are cut and compressed."""

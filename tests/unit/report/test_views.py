@@ -41,7 +41,9 @@ def views(view: type[View] = View) -> Iterator[type[View]]:
 
 
 @pytest.mark.parametrize(("json_wanted", "printed"), [(False, "it has 21 degrees\n"), (True, None)])
-def test_a_result_is_printed_as_text_or_as_one_line_of_json(json_wanted, printed, capsys) -> None:
+def test_a_result_is_printed_as_text_or_as_one_line_of_json(
+    json_wanted: bool, printed: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
     show(Weather(21), json_wanted)
     out = capsys.readouterr().out
     if printed is not None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from tests.unit.support.manifests import manifest as example
-from zsnapdb.config import parse
+from zsnapdb.config import RepositorySettings, parse
+from zsnapdb.jobs.host import Host
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
@@ -20,6 +23,7 @@ from zsnapdb.stream.chunks import Codec, seal, stream_hash
 
 ROLES = ("data", "parent")
 SLICE = 2048
+Wrapped = TypeVar("Wrapped", bound=Store)
 
 
 def stream(to_guid: int, from_guid: int | None, seed: int, writes: int = 9) -> bytes:
@@ -66,15 +70,22 @@ def volume(
     )
 
 
-def store_backup(repository: Repository, backup_id: str, number: int, base: int | None) -> Manifest:
+def store_backup(
+    repository: Repository,
+    backup_id: str,
+    number: int,
+    base: int | None,
+    made: Callable[[int], bytes] | None = None,
+) -> Manifest:
     """Store backup number `number` (its GUIDs follow from it), an increment of number `base` or full."""
     volumes = []
     for offset, role in enumerate(ROLES):
         guid, from_guid = guid_of(number, offset), guid_of(base, offset) if base is not None else None
-        volumes.append(volume(repository, backup_id, role, guid, from_guid, stream(guid, from_guid, guid)))
-    made = example(backup_id).model_copy(update={"repository_id": repository.id, "volumes": tuple(volumes)})
-    repository.commit(made)
-    return made
+        plain = made(guid) if made else stream(guid, from_guid, guid)
+        volumes.append(volume(repository, backup_id, role, guid, from_guid, plain))
+    manifest = example(backup_id).model_copy(update={"repository_id": repository.id, "volumes": tuple(volumes)})
+    repository.commit(manifest)
+    return manifest
 
 
 def guid_of(number: int, offset: int) -> int:
@@ -107,20 +118,66 @@ class Site:
     folder: Path
     keep: str = "last = 3"
     url: str = ""
+    ahead: timedelta = timedelta()
+    """How far the clock of the host is ahead of the tests'."""
+    wraps: dict[str, Callable[[Store], Store]] = field(default_factory=dict)
+    """What stands before the store of a repository whenever it is opened."""
+
+    @property
+    def host(self) -> Host:
+        beside = self.folder.parent
+        return Host(
+            run=beside / "run",
+            cache=beside / "cache",
+            now=lambda: datetime.now(UTC) + self.ahead,
+            open_store=self._open_store,
+        )
+
+    def _open_store(self, settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:
+        store, prefix = open_store(settings, tell)
+        wrap = self.wraps.get("there" if settings.url.endswith("-there") else "here")
+        return (wrap(store) if wrap else store), prefix
+
+    def later(self, **time: float) -> None:
+        """Set the clock of the host ahead; without arguments, right."""
+        self.ahead = timedelta(**time)
+
+    @contextlib.contextmanager
+    def opening(self, wrap: Callable[[Store], Wrapped], repository: str = "here") -> Iterator[list[Wrapped]]:
+        """Have the store of the repository opened behind a wrap in this block; yield the list of those made so far."""
+        made: list[Wrapped] = []
+
+        def wrapped(store: Store) -> Store:
+            made.append(wrap(store))
+            return made[-1]
+
+        self.wraps[repository] = wrapped
+        try:
+            yield made
+        finally:
+            del self.wraps[repository]
 
     def text(self) -> str:
         return CONFIGURATION.format(folder=self.folder, keep=self.keep, url=self.url or f"file://{self.folder}")
 
     def instance(self, repository: str | None = None) -> Instance:
-        return Instance.at(parse(self.text(), "test"), "main", repository)
+        return replace(Instance.at(parse(self.text(), "test"), "main", repository), host=self.host)
 
-    def fill(self, bases: Sequence[int | None], step: timedelta = timedelta(days=1)) -> list[str]:
-        """Store a backup per element, each an increment of the one with that number, or full; return their ids."""
+    def fill(
+        self,
+        bases: Sequence[int | None],
+        made: Callable[[int], bytes] | None = None,
+        step: timedelta = timedelta(days=1),
+    ) -> list[str]:
+        """Store a backup per element, each an increment of the one with that number, or full; return their ids.
+
+        `made` makes the stream to a GUID, if it shall be another than `stream` makes.
+        """
         repository = self.instance().open_or_create_repository()
         now = datetime.now(UTC)
         names = [id_of(number, now, len(bases), step) for number in range(len(bases))]
         for number, base in enumerate(bases):
-            store_backup(repository, names[number], number, base)
+            store_backup(repository, names[number], number, base, made)
         return names
 
     def objects(self, under: str = "") -> list[str]:
@@ -133,7 +190,7 @@ class Killed(BaseException):
     """The process is gone: nothing is caught, nothing is cleaned up."""
 
 
-class FaultyStore:
+class DyingStore:
     """A store whose process dies at the n-th change, before it or after it.
 
     From then on it does nothing for anybody.
@@ -211,3 +268,14 @@ class FaultyStore:
 
     def give_up(self) -> None:
         self.inner.give_up()
+
+
+def dies(moment: int, *, after: bool) -> Callable[[Store], DyingStore]:
+    """Return what makes a store one that dies at that change, before it or after it."""
+
+    def wrap(store: Store) -> DyingStore:
+        dying = DyingStore(store)
+        dying.die_at, dying.die_after = moment, after
+        return dying
+
+    return wrap

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -23,13 +23,11 @@ from tests.unit.support.manifests import manifest
 from tests.unit.support.streams import begin, end, write
 from zsnapdb import config
 from zsnapdb.errors import CommandError, NotThere
-from zsnapdb.jobs import exclusion
-from zsnapdb.jobs import instance as instances
-from zsnapdb.jobs.backup import resume
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup import send as backup_send
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.host import Host
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import SnapshotSet, new_backup_id
 from zsnapdb.planning.backup.fitness import FitnessFinding
@@ -41,6 +39,7 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, ZvolType
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import unfinished
+from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.download import download
@@ -139,7 +138,7 @@ class FakeDisks(FakeServer):
         return SourceDescription(source, kinds)
 
 
-class Store:
+class WatchedStore:
     """The repository's folder; each change is a step, and single calls can be made to fail or to lie."""
 
     def __init__(self, world: World, inner: LocalStore) -> None:
@@ -333,7 +332,15 @@ class World:
             f' }}\nrepository = "r"\n[instance.main.chain]\nresume_within = "{self.resume_within}"\n[repository.r]\nurl'
             f' = "file://{self.folder / "store"}"\n[repository.r.encryption]\nrecipients = {list(self.recipients)!r}\n'
         ).replace("'", '"')
-        return Instance.of(config.parse(text, "test"), "main")
+        host = Host(
+            run=self.folder / "run",
+            cache=self.folder / "cache",
+            journals=self.folder / "journal",
+            now=lambda: self.time,
+            new_backup_id=self.new_id,
+            open_store=lambda settings, tell: (cast(Store, WatchedStore(self, self.local)), ""),
+        )
+        return replace(Instance.of(config.parse(text, "test"), "main"), host=host)
 
     def backup(self, **asked: bool) -> job.BackupResult:
         return job.backup(self.instance.with_events(Recorder(self.told)), opener=self.open_source, **asked)
@@ -429,15 +436,8 @@ def made(folder: Path) -> Iterator[World]:
         world = World(folder)
         for module in (command, snapshots, datasets):
             patch.setattr(module, "run", world.run)
-        patch.setattr(exclusion, "RUN_FOLDER", folder / "run")
-        patch.setattr(instances, "CACHE_FOLDER", folder / "cache")
-        patch.setattr(instances, "open_store", lambda settings, tell=None: (Store(world, world.local), ""))
-        patch.setattr(resume, "JOURNAL_FOLDER", folder / "journal")
-        patch.setattr(resume, "now", lambda: world.time)
-        patch.setattr(job, "now", lambda: world.time)
         patch.setattr(version, "userland", lambda: "zfs-2.3.9")
         patch.setattr(version, "pool_guid", lambda pool: 1)
-        patch.setattr(job, "fresh_backup_id", world.new_id)
         patch.setattr(backup_send, "SendStream", world.send)
         patch.setattr(backup_send, "estimate", lambda name, base, flags: 0)
         patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from zsnapdb.errors import LockNotGranted, ServerError
-from zsnapdb.jobs import exclusion
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import applier as statements
@@ -26,7 +25,7 @@ def _marker(instance: Instance) -> Path:
 
     A reboot clears it, and starts the server anew.
     """
-    return exclusion.RUN_FOLDER / f"applier-{instance.name}"
+    return instance.host.run / f"applier-{instance.name}"
 
 
 def is_forgotten(instance: Instance) -> bool:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.backup.send import keep_as_base, settle
-from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import unfinished
 from zsnapdb.jobs.set_properties import BASE_TAG
@@ -20,8 +19,6 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.unfinished import unfinished as announced
 from zsnapdb.zfs import owned, snapshots
-
-JOURNAL_FOLDER = Path("/var/lib/zsnapdb/journal")
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class Found:
 
 def folder(instance: Instance) -> Path:
     """Return where this host keeps the journals of the instance."""
-    return JOURNAL_FOLDER / instance.name
+    return instance.host.journals / instance.name
 
 
 def is_any(instance: Instance) -> bool:
@@ -95,7 +92,14 @@ def _surroundings(instance: Instance, begun: Begun, repository: Repository, stor
         manifest = repository.manifest(begun.draft.instance, begun.backup_id)
         kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
-        now(), repository.id, repository.keyring.recipients, instance.send_flags(), stored, sources, origins, kept
+        instance.host.now(),
+        repository.id,
+        repository.keyring.recipients,
+        instance.send_flags(),
+        stored,
+        sources,
+        origins,
+        kept,
     )
 
 

@@ -16,7 +16,6 @@ from zsnapdb.jobs.backup.send import Sender, protect
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
-from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.events import KeptWarnings
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
@@ -31,7 +30,6 @@ from zsnapdb.repository.manifest import Manifest, SourcePart, VolumeType
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.store.open import open_store
 from zsnapdb.zfs import owned, snapshots, version
 
 
@@ -86,7 +84,7 @@ def plan(
         known.backups,
         _local_guids(instance),
         instance.send_flags(),
-        now=now(),
+        now=instance.host.now(),
         policy=instance.chain_policy(),
         full=full,
     )
@@ -105,7 +103,7 @@ def plan_now(
         repository = instance.open_repository()
     except NotThere:
         # The first backup makes the repository; a missing bucket is another matter and is asked for again here.
-        open_store(instance.repository)[0].check()
+        instance.open_store()[0].check()
         repository = None
     return plan(instance, observed, repository, full=full, fresh=fresh)
 
@@ -135,7 +133,7 @@ def backup(
     """
     events = KeptWarnings(instance.events)
     asked = _Asked(instance.with_events(events), events, full, fresh, opener)
-    with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}"):
+    with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}", folder=instance.host.run):
         continued = _finish_interrupted(asked)
         return replace(_backup(asked), continued=continued, warnings=tuple(events.warnings))
 
@@ -192,7 +190,7 @@ def _backup(asked: _Asked) -> BackupResult:
             asked.events.warnings.extend(planned.observed.warnings)
             # Hold it still, one snapshot request, let it go, prove what was made.
             started = time.monotonic()
-            taken = take(source, observed, instance.name, fresh_backup_id(), asked.events)
+            taken = take(source, observed, instance.name, instance.host.new_backup_id(), asked.events)
             snapshotted = time.monotonic()
         with stepped_back(to_the_end=True):
             # Nobody waits any more: store the set.
@@ -293,7 +291,7 @@ def _draft(instance: Instance, source: SourcePart, repository: Repository, made:
         backup_id=made.backup_id,
         instance=instance.name,
         repository_id=repository.id,
-        created=now(),
+        created=instance.host.now(),
         tool_version=__version__,
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool),

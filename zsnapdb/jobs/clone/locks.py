@@ -7,6 +7,7 @@ import itertools
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.exclusion import exclusive
@@ -40,11 +41,11 @@ def on_kept(name: str) -> contextlib.AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def if_free(name: str) -> Iterator[bool]:
+def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
     """Hold the lock of that name and yield True; or yield False at once if somebody else holds it."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(exclusive(name, doing="at work"))
+            stack.enter_context(exclusive(name, doing="at work", folder=folder))
         except PreflightError:
             yield False
             return
@@ -52,25 +53,25 @@ def if_free(name: str) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def turn() -> Iterator[None]:
+def turn(places: int | None = None, *, patience: float = _TURN_SECONDS, folder: Path | None = None) -> Iterator[None]:
     """Be one of the few on this host that clone volumes or start a server now: as many as there are processors for us.
 
     The others wait.
 
     Ten servers that start at once on one processor take longer than one after the other, and the source's commits wait
-    for all of them. Nothing else is to be waited for by who has a turn. PreflightError after an hour.
+    for all of them. Nothing else is to be waited for by who has a turn. PreflightError after `patience` seconds.
     """
-    places = len(os.sched_getaffinity(0))
-    deadline = time.monotonic() + _TURN_SECONDS
+    places = len(os.sched_getaffinity(0)) if places is None else places
+    deadline = time.monotonic() + patience
     for number in itertools.cycle(range(places)):
-        with if_free(f"clone-turn-{number}") as mine:
+        with if_free(f"clone-turn-{number}", folder) as mine:
             if mine:
                 yield
                 return
         if number == places - 1:
             if time.monotonic() > deadline:
                 raise PreflightError(
-                    f"no turn to start a server within {_TURN_SECONDS:.0f} s",
+                    f"no turn to start a server within {patience:.0f} s",
                     hint="see what other zsnapdb processes are at with `ps`",
                 )
             time.sleep(_LOOK_SECONDS)

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from threading import Lock
 
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, NotThere
-from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import copy_binlogs
 from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
@@ -32,7 +31,6 @@ from zsnapdb.repository.marker import FORMAT, Marker
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
-from zsnapdb.store.open import open_store
 from zsnapdb.stream.chunks import Chunk
 
 
@@ -96,7 +94,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
     try:
         there = target.open_repository()
     except NotThere:
-        open_store(target.repository)[0].check()
+        target.open_store()[0].check()
         return None
     if there.id != here.id:
         raise ConfigError(
@@ -123,7 +121,7 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
             if backup.backup_id not in copied:
                 left_out[backup.backup_id] = error.message
     if target.repository.keep is not None:
-        for decision in retention.decide(known.backups, target.repository.keep, now()).decisions:
+        for decision in retention.decide(known.backups, target.repository.keep, source.host.now()).decisions:
             if not decision.keep and decision.backup_id not in copied:
                 left_out.setdefault(
                     decision.backup_id,
@@ -150,7 +148,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
     here = source.open_repository()
     there = _there(here, source, target)
     if there is None:
-        Marker(FORMAT, here.id, here.recipients).write(RepositoryObjects(*open_store(target.repository)))
+        Marker(FORMAT, here.id, here.recipients).write(RepositoryObjects(*target.open_store()))
         there = target.open_repository()
     with lease(there, f"{target.name}/writer", doing=f"copying {target.name}", tell=target.events.tell) as held:
         planned = _plan(source, here, target, there)

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
-from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.exclusion import writing
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import prune_binlogs
@@ -166,7 +165,7 @@ def plan(
 def _plan(
     instance: Instance, repository: Repository, local: LocalLeftovers | None, unrestorable: Unrestorable
 ) -> PrunePlan:
-    rules, moment = instance.keep_rules(), now()
+    rules, moment = instance.keep_rules(), instance.host.now()
     backups = instance.summaries(repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     begun = unfinished(repository, instance.name)

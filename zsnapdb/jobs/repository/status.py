@@ -10,7 +10,6 @@ from datetime import datetime
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.backup_point import point_of
-from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import backup_time
 from zsnapdb.planning.binlog.window import Window, window
@@ -47,7 +46,7 @@ def status(instance: Instance) -> ProtectionStatus:
     repository = instance.open_repository()
     catalogue = repository.catalogue(instance.name)
     archive = BinlogArchive(repository, instance.name).load()
-    at = now()
+    at = instance.host.now()
     newest = catalogue.manifests[-1] if catalogue.manifests else None
     last = _last(archive)
     return ProtectionStatus(

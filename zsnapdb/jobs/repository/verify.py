@@ -16,7 +16,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError
-from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import verify_binlogs
@@ -108,7 +107,7 @@ def _plan(
     def chosen(names: Iterable[str]) -> tuple[str, ...]:
         return due(
             {name: None if name in damaged else known.whole_since(name, depth) for name in names},
-            now(),
+            instance.host.now(),
             older_than,
             limit,
         )
@@ -128,7 +127,7 @@ def verify(
     """
     repository = instance.open_repository()
     planned = _plan(instance, repository, depth, older_than, limit)
-    notebook = _Notebook(repository, instance.name, planned.known)
+    notebook = _Notebook(repository, instance, planned.known)
     began, total = time.monotonic(), 0
     active_damage: dict[str, tuple[str, ...]] = {}
     try:
@@ -165,12 +164,13 @@ def verify(
 class _Notebook:
     """Findings of this run on top of those known, saved every now and then under a key of their own."""
 
-    def __init__(self, repository: Repository, instance: str, known: Checks) -> None:
+    def __init__(self, repository: Repository, instance: Instance, known: Checks) -> None:
         self.unrecorded = ""
+        self._now = instance.host.now
         self.gone: set[str] = set()
         self._repository, self._known = repository, known
         self._findings = {name: dict(found) for name, found in known.findings.items()}
-        self._key = verifications.new_key(instance, now())
+        self._key = verifications.new_key(instance.name, self._now())
         self._saved = time.monotonic()
         self._is_dirty = self._is_written = False
 
@@ -185,7 +185,7 @@ class _Notebook:
             self.gone.add(name)
             self._findings.pop(name, None)
             return
-        self._findings.setdefault(name, {})[depth] = VerificationRecord(when=now(), damage=damage)
+        self._findings.setdefault(name, {})[depth] = VerificationRecord(when=self._now(), damage=damage)
         self._is_dirty = True
         if time.monotonic() - self._saved > _SAVE_SECONDS:
             self.save()

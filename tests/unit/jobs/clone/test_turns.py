@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import functools
 import subprocess
 import sys
 import threading
@@ -11,35 +11,26 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs import exclusion
 from zsnapdb.jobs.clone import locks
 
 HOLDER = """
 import sys
 from pathlib import Path
-from zsnapdb.jobs import exclusion
 from zsnapdb.jobs.clone import locks
-exclusion.RUN_FOLDER = Path(sys.argv[1])
-with locks.turn():
+with locks.turn(2, folder=Path(sys.argv[1])):
     print("mine", flush=True)
     sys.stdin.read()
 """
 
 
-@pytest.fixture(autouse=True)
-def two_processors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exclusion, "RUN_FOLDER", tmp_path)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 5})
-
-
-def test_no_more_have_a_turn_at_once_than_there_are_processors_and_all_get_one() -> None:
+def test_no_more_have_a_turn_at_once_than_there_are_processors_and_all_get_one(tmp_path: Path) -> None:
     lock, begun, free = threading.Lock(), threading.Semaphore(0), threading.Semaphore(0)
     at_once: list[int] = []
     working = 0
 
     def work() -> None:
         nonlocal working
-        with locks.turn():
+        with locks.turn(2, folder=tmp_path):
             with lock:
                 working += 1
                 at_once.append(working)
@@ -69,10 +60,10 @@ def test_a_third_waits_until_one_ends_and_one_that_is_killed_keeps_nothing(tmp_p
     got = threading.Event()
 
     def third() -> None:
-        with locks.turn():
+        with locks.turn(2, folder=tmp_path):
             got.set()
 
-    with locks.turn():
+    with locks.turn(2, folder=tmp_path):
         thread = threading.Thread(target=third)
         thread.start()
         assert not got.wait(0.5)
@@ -82,7 +73,7 @@ def test_a_third_waits_until_one_ends_and_one_that_is_killed_keeps_nothing(tmp_p
     holder.communicate()
 
 
-def test_one_that_waits_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "_TURN_SECONDS", 0.1)
-    with locks.turn(), locks.turn(), pytest.raises(PreflightError, match="no turn to start a server"), locks.turn():
+def test_one_that_waits_too_long_is_told(tmp_path: Path) -> None:
+    turn = functools.partial(locks.turn, 2, patience=0.1, folder=tmp_path)
+    with turn(), turn(), pytest.raises(PreflightError, match="no turn to start a server"), turn():
         pass

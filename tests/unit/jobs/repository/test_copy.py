@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, rotated
-from tests.unit.support.stored_backups import FaultyStore, Killed, Site
-from zsnapdb.config import RepositorySettings
+from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies
 from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryError
-from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.repository import copy as job
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
@@ -19,14 +17,11 @@ from zsnapdb.repository import layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_removal import remove_unneeded
 from zsnapdb.repository.verifications import Depth
-from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.open import open_store
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
+def site(tmp_path: Path) -> Site:
     (tmp_path / "store").mkdir()
     (tmp_path / "store-there").mkdir()
     return Site(tmp_path / "store")
@@ -73,29 +68,16 @@ def test_what_is_an_increment_is_copied_after_its_base(site: Site) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_change_nothing_half_is_listed_and_the_next_run_goes_on(
-    site: Site, monkeypatch: pytest.MonkeyPatch, after: bool
-) -> None:
+def test_killed_at_any_change_nothing_half_is_listed_and_the_next_run_goes_on(site: Site, after: bool) -> None:
     site.fill([None, 0])
     whole = content(site)
     changes = len(whole)
     for moment in range(1, changes + 1):
         for key in [item.key for item in there(site).list("")]:
             there(site).delete(key)
-
-        def dying(settings: RepositorySettings, tell: object = None, moment: int = moment) -> tuple[Store, str]:
-            store, prefix = open_store(settings)
-            faulty = FaultyStore(store)
-            if settings.url.endswith("-there"):
-                faulty.die_at, faulty.die_after = moment, after
-            return faulty, prefix
-
-        with monkeypatch.context() as patched:
-            patched.setattr(instances, "open_store", dying)
-            patched.setattr(job, "open_store", dying)
-            if moment < changes:
-                with pytest.raises(Killed):
-                    copy(site)
+        if moment < changes:
+            with site.opening(dies(moment, after=after), "there"), pytest.raises(Killed):
+                copy(site)
         if layout.MARKER in content(site, "-there"):
             there(site).delete("main/writer.lock")
             found = verify.verify(site.instance("there"), Depth.READ)
@@ -176,7 +158,7 @@ def test_a_missing_folder_is_not_a_new_repository(site: Site) -> None:
         copy(site)
 
 
-def test_another_backup_with_the_same_id_is_never_overwritten(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_backup_with_the_same_id_is_never_overwritten(site: Site) -> None:
     (name,) = site.fill([None])
     key = layout.manifest("main", name)
 
@@ -184,26 +166,22 @@ def test_another_backup_with_the_same_id_is_never_overwritten(site: Site, monkey
         if written == key:
             there(site).put(key, b"another")
 
-    def opened(settings: RepositorySettings, tell: object = None) -> tuple[Store, str]:
-        store, prefix = open_store(settings)
-        return (FaultyStore(store, meanwhile) if settings.url.endswith("-there") else store), prefix
-
-    monkeypatch.setattr(instances, "open_store", opened)
+    site.wraps["there"] = lambda store: DyingStore(store, meanwhile)
     with pytest.raises(ConsistencyError, match="read back different"):
         copy(site)
     assert there(site).get(key) == b"another"
 
 
-def test_a_store_that_refuses_ends_it_with_its_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_refuses_ends_it_with_its_error(site: Site) -> None:
     site.fill([None])
 
-    class Denied(FaultyStore):
+    class Denied(DyingStore):
         def get(self, key: str) -> bytes:
             if "/chunks/" in key:
                 raise RepositoryError("denied")
             return super().get(key)
 
-    monkeypatch.setattr(instances, "open_store", lambda settings, tell=None: (Denied(open_store(settings)[0]), ""))
+    site.wraps = {"here": Denied, "there": Denied}
     with pytest.raises(RepositoryError, match="denied"):
         copy(site)
     assert not list(there(site).list("main/manifests/"))

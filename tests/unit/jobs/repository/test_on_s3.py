@@ -12,8 +12,6 @@ import pytest
 
 from tests.unit.support.s3 import bucket
 from tests.unit.support.stored_backups import Site
-from zsnapdb.jobs import exclusion
-from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.repository import copy, prune, verify
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.verifications import Depth
@@ -23,15 +21,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(exclusion, "RUN_FOLDER", tmp_path / "run")
-    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
+def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "store-there").mkdir()
     with bucket(locked=True):
         yield Site(tmp_path / "store", url="s3://backups/some/prefix")
 
 
-def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site) -> None:
     other = Site(site.folder, url="s3://backups/some/prefix-2")
     other.fill([None])
     before = other.objects()
@@ -51,7 +47,7 @@ def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site, monkeyp
     assert result.plan.afterlife.keeps_versions
     reasons = {d.backup_id: d.reasons[0] for d in result.plan.retention.decisions}
     assert reasons[names[1]].startswith("locked by the store: until ")
-    monkeypatch.setattr(prune, "now", lambda: datetime.now(UTC) + timedelta(days=30))
+    site.later(days=30)
     site.instance().open_repository().delete(layout.chunk("main", names[1], "data", 1))
     found = verify.verify(site.instance(), Depth.LISTED)
     assert list(found.damage) == [names[1]]

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from tests.unit.support.stored_backups import FaultyStore, Killed, Site
-from zsnapdb.config import RepositorySettings, parse
+from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies
+from zsnapdb.config import parse
 from zsnapdb.errors import ConfigError, DamagedError, NotThere, PreflightError, RepositoryError
-from zsnapdb.jobs import exclusion
-from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.prune import NOTHING_LOCAL, PrunePlan, PruneResult
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.repository import layout, pins
-from zsnapdb.store.base import Afterlife, ObjectHold, Store, StoredObject
+from zsnapdb.store.base import Afterlife, ObjectHold, StoredObject
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.open import open_store
 
 TWO_CHAINS = [None, 0, 1, None, 3, 4]
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(exclusion, "RUN_FOLDER", tmp_path / "run")
-    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
+def site(tmp_path: Path) -> Site:
     (tmp_path / "store").mkdir()
     return Site(tmp_path / "store")
 
@@ -59,22 +54,6 @@ def check_whole(site: Site) -> None:
         for volume in backup.volumes:
             for index, chunk in enumerate(volume.chunks, 1):
                 assert sizes[layout.chunk("main", backup.backup_id, volume.role, index)] == chunk.stored_size
-
-
-def later(monkeypatch: pytest.MonkeyPatch, **time: float) -> None:
-    monkeypatch.setattr(job, "now", lambda: datetime.now(UTC) + timedelta(**time))
-
-
-def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Store], FaultyStore]) -> list[FaultyStore]:
-    made: list[FaultyStore] = []
-
-    def opened(settings: RepositorySettings, tell: object = None) -> tuple[Store, str]:
-        store, prefix = open_store(settings)
-        made.append(wrap(store))
-        return made[-1], prefix
-
-    monkeypatch.setattr(instances, "open_store", opened)
-    return made
 
 
 def test_what_no_rule_keeps_is_gone_with_all_its_chunks(site: Site) -> None:
@@ -123,14 +102,13 @@ def test_without_rules_nothing_is_ever_removed(site: Site) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_any_change_it_leaves_no_hole_and_a_later_run_finishes(
-    site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, after: bool
+    site: Site, tmp_path: Path, after: bool
 ) -> None:
     names = site.fill([None, 0, None])
     site.keep = "last = 1"
     store = LocalStore(site.folder)
     content = {item.key: store.get(item.key) for item in store.list("")}
-    with monkeypatch.context() as patched:
-        made = injected(patched, FaultyStore)
+    with site.opening(DyingStore) as made:
         prune(site)
         changes = made[-1].changes
     whole = site.objects()
@@ -138,29 +116,18 @@ def test_killed_at_any_change_it_leaves_no_hole_and_a_later_run_finishes(
     for moment in range(1, len(changes) + 1):
         for key, body in content.items():
             store.put(key, body)
-        with monkeypatch.context() as patched:
-            made = injected(patched, FaultyStore)
-
-            def dying(settings: RepositorySettings, tell: object = None, moment: int = moment) -> tuple[Store, str]:
-                faulty = FaultyStore(open_store(settings)[0])
-                faulty.die_at, faulty.die_after = moment, after
-                return faulty, ""
-
-            patched.setattr(instances, "open_store", dying)
-            with pytest.raises(Killed):
-                prune(site)
+        with site.opening(dies(moment, after=after)), pytest.raises(Killed):
+            prune(site)
         store.delete("main/writer.lock")
         check_whole(site)
         assert names[2] in manifests(site)
-        with monkeypatch.context() as patched:
-            later(patched, days=30)
-            prune(site)
+        site.later(days=30)
+        prune(site)
+        site.later()
         assert [k for k in site.objects() if not k.endswith(".lock")] == [k for k in whole if not k.endswith(".lock")]
 
 
-def test_an_error_of_the_store_at_any_removal_is_told_and_the_next_run_goes_on(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_the_store_at_any_removal_is_told_and_the_next_run_goes_on(site: Site) -> None:
     site.fill([None, 0, None])
     site.keep = "last = 1"
 
@@ -168,12 +135,10 @@ def test_an_error_of_the_store_at_any_removal_is_told_and_the_next_run_goes_on(
         if what == "delete" and key.endswith("00000002"):
             raise RepositoryError(f"removing {key}: denied")
 
-    with monkeypatch.context() as patched:
-        injected(patched, lambda store: FaultyStore(store, refuse))
-        with pytest.raises(RepositoryError, match="denied"):
-            prune(site)
+    with site.opening(lambda store: DyingStore(store, refuse)), pytest.raises(RepositoryError, match="denied"):
+        prune(site)
     check_whole(site)
-    later(monkeypatch, days=30)
+    site.later(days=30)
     prune(site)
     assert len({key.split("/")[2] for key in site.objects("main/chunks/")}) == 1
 
@@ -215,18 +180,17 @@ def test_if_what_would_stay_cannot_be_read_now_nothing_goes(site: Site) -> None:
     assert len(site.objects("main/manifests/")) == 3
 
 
-def test_a_manifest_that_may_not_be_read_stops_everything(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_may_not_be_read_stops_everything(site: Site) -> None:
     names = site.fill([None, None, None])
     site.keep = "last = 1"
 
-    class Denied(FaultyStore):
+    class Denied(DyingStore):
         def get(self, key: str) -> bytes:
             if key.endswith(f"{names[1]}.json"):
                 raise RepositoryError("denied")
             return super().get(key)
 
-    made = injected(monkeypatch, Denied)
-    with pytest.raises(RepositoryError, match="denied"):
+    with site.opening(Denied) as made, pytest.raises(RepositoryError, match="denied"):
         prune(site)
     assert not [change for change in made[-1].changes if change[0] == "delete"]
 
@@ -258,7 +222,7 @@ def test_only_what_is_there_can_be_pinned(site: Site) -> None:
         pins.unpin(site.instance().open_repository(), "main", "20200101T000000Z-0000")
 
 
-def test_a_pin_that_comes_while_it_prunes_is_honoured(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pin_that_comes_while_it_prunes_is_honoured(site: Site) -> None:
     names = site.fill([None, None, None])
     site.keep = "last = 1"
 
@@ -266,7 +230,7 @@ def test_a_pin_that_comes_while_it_prunes_is_honoured(site: Site, monkeypatch: p
         if what == "delete" and names[1] in key:
             LocalStore(site.folder).put(layout.pin("main", names[0]), b'{"reason": "now", "since": ""}')
 
-    injected(monkeypatch, lambda store: FaultyStore(store, pin_meanwhile))
+    site.wraps["here"] = lambda store: DyingStore(store, pin_meanwhile)
     with pytest.raises(PreflightError, match="was pinned"):
         prune(site)
     assert manifests(site) == [names[0], names[2]]
@@ -277,22 +241,20 @@ def leave(site: Site, name: str, *keys: str) -> None:
         LocalStore(site.folder).put(key, b"left")
 
 
-def test_leftovers_are_swept_only_after_their_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leftovers_are_swept_only_after_their_time(site: Site) -> None:
     site.fill([None])
     old = f"{datetime.now(UTC) - timedelta(days=400):%Y%m%dT%H%M%SZ}-0000"
     leave(site, old)
     assert [(s.leftover.backup_id, s.remove) for s in plan(site).leftovers] == [(old, False)]
     assert prune(site).swept == ()
-    later(monkeypatch, days=6.9)
+    site.later(days=6.9)
     assert prune(site).swept == ()
-    later(monkeypatch, days=7.1)
+    site.later(days=7.1)
     assert prune(site).swept == (old,)
     assert not [key for key in site.objects() if old in key]
 
 
-def test_parts_of_no_archived_binlog_are_swept_only_after_their_time(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_of_no_archived_binlog_are_swept_only_after_their_time(site: Site) -> None:
     site.fill([None])
     store = LocalStore(site.folder)
     store.put("main/binlogs/incarnations/20261121T101112Z-7f3a.json", b"?")
@@ -310,9 +272,9 @@ def test_parts_of_no_archived_binlog_are_swept_only_after_their_time(
         ("binlog.000007", 5, False),
         ("binlog.000008", 5, False),
     ]
-    later(monkeypatch, days=6.9)
+    site.later(days=6.9)
     assert prune(site).swept == ()
-    later(monkeypatch, days=7.1)
+    site.later(days=7.1)
     assert plan(site).freed == 10
     assert prune(site).swept == ("20261121T101112Z-7f3a/binlog.000007", "20261121T101112Z-7f3a/binlog.000008")
     assert [key for key in site.objects() if "/binlogs/" in key] == [
@@ -321,10 +283,10 @@ def test_parts_of_no_archived_binlog_are_swept_only_after_their_time(
     ]
 
 
-def test_a_leftover_with_an_id_from_the_future_is_not_swept(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leftover_with_an_id_from_the_future_is_not_swept(site: Site) -> None:
     site.fill([None])
     leave(site, f"{datetime.now(UTC) + timedelta(days=900):%Y%m%dT%H%M%SZ}-0000")
-    later(monkeypatch, days=30)
+    site.later(days=30)
     assert prune(site).swept == ()
 
 
@@ -334,9 +296,7 @@ def mark(site: Site, name: str, *from_guids: int | None) -> None:
     LocalStore(site.folder).put(layout.unfinished_backup("main", name), json.dumps(document).encode())
 
 
-def test_what_an_unfinished_backup_builds_on_stays_until_its_mark_is_swept(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_unfinished_backup_builds_on_stays_until_its_mark_is_swept(site: Site) -> None:
     names = site.fill([None, None, None, None])
     site.keep = "last = 1"
     begun = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ffff"
@@ -345,7 +305,7 @@ def test_what_an_unfinished_backup_builds_on_stays_until_its_mark_is_swept(
     result = prune(site)
     assert manifests(site) == [names[1], names[3]]
     assert result.swept == ()
-    later(monkeypatch, days=8)
+    site.later(days=8)
     assert prune(site).removed == (names[1],)
     assert not [key for key in site.objects() if begun in key]
 
@@ -365,7 +325,7 @@ def test_a_mark_beside_its_manifest_means_nothing_and_goes_with_it(site: Site) -
     assert site.objects("main/unfinished/") == []
 
 
-def test_objects_with_other_keys_than_ours_are_never_removed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_with_other_keys_than_ours_are_never_removed(site: Site) -> None:
     names = site.fill([None, None])
     site.keep = "last = 1"
     foreign = [
@@ -377,26 +337,23 @@ def test_objects_with_other_keys_than_ours_are_never_removed(site: Site, monkeyp
         "other/chunks/20200101T000000Z-0000/data/00000001",
     ]
     leave(site, "", *foreign)
-    later(monkeypatch, days=30)
+    site.later(days=30)
     prune(site)
     prune(site)
     assert manifests(site) == [names[1]]
     assert set(foreign) <= set(site.objects())
 
 
-def test_chunks_whose_manifest_is_not_listed_but_there_are_left_alone(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_chunks_whose_manifest_is_not_listed_but_there_are_left_alone(site: Site) -> None:
     """A listing that lags must not make a good backup look like garbage."""
     names = site.fill([None, None])
 
-    class Lagging(FaultyStore):
+    class Lagging(DyingStore):
         def list(self, prefix: str) -> Iterator[StoredObject]:
             return (item for item in super().list(prefix) if item.key != layout.manifest("main", names[0]))
 
-    later(monkeypatch, days=30)
-    with monkeypatch.context() as patched:
-        injected(patched, Lagging)
+    site.later(days=30)
+    with site.opening(Lagging):
         result = prune(site)
     assert result.swept == ()
     assert "has a manifest that the store did not list" in result.notes[0]
@@ -412,7 +369,7 @@ def test_a_backup_with_a_hole_in_its_chain_stays_unless_it_is_asked_for(site: Si
     assert manifests(site) == [names[3]]
 
 
-class LockingStore(FaultyStore):
+class LockingStore(DyingStore):
     """A bucket with locks."""
 
     held: dict[str, ObjectHold]
@@ -424,9 +381,7 @@ class LockingStore(FaultyStore):
         return Afterlife(keeps_versions=True, days=30, has_locks=True)
 
 
-def test_what_the_store_locks_stays_with_its_chain_and_says_until_when(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_store_locks_stays_with_its_chain_and_says_until_when(site: Site) -> None:
     names = site.fill([None, 0, None, None, None])
     site.keep = "last = 1"
     until = datetime(2030, 1, 2, 3, 4, tzinfo=UTC)
@@ -434,7 +389,7 @@ def test_what_the_store_locks_stays_with_its_chain_and_says_until_when(
         layout.manifest("main", names[1]): ObjectHold(until),
         layout.manifest("main", names[2]): ObjectHold(None),
     }
-    injected(monkeypatch, LockingStore)
+    site.wraps["here"] = LockingStore
     result = prune(site)
     assert result.removed == (names[3],)
     reasons = {d.backup_id: d.reasons for d in result.plan.retention.decisions}

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add
-from tests.unit.support.stored_backups import FaultyStore, Killed, Site, stream
-from zsnapdb.config import RepositorySettings
+from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, stream
 from zsnapdb.errors import RepositoryError
-from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.repository import verify as job
 from zsnapdb.jobs.repository import verify_binlogs
@@ -22,26 +20,20 @@ from zsnapdb.planning.repository.verification import due
 from zsnapdb.repository import binlog_removal, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
-from zsnapdb.store.base import Store, StoredObject
+from zsnapdb.store.base import StoredObject
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.open import open_store
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
+def site(tmp_path: Path) -> Site:
     (tmp_path / "store").mkdir()
     return Site(tmp_path / "store")
 
 
 def verify(site: Site, depth: Depth = Depth.LISTED, **more: Any) -> VerifyResult:
     return job.verify(site.instance(), depth, **more)
-
-
-def injected(monkeypatch: pytest.MonkeyPatch, wrap: Callable[[Store], Store]) -> None:
-    monkeypatch.setattr(instances, "open_store", lambda settings, tell=None: (wrap(open_store(settings)[0]), ""))
 
 
 both = pytest.mark.parametrize("depth", list(Depth))
@@ -135,44 +127,37 @@ def test_a_hole_in_a_chain_is_found(site: Site, depth: Depth) -> None:
     ],
 )
 def test_reading_finds_a_stream_that_is_not_what_the_manifest_says(
-    site: Site, monkeypatch: pytest.MonkeyPatch, made: Callable[[int], bytes], words: str
+    site: Site, made: Callable[[int], bytes], words: str
 ) -> None:
     """Its hashes are right: it was stored like that."""
-    monkeypatch.setattr("tests.unit.support.stored_backups.stream", lambda to_guid, from_guid, seed: made(to_guid))
-    (name,) = site.fill([None])
+    (name,) = site.fill([None], made)
     assert verify(site, Depth.LISTED).is_whole
     found = verify(site, Depth.READ)
     assert words in found.damage[name][0]
 
 
-def test_a_store_that_refuses_is_an_error_and_nothing_is_called_missing(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_refuses_is_an_error_and_nothing_is_called_missing(site: Site) -> None:
     names = site.fill([None, None])
 
-    class Denied(FaultyStore):
+    class Denied(DyingStore):
         def get(self, key: str) -> bytes:
             if f"/chunks/{names[0]}/" in key:
                 raise RepositoryError("denied")
             return super().get(key)
 
-    with monkeypatch.context() as patched:
-        injected(patched, Denied)
-        with pytest.raises(RepositoryError, match="denied"):
-            verify(site, Depth.READ)
+    with site.opening(Denied), pytest.raises(RepositoryError, match="denied"):
+        verify(site, Depth.READ)
     assert verify(site).is_whole
 
 
-def test_what_was_found_is_remembered_and_not_looked_at_again_until_its_time(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_found_is_remembered_and_not_looked_at_again_until_its_time(site: Site) -> None:
     names = site.fill([None, 0, None])
     assert verify(site, limit=1).plan.chosen == (names[2],)
     assert verify(site, older_than=86400, limit=1).plan.chosen == (names[1],)
     assert verify(site, older_than=86400).plan.chosen == (names[0],)
     assert verify(site, older_than=86400).plan.chosen == ()
     assert len(site.objects("main/checks/")) == 1
-    monkeypatch.setattr(job, "now", lambda: datetime.now(UTC) + timedelta(days=2))
+    site.later(days=2)
     assert set(verify(site, older_than=86400).plan.chosen) == set(names)
 
 
@@ -196,66 +181,54 @@ def test_damage_that_only_reading_shows_stays_known_until_it_is_read_again(site:
     assert verify(site, Depth.LISTED, older_than=86400).is_whole
 
 
-def test_who_may_not_write_still_learns_what_is_damaged(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_may_not_write_still_learns_what_is_damaged(site: Site) -> None:
     site.fill([None])
 
     def refuse(what: str, key: str) -> None:
         raise RepositoryError("denied")
 
-    injected(monkeypatch, lambda store: FaultyStore(store, refuse))
+    site.wraps["here"] = lambda store: DyingStore(store, refuse)
     found = verify(site)
     assert (found.is_whole, found.unrecorded) == (True, "denied")
 
 
-def test_a_run_that_is_cut_off_keeps_what_it_has_found(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_cut_off_keeps_what_it_has_found(site: Site) -> None:
     names = site.fill([None, None, None])
 
-    class Cut(FaultyStore):
+    class Cut(DyingStore):
         def list(self, prefix: str) -> Iterator[StoredObject]:
             if names[0] in prefix:
                 raise RepositoryError("gone")
             return super().list(prefix)
 
-    with monkeypatch.context() as patched:
-        injected(patched, Cut)
-        with pytest.raises(RepositoryError):
-            verify(site)
+    with site.opening(Cut), pytest.raises(RepositoryError):
+        verify(site)
     assert verify(site, older_than=86400).plan.chosen == (names[0],)
 
 
-def test_killed_while_it_tidies_its_findings_none_is_lost(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_while_it_tidies_its_findings_none_is_lost(site: Site) -> None:
     names = site.fill([None, None])
     LocalStore(site.folder).delete(layout.chunk("main", names[0], "data", 1))
     assert not verify(site).is_whole
     for moment in (1, 2):
         for after in (False, True):
-
-            def dying(
-                settings: RepositorySettings, tell: object = None, moment: int = moment, after: bool = after
-            ) -> tuple[Store, str]:
-                faulty = FaultyStore(open_store(settings)[0])
-                faulty.die_at, faulty.die_after = moment, after
-                return faulty, ""
-
-            with monkeypatch.context() as patched:
-                patched.setattr(instances, "open_store", dying)
-                with pytest.raises(Killed):
-                    verify(site)
+            with site.opening(dies(moment, after=after)), pytest.raises(Killed):
+                verify(site)
             found = job.plan(site.instance(), Depth.LISTED)
             assert list(found.known.damaged()) == [names[0]]
 
 
-def test_a_backup_that_is_pruned_meanwhile_is_no_damage(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_that_is_pruned_meanwhile_is_no_damage(site: Site) -> None:
     names = site.fill([None, None])
 
-    class Pruned(FaultyStore):
+    class Pruned(DyingStore):
         def list(self, prefix: str) -> Iterator[StoredObject]:
             if f"/chunks/{names[0]}/" in prefix:
                 LocalStore(site.folder).delete(layout.manifest("main", names[0]))
                 LocalStore(site.folder).delete(layout.chunk("main", names[0], "data", 1))
             return super().list(prefix)
 
-    injected(monkeypatch, Pruned)
+    site.wraps["here"] = Pruned
     found = verify(site)
     assert found.is_whole
     assert found.meaning.restorable == (names[1],)
@@ -311,9 +284,7 @@ def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Si
     assert [key in text for (text,) in found.binlogs.values()] == [True]
 
 
-def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(site: Site) -> None:
     archived_segment(site)
     planned = job.plan(site.instance(), Depth.LISTED)
     archive = BinlogArchive(site.instance().open_repository(), "main")

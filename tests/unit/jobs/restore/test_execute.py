@@ -18,6 +18,7 @@ from tests.unit.support.stored_backups import Site, id_of
 from zsnapdb import config
 from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs import exclusion
+from zsnapdb.jobs import host as jobs_host
 from zsnapdb.jobs.clone import create, fetch, prepared, topology
 from zsnapdb.jobs.clone.create import CloneRequest
 from zsnapdb.jobs.instance import Instance
@@ -85,7 +86,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     made = Host(Site(tmp_path / "store"), tmp_path)
     for name in ("run", "store"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(exclusion, "RUN_FOLDER", tmp_path / "run")
+    monkeypatch.setattr(exclusion, "THIS_HOST", jobs_host.Host(run=tmp_path / "run"))
     monkeypatch.setattr(datasets, "exists", lambda name: name in made.there)
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr("zsnapdb.mysql.server.find_binary", lambda configured, flavour: Path("/usr/sbin/mariadbd"))

@@ -12,7 +12,6 @@ from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.stored_backups import Site
 from zsnapdb.config import Settings, parse
 from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.clone import create
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan
@@ -28,7 +27,6 @@ SERVER, DISK = "20261120T101112Z-7f3a", "20261121T101112Z-7f3a"
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(datasets, "exists", lambda dataset: False)
     (tmp_path / "store").mkdir()

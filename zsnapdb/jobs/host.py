@@ -1,0 +1,41 @@
+"""What a job uses of the host it runs on, so that a test runs the same job on a host of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from zsnapdb.config import RepositorySettings
+from zsnapdb.jobs import clock
+from zsnapdb.store.base import Store
+from zsnapdb.store.open import open_store
+
+OpenStore = Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]
+"""Opens the store of a repository; returns it with the prefix of the keys. Takes what hears why a call is tried again."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """Where this host keeps what its jobs share, what time it is there, and how it opens a store."""
+
+    run: Path = Path("/run/zsnapdb")
+    """Locks and marks that a reboot clears."""
+
+    cache: Path = Path("/var/cache/zsnapdb")
+    """Holds nothing that the repositories do not hold; may be removed at any time."""
+
+    journals: Path = Path("/var/lib/zsnapdb/journal")
+    """What interrupted backups leave to the next run, a folder per instance."""
+
+    now: Callable[[], datetime] = clock.now
+    """The time, UTC."""
+
+    new_backup_id: Callable[[], str] = clock.fresh_backup_id
+    """An id for a backup that begins now."""
+
+    open_store: OpenStore = open_store
+
+
+THIS_HOST = Host()
