@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.unit.support.binlog_archive import ID, IDENTITY, INCARNATION, KEY, NAME, UUID, add, rotated
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
+from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import covering
@@ -298,7 +299,7 @@ def test_a_rotated_file_is_verified_chunk_by_chunk(store: LocalStore, archive: B
     (file,) = archive.load().files
 
     def damage() -> tuple[str, ...] | None:
-        ((_, found, _),) = verify_binlogs.look(archive, [file], depth, 2, lambda _: None)
+        ((_, found, _),) = verify_binlogs.look(archive, [file], depth, 2, SILENT)
         return found
 
     assert damage() == ()

@@ -153,7 +153,9 @@ def execute(
     on other errors.
     """
     journals = Journals(settings.restore.journal)
-    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+    with exclusive(
+        f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
+    ):
         begun = journals.read(planned.layout.top)
         if begun is not None:
             raise PreflightError(
@@ -177,7 +179,9 @@ def execute_without_journal(
 
     ExistsError if its target was made since.
     """
-    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+    with exclusive(
+        f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
+    ):
         restore_plan.refuse_existing(planned.layout)
         work = Work(settings, instance, repository, planned)
         try:
@@ -202,7 +206,9 @@ def resume(
     journals = Journals(settings.restore.journal)
     journal = find(journals, instance.name, top)
     planned = journal.plan
-    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+    with exclusive(
+        f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
+    ):
         work = Work(settings, instance, instance.open_repository(), planned)
         return _carry_out(work, journals, journal, confirm, stop_after)
 
@@ -224,7 +230,9 @@ def abandon(settings: Settings, instance: Instance, top: str | None) -> RestoreP
     """Give a restore that was interrupted up: remove its datasets, each proved ours, and its journal."""
     journals = Journals(settings.restore.journal)
     planned = find(journals, instance.name, top).plan
-    with exclusive(f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}"):
+    with exclusive(
+        f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
+    ):
         remove_all(planned, copy_of(instance, planned))
         journals.forget(planned.layout.top)
     return planned

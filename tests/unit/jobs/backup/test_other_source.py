@@ -12,7 +12,6 @@ from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import VOLUMES, Died, FakeDisks, FakeObservation, FakeProof, FakeServer, World, made
 from zsnapdb.config import KeepSettings
 from zsnapdb.errors import ConsistencyError
-from zsnapdb.jobs import instance as instances
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import copy, prune, verify
@@ -117,7 +116,6 @@ def test_it_is_copied_like_any_other(tmp_path: Path, monkeypatch: pytest.MonkeyP
         for _ in range(2):
             world.backup()
         names = world.ids()
-    monkeypatch.setattr(instances, "CACHE_FOLDER", tmp_path / "cache")
     (tmp_path / "store-there").mkdir()
     site = Site(tmp_path / "store")
     result = copy.copy(site.instance(), site.instance("there"))

@@ -115,15 +115,11 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return made
 
 
-def quiet(_: object) -> None:
-    """Say nothing."""
-
-
 def test_a_restore_executes_the_plan_that_was_shown_though_a_newer_backup_came(host: Host) -> None:
     planned = host.plan()
     host.store(BACKUPS[1])
     result = restoring.execute(
-        host.settings, host.instance, host.instance.open_repository(), planned, quiet, quiet, lambda step: True
+        host.settings, host.instance, host.instance.open_repository(), planned, lambda step: True
     )
     assert result.plan is planned
     assert all(plan is planned for plan in host.executed)
@@ -132,7 +128,7 @@ def test_a_restore_executes_the_plan_that_was_shown_though_a_newer_backup_came(h
 
 
 def test_zsnapdb_restore_plans_once_and_executes_that(host: Host) -> None:
-    result = restoring.restore(host.settings, host.instance, RestoreRequest("latest-backup"), quiet, quiet)
+    result = restoring.restore(host.settings, host.instance, RestoreRequest("latest-backup"))
     assert host.plans_made == 1
     assert all(plan is result.plan for plan in host.executed)
 
@@ -142,8 +138,8 @@ def test_a_plan_whose_target_was_made_since_is_refused_and_nothing_runs(host: Ho
     host.there.add(planned.layout.top)
     repository = host.instance.open_repository()
     calls: list[Callable[[], object]] = [
-        lambda: restoring.execute(host.settings, host.instance, repository, planned, quiet, quiet),
-        lambda: restoring.execute_without_journal(host.settings, host.instance, repository, planned, quiet, quiet),
+        lambda: restoring.execute(host.settings, host.instance, repository, planned),
+        lambda: restoring.execute_without_journal(host.settings, host.instance, repository, planned),
     ]
     for call in calls:
         with pytest.raises(ExistsError, match="exists"):
@@ -157,11 +153,11 @@ def test_a_plan_is_executed_once(host: Host) -> None:
     def stop(step: object) -> bool:
         return not isinstance(step, Receive)
 
-    restoring.execute(host.settings, host.instance, repository, planned, quiet, quiet, stop)
+    restoring.execute(host.settings, host.instance, repository, planned, stop)
     journal = Journals(host.settings.restore.journal)
     journal.write(journal.read(planned.layout.top) or RestoreJournal(planned))
     with pytest.raises(PreflightError, match="was begun at"):
-        restoring.execute(host.settings, host.instance, repository, planned, quiet, quiet)
+        restoring.execute(host.settings, host.instance, repository, planned)
 
 
 def test_a_drill_executes_the_plan_that_was_shown_though_a_newer_backup_came(
@@ -172,7 +168,7 @@ def test_a_drill_executes_the_plan_that_was_shown_though_a_newer_backup_came(
     host.store(BACKUPS[1])
     monkeypatch.setattr(drill, "check_pages", lambda *words: ())
     monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
-    done = drill.execute(host.settings, host.instance, repository, shown, quiet, quiet)
+    done = drill.execute(host.settings, host.instance, repository, shown)
     assert all(plan is shown.restore for plan in host.executed)
     assert host.received == [BACKUPS[0]]
     assert done.evidence.backup_id == BACKUPS[0]
@@ -188,7 +184,7 @@ def test_a_drill_of_a_random_backup_restores_the_one_that_was_shown(
     host.store(BACKUPS[2])
     monkeypatch.setattr(drill, "check_pages", lambda *words: ())
     monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
-    drill.execute(host.settings, host.instance, repository, shown, quiet, quiet)
+    drill.execute(host.settings, host.instance, repository, shown)
     assert host.received == [shown.restore.backup_id]
 
 
@@ -209,7 +205,7 @@ def test_a_rescue_executes_the_plan_that_was_shown_though_a_newer_backup_came(
     monkeypatch.setattr(rescue, "Isolated", lambda *words: isolated)
     monkeypatch.setattr(delivery, "check_there", lambda *words: None)
     monkeypatch.setattr(rescue, "_deliver", lambda planned, isolated: SimpleNamespace())
-    done = rescue.execute(host.settings, host.instance, repository, shown, quiet, quiet)
+    done = rescue.execute(host.settings, host.instance, repository, shown)
     assert done.plan is shown
     assert all(plan is shown.restore for plan in host.executed)
     assert host.received == [BACKUPS[0]]
@@ -234,7 +230,7 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     for name in ("create", "unmount", "set_properties"):
         monkeypatch.setattr(datasets, name, lambda *words: None)
     repository = host.instance.open_repository()
-    source: Any = fetch.reach(host.settings, host.instance, repository, home, planned, quiet, quiet)
+    source: Any = fetch.reach(host.settings, host.instance, repository, home, planned)
     assert source is made
     assert all(plan is planned for plan in used)
     assert len(used) == 2
@@ -275,7 +271,7 @@ def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
         monkeypatch.setattr(
             topology, "plan_set", lambda *words, plan=planned: SimpleNamespace(names=("a-1", "a-2", "a-3"), first=plan)
         )
-        topology.create_set(host.settings, host.instance, request, 3, CloneTopology.INDEPENDENT, quiet, quiet)
+        topology.create_set(host.settings, host.instance, request, 3, CloneTopology.INDEPENDENT)
     assert [(r.at, r.point, r.source) for r in requests] == [
         ("2026-11-20T10:00:00Z", point, "latest"),
         (None, None, "20261120T100000Z-000a"),
