@@ -257,7 +257,7 @@ def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
     point = fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", BACKUPS[0])
     requests: list[CloneRequest] = []
 
-    def make(settings: object, instance: object, request: CloneRequest, report: object, tell: object) -> Any:
+    def make(settings: object, instance: object, request: CloneRequest) -> Any:
         requests.append(request)
         return SimpleNamespace(info=SimpleNamespace(backup_id="20261120T100000Z-000a", port=1, top="tank/c"))
 
