@@ -147,7 +147,7 @@ def test_a_manifest_that_was_altered_is_named_and_the_others_go_on(lab: Lab, sea
     try:
         listed = lab.zsnapdb("list", "--json", config=sealed.writer)
         assert listed.code == 7
-        assert "its signature is not that of its content" in listed.stderr
+        assert "the signature does not match the content" in listed.stderr
         done = lab.zsnapdb(
             "restore",
             "main",

@@ -1,1 +1,1 @@
-"""The repository format, version 1: keys, manifests, and what may be called a backup."""
+"""The repository format, version 1: keys, manifests and every other object of a repository."""

@@ -1,8 +1,8 @@
-"""The journal of a backup that is being stored: on this host, durable line by line, nothing secret in it.
+"""The journal of a backup that is being stored: a file on this host, durable line by line, without secrets.
 
-What it says is true of the repository: a chunk's line is written after the chunk is stored, and taken back before the
-chunk is replaced. So a later run may believe every line, and need not believe that there are no others. Each line has a
-checksum; a last line that is torn is as if it was never written.
+Every line of the journal is true of the repository: a chunk's line is written after the chunk is stored, and is voided
+before the chunk is replaced. So a later run may trust every line. The repository may hold more than the journal says.
+Each line has a checksum. A torn last line is ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zsnapdb.stream.upload import KnownChunk
 
 
 class VolumeBegun(Part):
-    """What is known of a volume before its stream is sent. `from_guid` is None for a full stream."""
+    """The facts about a volume before its stream is sent. `from_guid` is None for a full stream."""
 
     role: str
     dataset: str
@@ -41,7 +41,7 @@ class VolumeBegun(Part):
 
 
 class StreamFormat(Part):
-    """How the streams are cut and compressed: frozen for all runs of one backup."""
+    """How the streams are cut into chunks and compressed. All runs of one backup use the same format."""
 
     chunk_size: int
     codec: Codec
@@ -50,7 +50,11 @@ class StreamFormat(Part):
 
 
 class Begun(Part):
-    """A backup whose snapshots are made and proved: its manifest without keys and volumes, what is to be sent, and what it is an increment of."""
+    """A backup whose snapshots are made and proved.
+
+    `draft` is its manifest without keys and volumes. `volumes` are the streams to send. `base` is the id of the backup
+    that this one is an increment of, or None.
+    """
 
     format: Literal[1] = 1
     draft: Manifest
@@ -64,7 +68,7 @@ class Begun(Part):
         return self.draft.backup_id
 
     def snapshots(self) -> list[str]:
-        """Return the full names of its snapshots."""
+        """Return the full names of the backup's snapshots."""
         return [volume.full_name for volume in self.volumes]
 
 
@@ -80,13 +84,13 @@ class BackupJournal:
         self._writing = threading.Lock()
         self._out: BinaryIO | None = None
         self.is_durable = False
-        """Whether all it was told is on disk. Once it could not be written, it is gone and stays so."""
+        """Whether every entry is on disk. After a failed write the file is removed and stays removed."""
 
     @classmethod
     def create(cls, folder: Path, begun: Begun, on_failure: Callable[[OSError], None]) -> BackupJournal:
-        """Begin a journal.
+        """Create the journal file of a backup.
 
-        If it cannot be written `on_failure` hears why, nothing is left of it, and it is kept in memory alone.
+        If the file cannot be written, `on_failure` gets the error, no file is left, and the journal stays in memory.
         """
         journal = cls(folder / begun.backup_id, begun)
         try:
@@ -105,15 +109,15 @@ class BackupJournal:
 
     @classmethod
     def read(cls, file: Path) -> BackupJournal:
-        """Return what the journal says, without opening it for more.
+        """Return the journal in the file, without opening the file for writing.
 
-        DamagedError if it is not one, or changed in its midst.
+        DamagedError if the file is not a journal, or if a line before the last one is damaged.
         """
         lines = file.read_bytes().split(b"\n")[:-1]
         entries = [_parse(line) for line in lines]
         if entries and entries[-1] is None:
             entries.pop()
-        hint = "it is thrown away with the snapshots of its backup; the next backup starts anew"
+        hint = "the journal is removed with the snapshots of its backup; the next backup starts anew"
         if not entries:
             raise DamagedError(f"the journal {file} is empty", hint=hint)
         try:
@@ -123,33 +127,33 @@ class BackupJournal:
         except (ValidationError, ValueError, KeyError, TypeError) as error:
             raise DamagedError(f"the journal {file} cannot be read", hint=hint) from error
         if journal.begun.backup_id != file.name:
-            raise DamagedError(f"the journal {file} is that of {journal.begun.backup_id}", hint=hint)
+            raise DamagedError(f"the journal {file} belongs to backup {journal.begun.backup_id}", hint=hint)
         return journal
 
     def go_on(self) -> None:
-        """Open a journal that was read, to write more; a torn end is cut off first.
+        """Open a journal that was read, to append to it. A torn last line is cut off first.
 
-        PreflightError if that cannot be done.
+        PreflightError if the file cannot be opened or written.
         """
         try:
-            whole, rest = 0, self.file.read_bytes()
-            for line in rest.splitlines(keepends=True):
+            good_size = 0
+            for line in self.file.read_bytes().splitlines(keepends=True):
                 if not line.endswith(b"\n") or _parse(line[:-1]) is None:
                     break
-                whole += len(line)
+                good_size += len(line)
             self._out = self.file.open("r+b", buffering=0)
-            self._out.truncate(whole)
-            self._out.seek(whole)
+            self._out.truncate(good_size)
+            self._out.seek(good_size)
             os.fsync(self._out.fileno())
             self.is_durable = True
         except OSError as error:
             raise PreflightError(
                 f"opening the journal {self.file}: {error.strerror}",
-                hint="free space there, or begin anew with `zsnapdb backup --fresh`",
+                hint="free space in that folder, or start anew with `zsnapdb backup --fresh`",
             ) from error
 
     def _take(self, entry: object) -> None:
-        """Follow one line that was read."""
+        """Apply one line that was read."""
         if not isinstance(entry, dict) or len(entry) != 1:
             raise ValueError("not a line of a journal")
         ((kind, value),) = entry.items()
@@ -165,17 +169,17 @@ class BackupJournal:
         elif kind == "volume":
             volume = VolumePart.model_validate(value)
             self.finished[volume.role] = volume
-        # A kind that a newer version writes tells of more than is known here; nothing known becomes untrue by it.
+        # A newer version may write other kinds of lines. They add facts and make none of these untrue.
 
     def known(self, role: str) -> dict[int, KnownChunk]:
-        """Return what is stored of the volume, by index."""
+        """Return the stored chunks of the volume, by index."""
         with self._writing:
             return {index: chunk for (name, index), chunk in self._known.items() if name == role}
 
     def forget(self, role: str, index: int) -> None:
-        """Take a chunk's line back, if there is one: durable before it returns.
+        """Void a chunk's line, if there is one. The change is durable on return.
 
-        PreflightError if it cannot be: the chunk must not be replaced then.
+        PreflightError if the journal can be neither written nor removed. Then the chunk must not be replaced.
         """
         with self._writing:
             if self._known.pop((role, index), None) is None or self._out is None:
@@ -186,41 +190,41 @@ class BackupJournal:
                 self._give_up()
                 if self.file.exists():
                     raise PreflightError(
-                        f"writing the journal {self.file}: {error.strerror}", hint="free space there"
+                        f"writing the journal {self.file}: {error.strerror}", hint="free space in its folder"
                     ) from error
 
     def add_key(self, part: KeyPart) -> None:
-        """Note a data key in its wrapped form, before anything is stored under it."""
+        """Record a data key in its wrapped form. Call this before anything is encrypted with the key."""
         with self._writing:
             self.keys[part.id] = part
             self._note("key", part.model_dump(mode="json"))
 
     def stored(self, role: str, index: int, chunk: KnownChunk) -> None:
-        """Note a chunk that is stored."""
+        """Record a chunk that is stored."""
         with self._writing:
             self._known[role, index] = chunk
             self._note("chunk", [role, index, chunk.last, chunk.chunk])
 
     def volume_done(self, volume: VolumePart) -> None:
-        """Note a volume whose stream is stored to its END, from a send that ended well."""
+        """Record a volume whose stream is stored to its END record, after its `zfs send` succeeded."""
         with self._writing:
             self.finished[volume.role] = volume
             self._note("volume", volume.model_dump(mode="json"))
 
     def close(self) -> None:
-        """End this run's writing; the file stays for the next one."""
+        """Stop writing. The file stays for the next run."""
         with self._writing:
             if self._out is not None:
                 self._out.close()
             self._out = None
 
     def remove(self) -> None:
-        """Remove it: the backup is stored, or given up."""
+        """Remove the journal: its backup is stored or abandoned."""
         with self._writing:
             self._give_up()
 
     def _note(self, kind: str, value: object) -> None:
-        """Write a line, or, where that cannot be done, be without a journal from here on: a backup is not lost over its journal."""
+        """Append a line. If that fails, continue without a journal file: the backup does not fail because of it."""
         if self._out is not None:
             try:
                 self._append(kind, value)
@@ -247,15 +251,15 @@ class BackupJournal:
 
 
 def _parse(line: bytes) -> object:
-    """Return what the line says, or None if its checksum is not right."""
+    """Return the document in the line, or None if the line's checksum is wrong."""
     checksum, _, payload = line.partition(b" ")
     try:
         if int(checksum, 16) != zlib.crc32(payload):
             return None
-        found: object = json.loads(payload)
+        document: object = json.loads(payload)
     except ValueError:
         return None
-    return found
+    return document
 
 
 def _fields(entry: object, kind: str) -> object:

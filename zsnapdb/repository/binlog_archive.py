@@ -1,6 +1,7 @@
-"""Reading and writing the binlog archive of one instance.
+"""Reads and writes the binlog archive of one instance.
 
-`binlog_descriptions` says what its objects are, `binlog_contents` reads all descriptions, `binlog_removal` removes.
+`binlog_descriptions` defines the objects of the archive, `binlog_contents` reads all descriptions, and
+`binlog_removal` removes objects.
 """
 
 from __future__ import annotations
@@ -33,21 +34,25 @@ from zsnapdb.stream.crypto import ChunkCipher
 class BinlogArchive:
     """The binlog archive of an instance in a repository.
 
-    Descriptions are signed and verified, keys opened, by the repository's keyring.
+    The repository's keyring signs and verifies descriptions and opens data keys.
     """
 
     repository: Repository
     instance: str
 
     def load(self) -> Archive:
-        """Return what is archived. A damaged description does not hide the others; an unreachable store raises."""
+        """Return the contents of the archive.
+
+        A damaged description does not hide the others. RepositoryError if the store cannot be reached.
+        """
         return load(self.repository, self.instance)
 
     def fetch(self, file: ArchivedFile, target: Path) -> None:
-        """Write the file's archived bytes, to the end of its last complete transaction, to `target`, which must not exist; synced.
+        """Write the file's archived bytes, up to the end of its last complete transaction, to a new file `target`.
 
-        Every chunk is proved by its hashes (and opened) before a byte of it is written. DamagedError names what is
-        missing or altered; nothing is left at `target` then.
+        The bytes are synced on return. ExistsError if `target` exists. Every chunk is decrypted and proved by its
+        hashes before any of its bytes is written. DamagedError names the object that is missing or altered. After any
+        other error no file is left at `target`.
         """
         try:
             with target.open("xb") as out:
@@ -57,20 +62,22 @@ class BinlogArchive:
                 out.flush()
                 os.fsync(out.fileno())
         except FileExistsError as error:
-            raise ExistsError(f"{target} is already there", hint="name another file; nothing is overwritten") from error
+            raise ExistsError(f"{target} already exists", hint="name another file; nothing is overwritten") from error
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 target.unlink()
             raise
 
     def plain(self, file: ArchivedFile) -> Iterator[Body]:
-        """Yield the plain bytes of the file's chunks or segments in order, each proved."""
+        """Yield the plain bytes of the file's chunks or segments in order. Each is proved by its hashes."""
         return self._plain_chunks(file) if file.is_rotated else self._plain_segments(file)
 
     def _plain_chunks(self, file: ArchivedFile) -> Iterator[Body]:
         if stream_hash(file.chunks) != file.sha256:
             name = f"binlog {file.name} of {self.instance}, incarnation {file.incarnation}"
-            raise DamagedError(f"the description of {name} does not fit its own chunks", hint="it was altered")
+            raise DamagedError(
+                f"the description of {name} does not match its own list of chunks", hint="the description was altered"
+            )
         ciphers, count = self._ciphers(file.keys, file.name), len(file.chunks)
         for index, chunk in enumerate(file.chunks, 1):
             key = self.chunk_key(file.incarnation, file.name, file.attempt, index)
@@ -88,11 +95,11 @@ class BinlogArchive:
             yield self._open(key, segment.chunk, segment.codec, opened[wrapped], associated)
 
     def begin(self, incarnation: Incarnation) -> None:
-        """Make the incarnation exist. ExistsError if there is one of its id."""
+        """Store the description of a new incarnation. ExistsError if one with this id exists."""
         self._put(self.incarnation_key(incarnation.id), incarnation.encode())
 
     def add_segment(self, incarnation: str, segment: Segment, body: Body) -> None:
-        """Store a segment of an active file, durably: its body, then its description.
+        """Store a segment of an active file, durably: first its body, then its description.
 
         ExistsError if another writer has described this segment.
         """
@@ -100,7 +107,7 @@ class BinlogArchive:
         self._put(self.segment_key(incarnation, segment), segment.encode())
 
     def put_chunk(self, incarnation: str, name: str, attempt: str, index: int, body: Body) -> None:
-        """Store a chunk of a rotated file that is not described yet."""
+        """Store a chunk of a rotated file that has no description yet."""
         self.repository.overwrite(self.chunk_key(incarnation, name, attempt, index), body)
 
     def get_chunk(self, incarnation: str, name: str, attempt: str, index: int) -> bytes:
@@ -108,9 +115,9 @@ class BinlogArchive:
         return self.repository.get(self.chunk_key(incarnation, name, attempt, index))
 
     def commit(self, file: ArchivedFile) -> None:
-        """Make the rotated file exist: described never over another, and read back the same.
+        """Store the description of a rotated file, never over another one, and read it back.
 
-        ConsistencyError if something else is there.
+        ConsistencyError if the repository then holds another description of the file.
         """
         key = self.file_key(file)
         with contextlib.suppress(ExistsError):
@@ -119,7 +126,7 @@ class BinlogArchive:
         if ArchivedFile.decode(stored, key) != file:
             raise ConsistencyError(
                 f"{key} was read back different from what was written",
-                hint="does another host archive the same server?",
+                hint="check whether another host archives the same server",
             )
 
     def get_segment(self, incarnation: str, segment: Segment) -> bytes:
@@ -127,9 +134,9 @@ class BinlogArchive:
         return self.repository.get(self.segment_body_key(incarnation, segment))
 
     def confirm(self, incarnation: str, name: str, attempt: str, chunks: Sequence[Chunk]) -> None:
-        """Prove that every chunk of a file that is about to be described is still there.
+        """Prove that the repository holds every chunk of a file, with its size. Call this before `commit`.
 
-        DamagedError names the first that is not.
+        DamagedError names the first chunk that is missing or incomplete.
         """
         sizes = self.repository.sizes(layout.binlog_chunks(self.instance, incarnation, name, attempt))
         for index, chunk in enumerate(chunks, 1):
@@ -142,8 +149,8 @@ class BinlogArchive:
                 size = -1
             if size != chunk.stored_size:
                 raise DamagedError(
-                    f"{key} is not there any more, or not whole",
-                    hint="did a prune sweep it meanwhile? the next look archives the file again",
+                    f"{key} is missing or incomplete",
+                    hint="a prune may have swept the object; the archiver stores the file again in its next round",
                 )
 
     def incarnation_key(self, incarnation: str) -> IncarnationKey:
@@ -169,9 +176,10 @@ class BinlogArchive:
         )
 
     def associated(self, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
-        """Return what an encrypted chunk is bound to.
+        """Return the associated data of an encrypted chunk: the place it belongs to.
 
-        `role` is `binlog/<file>` (index from 1) or `segment/<file>` (index: its first byte).
+        `role` is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk from 1, or the segment's first
+        byte.
         """
         return "\n".join(
             ("zsnapdb/1", self.repository.id, self.instance, incarnation, role, str(index), str(int(last)))
@@ -193,6 +201,6 @@ class BinlogArchive:
             ) from error
         if chunk.key_id is not None and chunk.key_id not in ciphers:
             raise DamagedError(
-                f"{key} names a key that its description does not have", hint="the description was altered"
+                f"{key} names a data key that is not in its description", hint="the description was altered"
             )
         return unseal(body, chunk, codec, ciphers[chunk.key_id] if chunk.key_id is not None else None, associated, key)

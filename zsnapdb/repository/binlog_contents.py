@@ -1,4 +1,4 @@
-"""What a binlog archive contains: every incarnation and binlog that is described, rotated or active."""
+"""Reads the contents of a binlog archive: every described incarnation and binlog, rotated or active."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _READINGS = 5
 
 @dataclass(frozen=True)
 class Archive:
-    """All that is archived of an instance: its incarnations, oldest first, and their files in order.
+    """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
 
-    `damaged`: descriptions that cannot be read.
+    `damaged` has an error for each description that cannot be read.
     """
 
     incarnations: tuple[Incarnation, ...]
@@ -37,9 +37,9 @@ class Archive:
 
 
 def load(repository: Repository, instance: str) -> Archive:
-    """Return what is archived of the instance.
+    """Return the contents of the instance's archive.
 
-    A damaged description does not hide the others; an unreachable store raises.
+    A damaged description does not hide the others. RepositoryError if the store cannot be reached.
     """
     keys = [listed.key for listed in repository.list(layout.incarnations(instance))]
     incarnations, damaged = _partition(_read_all(repository, keys, _incarnation))
@@ -62,8 +62,8 @@ def load(repository: Repository, instance: str) -> Archive:
 def _files(
     repository: Repository, instance: str, incarnation: Incarnation
 ) -> tuple[list[ArchivedFile] | None, list[DamagedError]]:
-    """Return the files of an incarnation; None for them if a segment that was listed is gone when it is read."""
-    # Segments are listed before rotated files: one that is rotated in between is in both lists, not in none.
+    """Return the files of an incarnation, or None for them if a listed segment is gone when it is read."""
+    # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
     segments = list(repository.list(layout.segments(instance, incarnation.id)))
     keys = [listed.key for listed in repository.list(layout.rotated_binlogs(instance, incarnation.id))]
     files, damaged = _partition(_read_all(repository, keys, _rotated))
@@ -105,7 +105,7 @@ def _segment(body: bytes, key: SegmentKey) -> Segment:
 
 
 def _check_place(key: str, described: str) -> None:
-    """Raise DamagedError if a description lies under another key than the one of what it describes."""
+    """Raise DamagedError if a description lies under the key of another object."""
     if described != key:
         raise DamagedError(
             f"{key} describes {described}", hint="objects were renamed or copied by hand in the repository"
@@ -113,7 +113,7 @@ def _check_place(key: str, described: str) -> None:
 
 
 def _read_all(repository: Repository, keys: Sequence[K], decode: Callable[[bytes, K], T]) -> list[T | DamagedError]:
-    """Return what the objects hold, in order; those that were removed since they were listed are left out."""
+    """Return the decoded objects in order, without those that were removed since they were listed."""
 
     def read(key: K) -> T | DamagedError | None:
         try:
@@ -135,7 +135,7 @@ def _partition(read: Sequence[T | DamagedError]) -> tuple[list[T], list[DamagedE
 
 
 def active_file(instance: str, incarnation: Incarnation, name: str, segments: Sequence[Segment]) -> ArchivedFile | None:
-    """Return the active binlog that consists of these segments, in order; None if its first one is not there."""
+    """Return the active binlog that consists of these segments, in order. None if its first segment is missing."""
     if not segments or segments[0].head is None or segments[0].start != 0:
         return None
     span = segments[0].span

@@ -2,15 +2,15 @@
 
     incarnations/<incarnation>.json                         one unbroken binlog history of one server; written first
     <incarnation>/files/<name>.json                         a rotated binlog; written last, never over another
-    <incarnation>/chunks/<name>/<attempt>/00000001          its chunks, from 1
+    <incarnation>/chunks/<name>/<attempt>/00000001          the chunks of a rotated binlog, from 1
     <incarnation>/active/<name>/<start>-<end>.json          a segment of an active binlog, by its bytes in the file;
-                                                            written after its body
+                                                            written after the segment's body
     <incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of a segment: one chunk
 
-A rotated binlog has a description of its own, and its segments no longer count; they are removed afterwards,
-descriptions first. Segments are read from byte 0 on, each time the longest that starts where the last one ended; so
-some may be replaced by one longer segment at any time. An attempt is four random hexadecimal digits, so that no body
-is ever written over another.
+A rotated binlog has its own description. Its segments no longer count; they are removed afterwards, descriptions
+first. Readers start at byte 0 and take each time the longest segment that starts where the last one ended. So one
+longer segment may replace several shorter ones at any time. An attempt is four random hexadecimal digits, so that no
+body is ever written over another.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ class _Part(BaseModel):
 
     @classmethod
     def decode(cls, body: bytes, key: str) -> Self:
-        """Return what is stored in `body`; DamagedError names the key if it is not that."""
+        """Return the description in `body`. DamagedError names the key if `body` is no such description."""
         try:
             return cls.model_validate_json(body)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "(whole)"
+            where = ".".join(str(part) for part in first["loc"]) or "(document)"
             raise DamagedError(
-                f"{key} cannot be read: {where}: {first['msg']}", hint="it was altered, or a newer zsnapdb wrote it"
+                f"{key} cannot be read: {where}: {first['msg']}",
+                hint="the object was altered, or a newer zsnapdb wrote it",
             ) from error
 
 
@@ -63,11 +64,11 @@ class Incarnation(_Part):
 
 
 class HeadPart(_Part):
-    """What a binlog file says of itself before its first transaction.
+    """The facts in the head of a binlog file, before its first transaction.
 
-    `created` is when the server began it (UTC seconds), `previous_gtids` what came before it as the server prints it
-    (None if it does not say), `fingerprint` the SHA-256 of its first bytes up to `end`, by which it is told from
-    another file of the same name.
+    `created` is when the server created the file (seconds UTC). `previous_gtids` are the GTIDs before the file, as the
+    server prints them (None if the head does not say). `fingerprint` is the SHA-256 of the file's first bytes up to
+    `end`; it distinguishes the file from another file of the same name.
     """
 
     server_uuid: str | None
@@ -80,11 +81,11 @@ class HeadPart(_Part):
 
 
 class SpanPart(_Part):
-    """What a stretch of a binlog file contains, from byte `start` to `end`, which is the end of a transaction or of the head.
+    """The contents of a stretch of a binlog file, from byte `start` to `end`.
 
-    `gtids` are those of its transactions alone (None if it has none): a set (MySQL), or the last one of each domain
-    (MariaDB). `first_commit` and `last_commit` are the earliest and latest commit time in microseconds UTC; whole
-    seconds where `is_exact` is False.
+    `end` is the end of a transaction or of the head. `gtids` are the GTIDs of the stretch's transactions alone (None if
+    there are none): a set (MySQL), or the last GTID of each domain (MariaDB). `first_commit` and `last_commit` are the
+    earliest and latest commit time in microseconds UTC, rounded to seconds where `is_exact` is False.
     """
 
     start: int
@@ -98,7 +99,7 @@ class SpanPart(_Part):
     is_exact: bool = True
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
-        """Return the stretch that is this one and, right behind it, `more`."""
+        """Return the stretch that consists of this one and `more`, which follows directly."""
         both = joined(_parsed(self.gtids, flavour), _parsed(more.gtids, flavour))
         firsts = [time for time in (self.first_commit, more.first_commit) if time is not None]
         lasts = [time for time in (self.last_commit, more.last_commit) if time is not None]
@@ -122,10 +123,10 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
 class Segment(_Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
-    `span` ends with the last complete transaction in it. Only a transaction longer than a chunk makes a segment end
-    inside of one: then `span` ends where it starts, or before its end. `attempt` names the body's object. The first
-    segment of a file has its `head`, and in `gap` what is missing before the file, in words. `is_merged` says that it
-    took the place of shorter ones.
+    `span` ends with the last complete transaction in the segment. Only a transaction that is longer than a chunk makes
+    a segment end inside of that transaction: then `span` ends where it starts, or before the segment's end. `attempt`
+    names the object of the body. The first segment of a file has the `head` of the file; its `gap` says in words what
+    is missing before the file. `is_merged`: the segment replaced shorter ones.
     """
 
     format: Literal[1] = 1
@@ -143,12 +144,12 @@ class Segment(_Part):
 
 
 class ArchivedFile(_Part):
-    """An archived binlog file: what it contains and where its bytes are.
+    """An archived binlog file: its contents and where its bytes are.
 
-    The archived bytes reach to `span.end`, the end of its last complete transaction; their in-use flag is cleared. A
-    rotated file is whole (`size` is that of the server's file, `sha256` that over the plain hashes of its chunks, as of
-    a volume's stream) and has chunks; an active one has segments. `gap` says in words what is missing right before the
-    file, where something is.
+    The archived bytes end at `span.end`, the end of the file's last complete transaction. The in-use flag in these
+    bytes is cleared. A rotated file is complete and has chunks: `size` is the size of the server's file, `sha256` is
+    the hash over the plain hashes of the chunks, as for a volume's stream. An active file has segments. `gap` says in
+    words what is missing right before the file, if something is missing.
     """
 
     format: Literal[1] = 1
@@ -170,73 +171,73 @@ class ArchivedFile(_Part):
 
     @property
     def number(self) -> int:
-        """The number its name ends with, by which the files of an incarnation are ordered."""
+        """The number at the end of the file's name. It orders the files of an incarnation."""
         return number_of(self.name)
 
     @property
     def previous(self) -> Gtids | None:
-        """What came before the file, as GTIDs; None if it does not say."""
+        """The GTIDs before the file; None if the head does not say."""
         return _parsed(self.head.previous_gtids, self.flavour)
 
     @property
     def gtids(self) -> Gtids | None:
-        """The GTIDs of its own transactions."""
+        """The GTIDs of the file's own transactions."""
         return _parsed(self.span.gtids, self.flavour)
 
     @property
     def reached(self) -> Gtids | None:
-        """What is reached at the end of what is archived of it: `previous` and its own."""
+        """The GTIDs at the end of the archived bytes: `previous` and the file's own."""
         return joined(self.previous, self.gtids)
 
     @property
     def end(self) -> int:
-        """The offset behind its last complete transaction; so many bytes are archived."""
+        """The offset of the end of the last complete transaction: the number of archived bytes."""
         return self.span.end
 
     @property
     def start(self) -> int:
-        """The offset of its first transaction: behind its head."""
+        """The offset of the first transaction: the end of the head."""
         return self.head.end
 
     @property
     def fingerprint(self) -> str:
-        """By which it is told from another file of its name."""
+        """The hash that distinguishes the file from another file of the same name."""
         return self.head.fingerprint
 
     @property
     def server(self) -> str:
-        """By what the server that wrote it is known: its UUID (MySQL) or server id."""
+        """The name of the server that wrote the file: its UUID (MySQL) or its server id."""
         return server_name(self.head.server_uuid, self.head.server_id)
 
     @property
     def created(self) -> int:
-        """When the server began it, seconds UTC."""
+        """When the server created the file, in seconds UTC."""
         return self.head.created
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether its transactions have no GTIDs."""
+        """Whether the file has transactions and they have no GTIDs."""
         return self.span.transactions > 0 and self.span.gtids is None
 
     @property
     def first_commit(self) -> int | None:
-        """The earliest commit time in it, microseconds UTC."""
+        """The earliest commit time in the file, in microseconds UTC."""
         return self.span.first_commit
 
     @property
     def last_commit(self) -> int | None:
-        """The latest commit time in it, microseconds UTC."""
+        """The latest commit time in the file, in microseconds UTC."""
         return self.span.last_commit
 
     @property
     def stored_size(self) -> int:
-        """Bytes its objects take in the store, descriptions left out."""
+        """The size in bytes of the file's objects in the store, without descriptions."""
         chunks = (*self.chunks, *(segment.chunk for segment in self.segments))
         return sum(chunk.stored_size for chunk in chunks)
 
 
 def server_name(server_uuid: str | None, server_id: int) -> str:
-    """Return by what a server is known."""
+    """Return the name of a server: its UUID, or its server id if it has no UUID."""
     return server_uuid or f"server_id {server_id}"
 
 
@@ -251,9 +252,10 @@ def is_archivable(name: str) -> bool:
 
 
 def covering(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Return the segments that lead from byte 0 as far as any do.
+    """Return the spans that cover the file from byte 0 without a gap.
 
-    `spans` are first and last bytes of segments. Each time the longest that starts where the last one ended is taken.
+    `spans` are the start and end offsets of segments. Each time the longest span that starts where the last one ended
+    is taken.
     """
     longest: dict[int, int] = {}
     for start, end in spans:

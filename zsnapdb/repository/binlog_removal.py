@@ -1,4 +1,4 @@
-"""Removing from a binlog archive: whole binlogs, what they no longer need, and what killed runs left."""
+"""Removes from a binlog archive: expired binlogs, objects that a binlog no longer needs, and remains of killed runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ListedPart: TypeAlias = ListedObject[BinlogChunkKey] | ListedObject[SegmentBodyK
 
 
 def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
-    """Remove a binlog from the archive; return how many objects that were.
+    """Remove a binlog from the archive. Return the number of removed objects.
 
-    Ended at any moment, what is left is the whole file, or garbage below its name. Segments of a rotated file, where a
-    killed run left some, go before its description, or they would stand for the file again. Of an active one the
-    segment with the first byte goes first.
+    If this is interrupted at any moment, either the complete file is left, or only garbage below its name. A killed run
+    may have left segments of a rotated file: they are removed before the file's description, because without it they
+    would count as the file again. Of an active file, the segment with the first byte is removed first.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     descriptions = sorted(repository.sizes(layout.segments(*place)))
@@ -37,7 +37,7 @@ def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
 
 
 def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence[Segment]) -> None:
-    """Remove segments that a longer one has taken the place of, descriptions first."""
+    """Remove segments that a longer segment replaced, descriptions first."""
     for segment in segments:
         archive.repository.delete(archive.segment_key(incarnation, segment))
     for segment in segments:
@@ -45,9 +45,9 @@ def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence
 
 
 def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
-    """Remove what a rotated file no longer needs: its segments, descriptions first, and chunks of other attempts.
+    """Remove the objects that a rotated file no longer needs. Return their number.
 
-    Return how many objects.
+    These are its segments, descriptions first, and the chunks of other attempts.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     keys: list[BinlogKey] = [
@@ -61,10 +61,11 @@ def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
 
 
 def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart]]:
-    """Return what lies below names of no file, by incarnation and name: a killed run's, or one's that is under way.
+    """Return the objects below names that no description makes a file, by incarnation and name.
 
-    A file is there if it is described as rotated, readable or not, or if a segment with its first byte is. Only
-    incarnations that are described are looked at.
+    A killed run left them, or a running archiver has not described them yet. A name is a file's name if there is a
+    description of the rotated file, readable or not, or of a segment with its first byte. Only described incarnations
+    are searched.
     """
     described = archive.repository.list(layout.incarnations(archive.instance))
     return {
@@ -76,7 +77,7 @@ def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart
 
 def _undescribed(archive: BinlogArchive, incarnation: str) -> dict[str, list[ListedPart]]:
     repository, place = archive.repository, (archive.instance, incarnation)
-    # Bodies are listed before descriptions: what is described in between is not taken for garbage.
+    # Bodies are listed before descriptions: a body that is described in between does not look like garbage.
     parts: list[ListedPart] = [
         *repository.list(layout.binlog_chunks(*place)),
         *repository.list(layout.segment_bodies(*place)),
@@ -92,15 +93,16 @@ def _undescribed(archive: BinlogArchive, incarnation: str) -> dict[str, list[Lis
 
 
 def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[str]) -> int:
-    """Remove the objects that `undescribed` returned for a name; return how many.
+    """Remove the objects that `undescribed` returned for a name. Return the number of removed objects.
 
-    None go if a file is there after all, or anything else has come to be there. An archiver that takes the file up
-    again is seen by what it stores: its bodies have names of their own, and it never writes over a description.
+    Nothing is removed if the name has a description now, or if there is any object that is not in `keys`. So an
+    archiver that starts with the file again is noticed by the objects it stores: it gives each body a new name, and it
+    never overwrites a description.
     """
     now: list[BinlogKey] = sorted(part.key for part in _undescribed(archive, incarnation).get(name, []))
     if not now or not set(now) <= set(keys):
         return 0
-    # Asked for itself, as a listing may lag.
+    # The description is read itself, because a listing may lag.
     if archive.repository.exists(layout.rotated_binlog(archive.instance, incarnation, name)):
         return 0
     archive.repository.delete_many(now)

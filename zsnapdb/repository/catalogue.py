@@ -1,8 +1,8 @@
-"""What backups there are, without their chunk tables, quickly: ten thousand manifests are read once, then known.
+"""Lists an instance's backups without their chunk tables. A cache on this host makes ten thousand manifests fast.
 
-A manifest never changes, so what was read of it once stays true as long as it is there. Which are there is asked of the
-store every time; the cache is never trusted for that, and an entry whose object has another size now is read again. A
-cache that cannot be read or written is done without.
+A manifest never changes, so its summary stays true as long as the manifest exists. Every call lists the store for the
+manifests that exist; the cache does not answer that question. A manifest whose object has another size than the cache
+says is read again. A cache that cannot be read or written is ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class VolumeSummary(_Part):
 
 
 class Summary(_Part):
-    """A manifest without its chunk tables, its keys and the long parts of its source."""
+    """A manifest without chunk tables, keys and the long parts of its source."""
 
     backup_id: str
     instance: str
@@ -98,7 +98,7 @@ class Summary(_Part):
 
 @dataclass(frozen=True)
 class Summaries:
-    """The backups of an instance, oldest first, and what is wrong with those that cannot be read, by id."""
+    """The backups of an instance, oldest first, and an error for each that cannot be read, by id."""
 
     backups: tuple[Summary, ...]
     unreadable: Mapping[str, DamagedError]
@@ -120,11 +120,11 @@ _FILE = TypeAdapter(_CacheFile)
 
 @dataclass(frozen=True)
 class Cache:
-    """Summaries of one instance's manifests in a file of this host."""
+    """Summaries of one instance's manifests in a file on this host."""
 
     file: Path
     signers: tuple[str, ...]
-    """Whose signatures were demanded when the entries were read; with other demands they are read anew."""
+    """The signers that were configured when the entries were read. With other signers the manifests are read again."""
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
@@ -132,15 +132,15 @@ class Cache:
         return cls(folder / repository.id / f"{instance}.json", repository.keyring.signers)
 
     def read(self) -> dict[str, _Cached]:
-        """Return the entries by backup id; none if there is no file, or it is not one of this version."""
+        """Return the entries by backup id: none if there is no file, or if it has another version or other signers."""
         with contextlib.suppress(OSError, ValidationError):
-            found = _FILE.validate_json(self.file.read_bytes())
-            if (found.version, found.signers) == (_VERSION, self.signers):
-                return found.entries
+            cached = _FILE.validate_json(self.file.read_bytes())
+            if (cached.version, cached.signers) == (_VERSION, self.signers):
+                return cached.entries
         return {}
 
     def write(self, entries: dict[str, _Cached]) -> None:
-        """Replace the file as a whole."""
+        """Replace the file atomically. Errors of the file system are ignored."""
         temporary: str | None = None
         with contextlib.suppress(OSError):
             try:
@@ -156,9 +156,9 @@ class Cache:
 
 
 def summaries(repository: Repository, instance: str, cache: Cache | None) -> Summaries:
-    """Return what backups the store lists now.
+    """Return the backups that the store lists now.
 
-    One damaged manifest does not hide the others; an unreachable store raises.
+    A damaged manifest does not hide the others. RepositoryError if the store cannot be reached.
     """
     known = cache.read() if cache is not None else {}
     listed = _listed(repository, instance)
@@ -166,15 +166,15 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
     new = [name for name in listed if name not in entries]
     unreadable: dict[str, DamagedError] = {}
     vanished: list[str] = []
-    for name, found in _read(repository, instance, new):
-        if isinstance(found, DamagedError):
-            unreadable[name] = found
-        elif found is None:
+    for name, result in _read(repository, instance, new):
+        if isinstance(result, DamagedError):
+            unreadable[name] = result
+        elif result is None:
             vanished.append(name)
         else:
-            entries[name] = _Cached(size=listed[name], summary=found)
+            entries[name] = _Cached(size=listed[name], summary=result)
     if vanished:
-        # Removed since it was listed; a store that goes on listing it is hiding something.
+        # These were removed after they were listed. If the store still lists one, the store is not consistent.
         for name in _listed(repository, instance).keys() & set(vanished):
             unreadable[name] = DamagedError(
                 f"manifest {layout.manifest(instance, name)} is listed, but cannot be read",

@@ -1,4 +1,4 @@
-"""Whether a store really has what it said it took. It costs one listing per thousand chunks."""
+"""Checks that a store holds the chunks it accepted. This takes one listing per thousand chunks."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from zsnapdb.stream.chunks import Chunk
 
 
 def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
-    """Return if every chunk is in the store with its size; ConsistencyError names the first that is not.
+    """Return if every chunk is in the store with its size. ConsistencyError names the first that is not.
 
-    A chunk the listing does not show as it should is read itself: listings of some stores lag behind.
+    Listings of some stores lag, so a chunk that the listing does not show with its size is read itself.
     """
-    there = chunks.sizes()
+    listed_sizes = chunks.sizes()
     for index, chunk in enumerate(stored, 1):
         key = chunks.key(index)
-        if there.get(key) == chunk.stored_size:
+        if listed_sizes.get(key) == chunk.stored_size:
             continue
         try:
             body = chunks.get_chunk(index)
         except NotThere:
-            found = "is not there"
+            state = "is missing now"
         else:
             if len(body) == chunk.stored_size and hashlib.sha256(body).hexdigest() == chunk.stored_sha256:
                 continue
-            found = f"has {len(body)} other bytes"
+            state = f"now has {len(body)} other bytes"
         raise ConsistencyError(
-            f"the store said that it took {key} of {chunk.stored_size} bytes, and it {found}",
-            hint="the backup was not called good; the store loses objects, or something else writes below this prefix",
+            f"the store accepted {key} with {chunk.stored_size} bytes, but the object {state}",
+            hint="the backup was not completed; the store loses objects, or another program writes below this prefix",
         )

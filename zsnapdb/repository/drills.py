@@ -1,4 +1,4 @@
-"""The evidence of drills in the repository: written once, never over another."""
+"""The evidence of drills in the repository. Each object is written once and never overwritten."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class _Part(BaseModel):
 
 
 class Outcome(StrEnum):
-    """What came of a drill or of one of its checks.
+    """The result of a drill or of one of its checks.
 
-    DAMAGED: what is stored is not what was written, in the repository or in a page.
+    DAMAGED: stored bytes are not the bytes that were written, in the repository or in a page.
     """
 
     PASSED = "passed"
@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 
 class StepPart(_Part):
-    """A step that was done: its kind, what it was about, how long it took in seconds, the bytes it moved."""
+    """A step that was done: its kind, its object, its duration in seconds, and the number of bytes it moved."""
 
     kind: str
     what: str
@@ -42,22 +42,25 @@ class StepPart(_Part):
 
 
 class CheckPart(_Part):
-    """A check: its kind (position, pages, table, probe …), what was looked at, what came of it, and what was found."""
+    """A check: its kind (position, pages, table, probe …), the object that was checked, the outcome and the finding."""
 
     kind: str
     what: str
     outcome: Outcome
-    found: str = ""
+    finding: str = ""
 
 
 class Evidence(_Part):
-    """A drill: which backup was tried where and by what, what each step took, what each check found."""
+    """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
+
+    `requested` is the requested target, such as `latest`.
+    """
 
     format: Literal[1] = 1
     drill_id: str
     instance: str
     repository_id: str
-    wanted: str
+    requested: str
     backup_id: str
     seed: int
     host: str
@@ -73,7 +76,7 @@ class Evidence(_Part):
 
     @property
     def outcome(self) -> Outcome:
-        """The worst of its checks. A drill without a check has proved nothing: it failed."""
+        """The worst outcome of the checks. A drill without a check proves nothing: it failed."""
         outcomes = {check.outcome for check in self.checks}
         if Outcome.DAMAGED in outcomes:
             return Outcome.DAMAGED
@@ -81,7 +84,7 @@ class Evidence(_Part):
 
     @property
     def seconds(self) -> float:
-        """How long it took from the first step to the last check."""
+        """The duration from the first step to the last check, in seconds."""
         return (self.finished - self.started).total_seconds()
 
     def encode(self) -> bytes:
@@ -90,9 +93,9 @@ class Evidence(_Part):
 
 
 def write(repository: Repository, evidence: Evidence) -> str:
-    """Store the evidence and return its key. ConsistencyError if another drill has its id."""
+    """Store the evidence and return its key. ConsistencyError if another drill has the same id."""
     key = layout.drill(evidence.instance, evidence.drill_id)
-    # A request that is repeated after its answer was lost finds its own object; the comparison tells.
+    # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
     with contextlib.suppress(ExistsError):
         repository.put(key, evidence.encode())
     if read(repository, evidence.instance, evidence.drill_id) != evidence:
@@ -111,7 +114,7 @@ def ids(repository: Repository, instance: str) -> list[str]:
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
     """Return a drill's evidence.
 
-    NotThere if there is none of that id, DamagedError if it cannot be read or is of another place.
+    NotThere if there is no drill with that id. DamagedError if the evidence cannot be read or names another drill.
     """
     absent = NotThere(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
     if not is_backup_id(drill_id):
@@ -125,18 +128,19 @@ def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
         evidence = Evidence.model_validate_json(body)
     except ValidationError as error:
         raise DamagedError(
-            f"{key} cannot be read: {error.errors()[0]['msg']}", hint="it was altered, or a newer zsnapdb wrote it"
+            f"{key} cannot be read: {error.errors()[0]['msg']}",
+            hint="the object was altered, or a newer zsnapdb wrote it",
         ) from error
     if (evidence.instance, evidence.drill_id) != (instance, drill_id):
         raise DamagedError(
-            f"{key} is that of {evidence.instance} {evidence.drill_id}",
+            f"{key} belongs to drill {evidence.drill_id} of instance {evidence.instance}",
             hint="objects were renamed or copied by hand in the repository",
         )
     return evidence
 
 
 def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
-    """Return the newest drills, oldest first; those that cannot be read are left out."""
+    """Return the newest drills, oldest first, without those that cannot be read."""
     readable = []
     for drill_id in ids(repository, instance)[-count:]:
         with contextlib.suppress(DamagedError):
@@ -145,5 +149,5 @@ def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
 
 
 def timings(past: Sequence[Evidence]) -> list[Timing]:
-    """Return what the steps of past drills took. A step counts though a later check failed: it was done."""
+    """Return the durations of the steps of past drills. A step counts even if a later check failed: it was done."""
     return [Timing(step.kind, step.seconds, step.size) for evidence in past for step in evidence.steps]

@@ -1,4 +1,4 @@
-"""What this host may do with a repository's keys: encrypt, read, sign, trust. Files are read when they are needed."""
+"""The keys of a repository on this host: for encrypting, reading, signing and trusting. Files are read when needed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zsnapdb.repository.manifest import KeyPart
 
 @dataclass(frozen=True)
 class DataKey:
-    """A data key of this run: the secret, which stays in memory, and what a manifest keeps of it."""
+    """A data key of this run: the secret, which stays in memory, and the wrapped form for the manifest."""
 
     secret: bytes
     part: KeyPart
@@ -24,9 +24,9 @@ class DataKey:
 
 @dataclass(frozen=True)
 class Keyring:
-    """The keys of a repository as far as this host knows them.
+    """The keys of a repository that this host has.
 
-    An empty one neither encrypts nor signs, and trusts any manifest.
+    An empty keyring neither encrypts nor signs, and trusts any manifest.
     """
 
     recipients: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Keyring:
 
     @property
     def is_encrypting(self) -> bool:
-        """Whether what this host writes is encrypted."""
+        """Whether this host encrypts what it stores."""
         return bool(self.recipients)
 
     @cached_property
@@ -66,7 +66,7 @@ class Keyring:
     def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
         """Return the data keys by id.
 
-        ConfigError without an identity that opens them; `what` names the backup in errors.
+        ConfigError if this host has no identity that opens them. `what` names the backup in errors.
         """
         return {part.id: keys.unwrap(part.wrapped, self._identities, f"data key {part.id} of {what}") for part in parts}
 
@@ -91,7 +91,7 @@ class Keyring:
         _ = self._signing_key
 
     def signed(self, line: bytes) -> bytes:
-        """Return the object for a manifest's line: with its signature as second line if this host signs."""
+        """Return the stored object for a manifest's line. If this host signs, its second line is the signature."""
         if self._signing_key is None:
             return line + b"\n"
         signature = self._signing_key.sign(line)
@@ -99,21 +99,20 @@ class Keyring:
         return line + b"\n" + second.encode() + b"\n"
 
     def verified(self, body: bytes, name: str) -> bytes:
-        """Return the manifest's line out of its object.
+        """Return the manifest's line from the stored object.
 
-        DamagedError unless it is signed by one of the signers, where there are any.
-
-        A signature that is there must be right in any case.
+        DamagedError if signers are configured and none of them signed the line. A signature in the object must be valid
+        in any case.
         """
         line, _, rest = body.partition(b"\n")
-        hint = "it was altered, or written by a host whose key is not under signers"
+        hint = "the object was altered, or a host whose key is not under signers wrote it"
         if not rest:
             if self.signers:
                 raise DamagedError(f"manifest {name} is not signed", hint=hint)
             return line
         try:
-            found = json.loads(rest)["signature"]
-            signature = keys.Signature(str(found["key"]), str(found["value"]))
+            fields = json.loads(rest)["signature"]
+            signature = keys.Signature(str(fields["key"]), str(fields["value"]))
         except (ValueError, KeyError, TypeError):
             raise DamagedError(f"manifest {name}: its second line is not a signature", hint=hint) from None
         if self.signers and signature.key not in self.signers:
@@ -121,5 +120,5 @@ class Keyring:
                 f"manifest {name} is signed by {signature.key}, which is not among the signers", hint=hint
             )
         if not signature.is_of(line):
-            raise DamagedError(f"manifest {name}: its signature is not that of its content", hint=hint)
+            raise DamagedError(f"manifest {name}: the signature does not match the content", hint=hint)
         return line

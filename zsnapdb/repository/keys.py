@@ -1,6 +1,6 @@
 """Keys of the repository: data keys wrapped to age recipients, and Ed25519 signatures.
 
-The only module that knows pyrage.
+Only this module imports pyrage.
 
 A data key is 32 random bytes for AES-256-GCM. Only its wrapped form, an armoured age file (age-encryption.org/v1), is
 ever stored.
@@ -29,14 +29,14 @@ DATA_KEY_BYTES = 32
 
 @dataclass(frozen=True)
 class AgeIdentity:
-    """An age identity: a secret key, and the recipient that is its public part."""
+    """An age identity: a secret key and its public part, the recipient."""
 
     secret: str = field(repr=False)
     recipient: str
 
     @classmethod
     def parse(cls, text: str) -> AgeIdentity:
-        """Return the identity; ValueError if the text is none."""
+        """Return the identity. ValueError if the text is not an age identity."""
         try:
             return cls(text, str(pyrage.x25519.Identity.from_str(text).to_public()))
         except pyrage.IdentityError:
@@ -48,7 +48,7 @@ class AgeIdentity:
         return cls.parse(str(pyrage.x25519.Identity.generate()))
 
     def file(self) -> bytes:
-        """Return the content of its file, in the form of age-keygen(1)."""
+        """Return the content of the identity's file, in the form of age-keygen(1)."""
         return f"# public key: {self.recipient}\n{self.secret}\n".encode()
 
 
@@ -63,12 +63,12 @@ def _recipient(text: str) -> Any:
     except pyrage.RecipientError:
         raise ConfigError(
             f"{text!r} is not an age recipient",
-            hint="recipients are public keys, age1…; `zsnapdb key show` prints that of an identity",
+            hint="recipients are public keys, age1…; `zsnapdb key show` prints the public key of an identity",
         ) from None
 
 
 def check_recipients(recipients: Sequence[str]) -> None:
-    """Raise ConfigError naming the first recipient that is none."""
+    """Raise ConfigError if a text is not an age recipient. The error names the first one."""
     for text in recipients:
         _recipient(text)
 
@@ -76,7 +76,7 @@ def check_recipients(recipients: Sequence[str]) -> None:
 def wrap(key: bytes, recipients: Sequence[str]) -> str:
     """Return the data key as an armoured age file that each of the recipients can open.
 
-    ConfigError if one is malformed.
+    ConfigError if there is no recipient or one is malformed.
     """
     if not recipients:
         raise ConfigError(
@@ -89,7 +89,8 @@ def wrap(key: bytes, recipients: Sequence[str]) -> str:
 def unwrap(text: str, identities: Sequence[AgeIdentity], what: str) -> bytes:
     """Return the data key.
 
-    ConfigError if no identity opens it, DamagedError if it is not a wrapped data key; `what` names it.
+    ConfigError if no identity opens it. DamagedError if the text is not a wrapped data key. `what` names the key in
+    errors.
     """
     try:
         key: bytes = pyrage.decrypt(
@@ -117,24 +118,24 @@ def unwrap(text: str, identities: Sequence[AgeIdentity], what: str) -> bytes:
 def read_identities(file: Path) -> tuple[AgeIdentity, ...]:
     """Return the identities of an age identity file: a secret key per line, `#` begins a comment.
 
-    ConfigError if there is none.
+    ConfigError if the file has no identity, or a line that is not an identity.
     """
-    found = []
+    identities = []
     for number, line in enumerate(_read(file, "identity_file").decode(errors="replace").splitlines(), 1):
         if not line.strip() or line.startswith("#"):
             continue
         try:
-            found.append(AgeIdentity.parse(line.strip()))
+            identities.append(AgeIdentity.parse(line.strip()))
         except ValueError:
-            # What the line holds may be a secret with a slip of the pen in it: it is not shown.
+            # The line may be a secret with a typing error in it, so it is not shown.
             raise ConfigError(
                 f"identity_file {file}, line {number}: not an age identity", hint="the line must be AGE-SECRET-KEY-1…"
             ) from None
-    if not found:
+    if not identities:
         raise ConfigError(
-            f"identity_file {file} holds no identity", hint="`zsnapdb key generate` or `age-keygen` makes one"
+            f"identity_file {file} has no identity", hint="make one with `zsnapdb key generate` or `age-keygen`"
         )
-    return tuple(found)
+    return tuple(identities)
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """An Ed25519 private key; its file is PEM, PKCS 8, as of `openssl genpkey -algorithm ed25519`."""
+    """An Ed25519 private key. Its file is PEM, PKCS 8, as from `openssl genpkey -algorithm ed25519`."""
 
     private: Ed25519PrivateKey
 
@@ -167,21 +168,23 @@ class SigningKey:
 
     @classmethod
     def read(cls, file: Path) -> SigningKey:
-        """Return the key in the file. ConfigError if it holds none."""
+        """Return the key in the file. ConfigError if the file has no Ed25519 private key."""
         try:
             key = serialization.load_pem_private_key(_read(file, "signing_key_file"), None)
         except (ValueError, TypeError):
             raise ConfigError(
-                f"signing_key_file {file} holds no private key",
-                hint="`zsnapdb key generate` makes one (PEM, without a passphrase)",
+                f"signing_key_file {file} has no private key",
+                hint="make one with `zsnapdb key generate` (PEM, without a passphrase)",
             ) from None
         if not isinstance(key, Ed25519PrivateKey):
-            raise ConfigError(f"signing_key_file {file} is not an Ed25519 key", hint="`zsnapdb key generate` makes one")
+            raise ConfigError(
+                f"signing_key_file {file} has no Ed25519 key", hint="make one with `zsnapdb key generate`"
+            )
         return cls(key)
 
     @property
     def public(self) -> str:
-        """The public key, 32 bytes in base64, as it stands under signers."""
+        """The public key, 32 bytes in base64, in the form of an entry under signers."""
         return base64.b64encode(self.private.public_key().public_bytes_raw()).decode("ascii")
 
     def sign(self, body: bytes) -> Signature:
@@ -189,7 +192,7 @@ class SigningKey:
         return Signature(self.public, base64.b64encode(self.private.sign(body)).decode("ascii"))
 
     def file(self) -> bytes:
-        """Return the content of its file."""
+        """Return the content of the key's file."""
         return self.private.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -202,12 +205,12 @@ def check_signer(text: str) -> None:
     except (ValueError, binascii.Error):
         raise ConfigError(
             f"{text!r} under signers is not an Ed25519 public key in base64",
-            hint="`zsnapdb key show` prints that of a signing key",
+            hint="`zsnapdb key show` prints the public key of a signing key",
         ) from None
 
 
 def write_secret(file: Path, body: bytes) -> None:
-    """Write a new file, mode 0600, durably. ExistsError if there is one: a key is never overwritten."""
+    """Write a new file, mode 0600, durably. ExistsError if the file exists: a key is never overwritten."""
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as out:

@@ -1,19 +1,21 @@
-"""Keys of the repository, below its prefix. They are made and parsed here alone.
+"""Keys of the repository, below its prefix. Only this module builds and parses them.
 
     zsnapdb.json                                           format version and repository id
-    <instance>/manifests/<backup-id>.json                  written last, never over another; no manifest, no backup
+    <instance>/manifests/<backup-id>.json                  manifests; written last, never over another
     <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
     <instance>/drills/<id>.json                            the evidence of a drill, written once
-    <instance>/unfinished/<backup-id>.json                 a backup that was begun; removed when it ends
+    <instance>/unfinished/<backup-id>.json                 the mark of a backup that was begun; removed when it ends
     <instance>/<name>.lock                                 leases
     <instance>/binlogs/…                                   archived binlogs: repository/binlog_descriptions.py
     <instance>/pins/<backup-id>.json                       why a backup is not pruned
     <instance>/checks/<time>-<random>.json                 the findings of one verification
 
-Manifests lie apart from chunks so that one short listing names all good backups, however many chunks there are.
+A backup exists if its manifest exists. Manifests lie apart from chunks so that one short listing names all backups,
+however many chunks there are.
 
-A key is a string that has the form of its kind: no text of a manifest, a binlog's description or a listing becomes a
-key without it. No part of a key is empty, begins with a dot or contains a slash, so no key leads out of the prefix.
+A key is a string that has the form of its kind. Text from a manifest, a binlog's description or a listing becomes a key
+only if it has that form. No part of a key is empty, begins with a dot or contains a slash, so no key leads out of the
+prefix.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ _BINLOG = r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+"
 _SPAN = r"[0-9]{16}-[0-9]{16}"
 _ATTEMPT = r"[0-9a-f]+"
 _PREFIX = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)+")
-_HINT = "a document of the repository was altered, or a newer zsnapdb wrote it"
+_HINT = "a document in the repository was altered, or a newer zsnapdb wrote it"
 
 
 class Key(str):
-    """The place of one object below the repository's prefix; each kind has its own form."""
+    """The place of one object below the repository's prefix. Each kind of key has its own form."""
 
     __slots__ = ()
     _FORM: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
@@ -44,7 +46,7 @@ class Key(str):
     def __new__(cls, path: str) -> Self:
         """Return the key. DamagedError if the path does not have the form of this kind."""
         if cls._FORM.fullmatch(path) is None:
-            raise DamagedError(f"{path!r} is no {cls.__name__} of a repository", hint=_HINT)
+            raise DamagedError(f"{path!r} is not a valid {cls.__name__} of a repository", hint=_HINT)
         return super().__new__(cls, path)
 
     @classmethod
@@ -61,17 +63,17 @@ K = TypeVar("K", bound=Key)
 
 @dataclass(frozen=True)
 class KeyPrefix(Generic[K]):
-    """The beginning of all keys of a kind that lie together; it ends with a slash."""
+    """The common beginning of keys of one kind. It ends with a slash."""
 
     path: str
     kind: type[K]
 
     def __post_init__(self) -> None:
         if _PREFIX.fullmatch(self.path) is None:
-            raise DamagedError(f"{self.path!r} is no folder of a repository", hint=_HINT)
+            raise DamagedError(f"{self.path!r} is not a valid folder of a repository", hint=_HINT)
 
     def parse(self, path: str) -> K | None:
-        """Return the key if the path lies below this and has the form of its kind, else None."""
+        """Return the key if the path begins with this prefix and has the form of its kind, else None."""
         return self.kind.parse(path) if path.startswith(self.path) else None
 
 
@@ -86,7 +88,7 @@ MARKER = MarkerKey("zsnapdb.json")
 
 
 class _BackupKey(Key):
-    """A document about one backup, named after it."""
+    """The place of an object that belongs to one backup."""
 
     __slots__ = ()
 
@@ -103,7 +105,7 @@ class ManifestKey(_BackupKey):
 
 
 class UnfinishedKey(_BackupKey):
-    """The place of the note that a backup was begun."""
+    """The place of the mark of an unfinished backup."""
 
     __slots__ = ()
     _FORM = re.compile(rf"{_INSTANCE}/unfinished/{_ID}\.json")
@@ -160,7 +162,7 @@ class IncarnationKey(Key):
 
 
 class BinlogKey(Key):
-    """The place of a part of one archived binlog: of its description, a chunk or a segment."""
+    """The place of one object of an archived binlog: its description, a chunk or a segment."""
 
     __slots__ = ()
 
@@ -200,7 +202,7 @@ class SegmentKey(BinlogKey):
 
     @property
     def span(self) -> tuple[int, int]:
-        """The first byte of the segment in the binlog, and the one behind its last."""
+        """The offsets of the segment's first byte in the binlog, and of the byte after its last."""
         start, _, end = self._part(5).partition("-")
         return int(start), int(end)
 
@@ -218,7 +220,7 @@ def is_binlog_name(name: str) -> bool:
 
 
 def manifests(instance: str) -> KeyPrefix[ManifestKey]:
-    """Return where an instance's manifests lie."""
+    """Return the prefix of an instance's manifests."""
     return KeyPrefix(f"{instance}/manifests/", ManifestKey)
 
 
@@ -228,17 +230,17 @@ def manifest(instance: str, backup_id: str) -> ManifestKey:
 
 
 def all_chunks(instance: str) -> KeyPrefix[ChunkKey]:
-    """Return where the chunks of all an instance's backups lie; the next part of a key is a backup id."""
+    """Return the prefix of the chunks of all backups of an instance. The next part of a key is a backup id."""
     return KeyPrefix(f"{instance}/chunks/", ChunkKey)
 
 
 def chunks_of_backup(instance: str, backup_id: str) -> KeyPrefix[ChunkKey]:
-    """Return where all chunks of a backup lie."""
+    """Return the prefix of all chunks of a backup."""
     return KeyPrefix(f"{instance}/chunks/{backup_id}/", ChunkKey)
 
 
 def chunks(instance: str, backup_id: str, role: str) -> KeyPrefix[ChunkKey]:
-    """Return where the chunks of one volume of a backup lie."""
+    """Return the prefix of the chunks of one volume of a backup."""
     return KeyPrefix(f"{instance}/chunks/{backup_id}/{role}/", ChunkKey)
 
 
@@ -248,7 +250,7 @@ def chunk(instance: str, backup_id: str, role: str, index: int) -> ChunkKey:
 
 
 def drills(instance: str) -> KeyPrefix[DrillKey]:
-    """Return where the evidence of an instance's drills lies."""
+    """Return the prefix of the evidence of an instance's drills."""
     return KeyPrefix(f"{instance}/drills/", DrillKey)
 
 
@@ -258,27 +260,27 @@ def drill(instance: str, drill_id: str) -> DrillKey:
 
 
 def unfinished(instance: str) -> KeyPrefix[UnfinishedKey]:
-    """Return where the notes about an instance's backups that were begun lie."""
+    """Return the prefix of the marks of an instance's unfinished backups."""
     return KeyPrefix(f"{instance}/unfinished/", UnfinishedKey)
 
 
 def unfinished_backup(instance: str, backup_id: str) -> UnfinishedKey:
-    """Return the key of the note that a backup was begun."""
+    """Return the key of the mark of an unfinished backup."""
     return UnfinishedKey(f"{instance}/unfinished/{backup_id}.json")
 
 
 def pins(instance: str) -> KeyPrefix[PinKey]:
-    """Return where an instance's pins lie."""
+    """Return the prefix of an instance's pins."""
     return KeyPrefix(f"{instance}/pins/", PinKey)
 
 
 def pin(instance: str, backup_id: str) -> PinKey:
-    """Return the key of the pin of a backup."""
+    """Return the key of a backup's pin."""
     return PinKey(f"{instance}/pins/{backup_id}.json")
 
 
 def verifications(instance: str) -> KeyPrefix[VerificationKey]:
-    """Return where the findings of an instance's verifications lie."""
+    """Return the prefix of the findings of an instance's verifications."""
     return KeyPrefix(f"{instance}/checks/", VerificationKey)
 
 
@@ -288,12 +290,12 @@ def verification(instance: str, when: datetime, randomness: int) -> Verification
 
 
 def lease(name: str) -> LeaseKey:
-    """Return the key of a lease; its name begins with an instance: main/writer."""
+    """Return the key of a lease. The name of a lease begins with its instance, such as main/writer."""
     return LeaseKey(f"{name}.lock")
 
 
 def incarnations(instance: str) -> KeyPrefix[IncarnationKey]:
-    """Return where the descriptions of an instance's binlog histories lie."""
+    """Return the prefix of the descriptions of an instance's binlog histories."""
     return KeyPrefix(f"{instance}/binlogs/incarnations/", IncarnationKey)
 
 
@@ -303,7 +305,7 @@ def incarnation(instance: str, incarnation_id: str) -> IncarnationKey:
 
 
 def rotated_binlogs(instance: str, incarnation_id: str) -> KeyPrefix[RotatedBinlogKey]:
-    """Return where the descriptions of a history's rotated binlogs lie."""
+    """Return the prefix of the descriptions of a history's rotated binlogs."""
     return KeyPrefix(f"{instance}/binlogs/{incarnation_id}/files/", RotatedBinlogKey)
 
 
@@ -313,7 +315,10 @@ def rotated_binlog(instance: str, incarnation_id: str, name: str) -> RotatedBinl
 
 
 def binlog_chunks(instance: str, incarnation_id: str, *names: str) -> KeyPrefix[BinlogChunkKey]:
-    """Return where the chunks of a history's rotated binlogs lie; `names` are those of a binlog and of an attempt."""
+    """Return the prefix of the chunks of a history's rotated binlogs.
+
+    `names` may give the name of a binlog, and then of an attempt, for a longer prefix.
+    """
     return KeyPrefix("/".join((instance, "binlogs", incarnation_id, "chunks", *names, "")), BinlogChunkKey)
 
 
@@ -323,21 +328,21 @@ def binlog_chunk(instance: str, incarnation_id: str, name: str, attempt: str, in
 
 
 def segments(instance: str, incarnation_id: str, *names: str) -> KeyPrefix[SegmentKey]:
-    """Return where the descriptions of segments of a history's binlogs lie, or of one binlog's, by its name."""
+    """Return the prefix of the descriptions of the segments of a history's binlogs, or of one binlog, by its name."""
     return KeyPrefix("/".join((instance, "binlogs", incarnation_id, "active", *names, "")), SegmentKey)
 
 
 def segment(instance: str, incarnation_id: str, name: str, start: int, end: int) -> SegmentKey:
-    """Return the key of the description of a segment with the binlog's bytes from `start` to `end`; keys sort by start."""
+    """Return the key of the description of the segment from byte `start` to `end` of a binlog. Keys sort by `start`."""
     return SegmentKey(f"{instance}/binlogs/{incarnation_id}/active/{name}/{start:016d}-{end:016d}.json")
 
 
 def segment_bodies(instance: str, incarnation_id: str, *names: str) -> KeyPrefix[SegmentBodyKey]:
-    """Return where the bytes of segments of a history's binlogs lie, or of one binlog's, by its name."""
+    """Return the prefix of the bodies of the segments of a history's binlogs, or of one binlog, by its name."""
     return KeyPrefix("/".join((instance, "binlogs", incarnation_id, "segments", *names, "")), SegmentBodyKey)
 
 
 def segment_body(instance: str, incarnation_id: str, name: str, start: int, end: int, attempt: str) -> SegmentBodyKey:
-    """Return the key of the bytes of a segment; `attempt` tells bodies of the same bytes apart."""
+    """Return the key of the body of a segment. `attempt` distinguishes bodies of the same segment."""
     span = f"{start:016d}-{end:016d}"
     return SegmentBodyKey(f"{instance}/binlogs/{incarnation_id}/segments/{name}/{span}-{attempt}")

@@ -1,4 +1,4 @@
-"""The manifest of a backup: everything needed to restore it, written last and never changed."""
+"""The manifest of a backup: everything that a restore needs. It is written last and never changed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from zsnapdb.stream.chunks import Chunk, Codec
 
 
 class Part(BaseModel):
-    """A part of a stored document: what is not known of it is passed over."""
+    """A part of a stored document. Unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class PositionPart(Part):
-    """Binlog file and offset, GTIDs as the server prints them, and how they are known."""
+    """A position as it is stored: binlog file and offset, GTIDs as the server prints them, and their source."""
 
     binlog_file: str | None
     binlog_offset: int | None
@@ -28,7 +28,7 @@ class PositionPart(Part):
     source: str
 
     def position(self, flavour: Flavour) -> Position:
-        """Return the position as the tool works with it."""
+        """Return the position as a value of the model. ValueError if the GTIDs are malformed."""
         coordinates = None
         if self.binlog_file is not None and self.binlog_offset is not None:
             coordinates = BinlogCoordinates(self.binlog_file, self.binlog_offset)
@@ -48,7 +48,7 @@ class PositionPart(Part):
 
 
 class LockPart(Part):
-    """How the server was held: strategy, why that one, and for how many milliseconds."""
+    """The lock of the server: its strategy, the reason for this strategy, and for how many milliseconds it was held."""
 
     strategy: str
     reason: str
@@ -56,9 +56,9 @@ class LockPart(Part):
 
 
 class ChannelPart(Part):
-    """Where a replica stood in its source.
+    """The position of a replica in its source.
 
-    `exact` if its applier was stopped for the snapshot, else at about that time.
+    `exact`: the replica's applier was stopped for the snapshot. Otherwise the position is approximate.
     """
 
     name: str
@@ -85,9 +85,9 @@ class ChannelPart(Part):
 
 
 class ServerPart(Part):
-    """Which server it was and what a server needs to start on its files.
+    """The identity of a server, and the settings that a server needs to start on its files.
 
-    Tablespaces outside the data directory by path.
+    `absolute_tablespaces` are the paths of tablespaces outside the data directory.
     """
 
     flavour: Flavour
@@ -99,7 +99,7 @@ class ServerPart(Part):
 
 
 class ServerSourcePart(Part):
-    """The source of a backup of a database server: which one, where it stood, and how it was held still."""
+    """The source of a backup of a database server: the server, its position, its lock and its replication channels."""
 
     kind: Literal["server"] = "server"
     server: ServerPart
@@ -108,14 +108,14 @@ class ServerSourcePart(Part):
     channels: tuple[ChannelPart, ...] = ()
 
     def summary(self) -> ServerSourcePart:
-        """Return it without the variables, which are long."""
+        """Return the source without the server's variables, which are long."""
         return self.model_copy(update={"server": self.server.model_copy(update={"variables": {}})})
 
 
 class OtherSourcePart(Part):
-    """A source of a kind that this module knows nothing of.
+    """A source of a kind that this module does not know.
 
-    Its backups are listed, kept, verified, copied and removed like any other. What it says of itself is kept as it is.
+    Its backups are listed, retained, verified, copied and removed like others. All its fields are kept unchanged.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -123,7 +123,7 @@ class OtherSourcePart(Part):
     kind: str = Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")
 
     def summary(self) -> OtherSourcePart:
-        """Return its kind alone."""
+        """Return the kind of the source alone."""
         return OtherSourcePart(kind=self.kind)
 
 
@@ -135,11 +135,11 @@ def _source_tag(value: Any) -> str:
 SourcePart = Annotated[
     Annotated[ServerSourcePart, Tag("server")] | Annotated[OtherSourcePart, Tag("other")], Discriminator(_source_tag)
 ]
-"""What was backed up, by `kind`."""
+"""The source of a backup; `kind` says which class it is."""
 
 
 class FilesystemType(Part):
-    """What belongs to a volume that is a filesystem: where it was mounted, and the ZFS properties to give back."""
+    """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets."""
 
     kind: Literal["filesystem"] = "filesystem"
     mountpoint: str
@@ -147,7 +147,7 @@ class FilesystemType(Part):
 
 
 class ZvolType(Part):
-    """What belongs to a volume that is a zvol: its size and block size in bytes, and the ZFS properties to give back."""
+    """The facts about a volume that is a zvol: its size and block size in bytes, and the ZFS properties to restore."""
 
     kind: Literal["zvol"] = "zvol"
     volsize: int = Field(gt=0)
@@ -156,11 +156,11 @@ class ZvolType(Part):
 
 
 VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
-"""What kind of dataset a volume is, and what belongs to that kind."""
+"""The kind of dataset that a volume is, and the facts about that kind."""
 
 
 class KeyPart(Part):
-    """A data key as it is stored: wrapped to these age recipients, any of whom can open it."""
+    """A data key in its stored form: wrapped to these age recipients. Each of them can open it."""
 
     id: str
     recipients: tuple[str, ...]
@@ -168,7 +168,7 @@ class KeyPart(Part):
 
 
 class VolumePart(Part):
-    """One volume's stream. `from_guid` is None for a full one; sizes in bytes; chunks in order."""
+    """One volume's stream. `from_guid` is None for a full stream. Sizes are in bytes, chunks in order."""
 
     role: str
     dataset: str
@@ -185,12 +185,12 @@ class VolumePart(Part):
 
     @property
     def filesystem(self) -> FilesystemType:
-        """What belongs to it as a filesystem. PreflightError if it is another kind of dataset."""
+        """The facts about the volume as a filesystem. PreflightError if it is another kind of dataset."""
         if isinstance(self.type, FilesystemType):
             return self.type
         raise PreflightError(
             f"volume {self.role} ({self.dataset}) is a {self.type.kind}, not a filesystem",
-            hint="this command works on backups of servers on filesystems",
+            hint="use a backup of a server on filesystems with this command",
         )
 
     @property
@@ -203,7 +203,7 @@ class VolumePart(Part):
 
 
 class Manifest(Part):
-    """A backup."""
+    """A backup: its identity, its source, its data keys and the streams of its volumes."""
 
     format: Literal[1] = 1
     backup_id: str
@@ -251,28 +251,28 @@ class _HasSource(Protocol):
 
 
 def server_source(backup: _HasSource) -> ServerSourcePart:
-    """Return what a backup says of its server. PreflightError if it is a backup of something else."""
+    """Return a backup's source if it is a database server. PreflightError if the source is of another kind."""
     if isinstance(backup.source, ServerSourcePart):
         return backup.source
     raise PreflightError(
         f"backup {backup.backup_id} is a backup of kind {backup.source.kind}, not of a database server",
-        hint="this command needs a backup of a database server, see `zsnapdb list`",
+        hint="choose a backup of a database server, see `zsnapdb list`",
     )
 
 
 def is_of_server(backup: _HasSource) -> bool:
-    """Whether it is a backup of a database server."""
+    """Whether the backup's source is a database server."""
     return isinstance(backup.source, ServerSourcePart)
 
 
 def decode(body: bytes, name: str) -> Manifest:
-    """Return the manifest in the line `body`; DamagedError names it if it is not one."""
+    """Return the manifest in the line `body`. DamagedError names the object if `body` is not a manifest."""
     try:
         return Manifest.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(whole)"
+        where = ".".join(str(part) for part in first["loc"]) or "(document)"
         raise DamagedError(
             f"manifest {name} cannot be read: {where}: {first['msg']}",
-            hint="it was altered, or a newer zsnapdb wrote it",
+            hint="the manifest was altered, or a newer zsnapdb wrote it",
         ) from error

@@ -1,4 +1,4 @@
-"""The marker: the one object that names a repository. It holds nothing that manifests do not hold too."""
+"""The marker: the one object that names a repository. Every fact in the marker is also in the manifests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Marker:
-    """Format, id, and the public keys that backups were encrypted to when it was last written."""
+    """Format and id of a repository, and the recipients of its backups when the marker was last written."""
 
     format: int
     id: str
@@ -23,7 +23,7 @@ class Marker:
 
     @classmethod
     def parse(cls, body: bytes, name: str) -> Marker:
-        """Return the marker. DamagedError if it is none, or of another format."""
+        """Return the marker. DamagedError if `body` is not a marker, or has another format."""
         try:
             document = json.loads(body)
             marker = cls(
@@ -32,17 +32,19 @@ class Marker:
                 tuple(str(text) for text in document.get("recipients", ())),
             )
         except (ValueError, KeyError, TypeError) as error:
-            raise DamagedError(f"{name} cannot be read", hint="is this the prefix of a zsnapdb repository?") from error
+            raise DamagedError(
+                f"{name} cannot be read", hint="check that the url is that of a zsnapdb repository"
+            ) from error
         if marker.format != FORMAT:
             raise DamagedError(
-                f"the repository has format {marker.format}, this zsnapdb reads {FORMAT}",
-                hint="use the zsnapdb that wrote it, or a newer one",
+                f"the repository has format {marker.format}, this zsnapdb reads format {FORMAT}",
+                hint="use the version of zsnapdb that wrote the repository, or a newer version",
             )
         return marker
 
     @classmethod
     def read(cls, objects: RepositoryObjects) -> Marker:
-        """Return the repository's marker; NotThere if there is none."""
+        """Return the repository's marker. NotThere if the repository has none."""
         return cls.parse(objects.get(layout.MARKER), objects.place(layout.MARKER))
 
     def encode(self) -> bytes:
@@ -52,9 +54,9 @@ class Marker:
         ).encode()
 
     def write(self, objects: RepositoryObjects) -> None:
-        """Write it where there is none; ExistsError if there is one.
+        """Write the marker. ExistsError if the repository has one.
 
-        PreflightError, with nothing left, if the store cannot keep two writers apart.
+        PreflightError, and the marker is removed again, if the store does not keep conditional writes.
         """
         objects.put(layout.MARKER, self.encode())
         try:
@@ -65,27 +67,25 @@ class Marker:
             raise
 
     def with_recipients(self, recipients: tuple[str, ...]) -> Marker:
-        """Return the marker with other recipients."""
+        """Return a copy of the marker with these recipients."""
         return replace(self, recipients=recipients)
 
 
 def prove_conditional_writes(objects: RepositoryObjects) -> None:
-    """Raise PreflightError if the store writes over an object although it was asked not to.
+    """Raise PreflightError if the store overwrites an object in spite of a conditional write.
 
-    Nothing would keep two writers apart there.
-
-    Some S3 servers take `If-None-Match: *` and do not look at it. It is tried on the marker, with what it says and a
-    line end more: were it the very same bytes, a repeated request whose first answer was lost would take the marker for
-    its own work. NotThere without a marker.
+    Two writers could not be kept apart in such a store. Some S3 servers accept `If-None-Match: *` and ignore it. The
+    test writes the marker again with one more line end. With exactly the same bytes, a repeated request whose first
+    answer was lost would take the existing marker for its own. NotThere if there is no marker.
     """
     try:
         objects.put(layout.MARKER, objects.get(layout.MARKER) + b"\n")
     except ExistsError:
         return
     raise PreflightError(
-        f"the store wrote over {objects.place(layout.MARKER)} although it was asked to write only where nothing is (If-None-Match)",
+        f"the store ignored a conditional write (If-None-Match) and overwrote {objects.place(layout.MARKER)}",
         hint=(
-            "it cannot keep two writers apart, so backups there are not safe; use an S3 server with conditional writes,"
-            " or a folder"
+            "use an S3 server with conditional writes, or a folder; without them two writers could destroy each other's"
+            " backups"
         ),
     )

@@ -1,4 +1,4 @@
-"""The objects of a repository by typed keys: nothing above this knows the store, or the prefix in it."""
+"""The objects of a repository by typed keys. The modules above this one know neither the store nor the prefix in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, Version
 
 @dataclass(frozen=True, slots=True)
 class ListedObject(Generic[K]):
-    """An object that is listed: its key, its size in bytes, and when the store says it was written (None: not known)."""
+    """An object in a listing: its key, its size in bytes, and its time of writing by the store's clock.
+
+    `modified` is None if the store does not say it.
+    """
 
     key: K
     size: int
@@ -24,29 +27,32 @@ class ListedObject(Generic[K]):
 
 @dataclass(frozen=True)
 class RepositoryObjects:
-    """The objects below one prefix of one store. Every method raises RepositoryError if the store cannot be asked."""
+    """The objects below one prefix of one store. Every method raises RepositoryError if the store cannot be reached."""
 
     _store: Store
     _prefix: str
 
     def check(self) -> None:
-        """Prove that the store can be reached and listed; NotThere if the bucket or folder is missing."""
+        """Prove that the store can be reached and listed. NotThere if the bucket or folder is missing."""
         self._store.check()
 
     def place(self, key: Key) -> str:
-        """Return the key as the store has it, for messages."""
+        """Return the object's full key in the store, for messages."""
         return self._prefix + key
 
     def get(self, key: Key) -> bytes:
-        """Return the object; NotThere if there is none."""
+        """Return the object. NotThere if it does not exist."""
         return self._store.get(self._prefix + key)
 
     def get_into(self, key: Key, target: memoryview) -> int:
-        """Write the object to `target`, as much as fits, and return its whole size in bytes; NotThere if there is none."""
+        """Write as much of the object to `target` as fits. Return the object's full size in bytes.
+
+        NotThere if the object does not exist.
+        """
         return self._store.read_into(self._prefix + key, target)
 
     def exists(self, key: Key) -> bool:
-        """Whether the object can be had. It is asked for itself: a listing may lag."""
+        """Whether the object exists. The object itself is read, because a listing may lag."""
         try:
             self.get(key)
         except NotThere:
@@ -54,42 +60,45 @@ class RepositoryObjects:
         return True
 
     def put(self, key: Key, body: Body) -> None:
-        """Store the object, durably, where there is none; ExistsError if there is one."""
+        """Store a new object durably. ExistsError if the object exists."""
         self._store.put(self._prefix + key, body, only_if_absent=True)
 
     def put_same(self, key: Key, body: bytes) -> bool:
-        """Store the object where there is none, and return whether what is read back is exactly it."""
-        # A request that is repeated after its answer was lost meets its own object; the comparison tells.
+        """Store the object unless it exists. Return whether the object now has exactly these bytes."""
+        # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
             self.put(key, body)
         return self.get(key) == body
 
     def overwrite(self, key: Key, body: Body, *, sha256: str | None = None) -> None:
-        """Store the object, durably, in place of any other; `sha256` is the body's, where the caller has it."""
+        """Store the object durably and replace an existing one. `sha256` is the body's hash, if the caller has it."""
         self._store.put(self._prefix + key, body, sha256=sha256)
 
     def read_version(self, key: Key) -> Version:
-        """Return the object with its tag; NotThere if there is none."""
+        """Return the object with the tag of its version. NotThere if the object does not exist."""
         return self._store.read_version(self._prefix + key)
 
     def replace(self, key: Key, body: Body, *, tag: str) -> None:
-        """Store the object in place of the version with the tag; ChangedError if it is another, or gone."""
+        """Replace the version with the tag. ChangedError if the object has another version or does not exist."""
         self._store.replace(self._prefix + key, body, tag=tag)
 
     def delete(self, key: Key) -> None:
-        """Remove the object; one that is not there counts as removed."""
+        """Remove the object. A missing object counts as removed."""
         self._store.delete(self._prefix + key)
 
     def delete_many(self, keys: Sequence[Key]) -> None:
-        """Remove the objects. RepositoryError if one was refused; others may be gone."""
+        """Remove the objects. RepositoryError if the store refuses one; others may be removed then."""
         self._store.delete_many([self._prefix + key for key in keys])
 
     def list(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K]]:
-        """Yield the objects below the prefix, by key; foreign ones are passed over."""
+        """Yield the objects below the prefix, in the order of their keys, without foreign objects."""
         return (listed for listed in self.list_all(prefix) if listed is not None)
 
     def list_all(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K] | None]:
-        """Yield everything below the prefix, by key; None for an object whose key is not of our layout."""
+        """Yield every object below the prefix, in the order of their keys. None stands for a foreign object.
+
+        An object is foreign if its key does not have the form of the prefix's kind.
+        """
         skipped = len(self._prefix)
         for item in self._store.list(self._prefix + prefix.path):
             key = prefix.parse(item.key[skipped:])
@@ -100,17 +109,17 @@ class RepositoryObjects:
         return {listed.key: listed.size for listed in self.list(prefix)}
 
     def folders(self, prefix: KeyPrefix[K]) -> Iterator[str]:
-        """Yield, in order, each name that follows the prefix in a key and is followed by a slash."""
+        """Yield the names of the folders directly below the prefix, in order."""
         return self._store.folders(self._prefix + prefix.path)
 
     def hold(self, key: Key) -> ObjectHold | None:
-        """Return what keeps the store from removing the object for good; None if nothing does."""
+        """Return the lock or legal hold that protects the object from removal. None if there is none."""
         return self._store.hold(self._prefix + key)
 
     def afterlife(self) -> Afterlife:
-        """Return what becomes of objects that are removed."""
+        """Return how the store treats removed objects."""
         return self._store.afterlife()
 
     def give_up(self) -> None:
-        """Wait for nothing any more: calls that only wait for another attempt raise soon."""
+        """Stop retrying: calls that wait for another attempt raise soon."""
         self._store.give_up()

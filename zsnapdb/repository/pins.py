@@ -1,4 +1,4 @@
-"""Pins: a backup that has one is never pruned, and everybody can read why."""
+"""Pins: a backup with a pin is never pruned. The pin says why."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.repository.repository import Repository
 
 @dataclass(frozen=True)
 class Pin:
-    """Why a backup stays, and since when (UTC, ISO 8601)."""
+    """The reason why a backup stays, and the time of the pin (UTC, ISO 8601)."""
 
     backup_id: str
     reason: str
@@ -22,7 +22,7 @@ class Pin:
 
 
 def pins(repository: Repository, instance: str) -> dict[str, Pin]:
-    """Return the pins of an instance by backup id. One that cannot be read pins as well."""
+    """Return the pins of an instance by backup id. A pin that cannot be read protects its backup too."""
     known = {}
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
@@ -32,22 +32,22 @@ def pins(repository: Repository, instance: str) -> dict[str, Pin]:
         except NotThere:
             continue
         except (ValueError, KeyError, TypeError):
-            known[backup_id] = Pin(backup_id, "(its pin cannot be read)", "")
+            known[backup_id] = Pin(backup_id, "(the pin cannot be read)", "")
     return known
 
 
 def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> Pin:
-    """Pin a backup, or give its pin another reason; NotThere if there is no such backup."""
+    """Pin a backup, or replace the reason of its pin. Return the pin. NotThere if there is no such backup."""
     repository.manifest(instance, backup_id)
-    made = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    repository.overwrite(layout.pin(instance, backup_id), json.dumps(asdict(made)).encode())
-    return made
+    new_pin = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
+    repository.overwrite(layout.pin(instance, backup_id), json.dumps(asdict(new_pin)).encode())
+    return new_pin
 
 
 def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:
-    """Give a backup in another repository the pin it has here, unless it has one there.
+    """Copy a backup's pin from `here` to `there`, unless the backup has a pin there.
 
-    Return whether it was given one.
+    Return whether a pin was copied.
     """
     key = layout.pin(instance, backup_id)
     try:
@@ -58,11 +58,12 @@ def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> 
 
 
 def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
-    """Take a backup's pin away and return it; NotThere if it has none."""
+    """Remove a backup's pin and return it. NotThere if the backup has no pin."""
     removed = pins(repository, instance).get(backup_id)
     if removed is None:
         raise NotThere(
-            f"backup {backup_id} of instance {instance} has no pin", hint="`zsnapdb prune --plan` shows which have one"
+            f"backup {backup_id} of instance {instance} has no pin",
+            hint="run `zsnapdb prune --plan` to see which backups have a pin",
         )
     repository.delete(layout.pin(instance, backup_id))
     return removed

@@ -1,4 +1,4 @@
-"""A repository over a store: what is a backup, reading manifests, committing one, chunks of a volume."""
+"""A repository in a store: opens it, reads and commits manifests, and gives access to the chunks of volumes."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _NO_KEYS = Keyring()
 
 @dataclass(frozen=True)
 class VolumeChunks:
-    """The chunks of one volume of one backup, as the stream room sees them.
+    """The chunks of one volume of one backup, as `zsnapdb.stream` uses them.
 
-    `repository_id` is that of the backup's manifest.
+    `repository_id` is the id in the backup's manifest.
     """
 
     objects: RepositoryObjects
@@ -36,39 +36,39 @@ class VolumeChunks:
     role: str
 
     def key(self, index: int) -> ChunkKey:
-        """Return the key of the chunk; `index` counts from 1."""
+        """Return the key of the chunk. `index` counts from 1."""
         return layout.chunk(self.instance, self.backup_id, self.role, index)
 
     def sizes(self) -> dict[ChunkKey, int]:
-        """Return the size in bytes of each chunk that is listed."""
+        """Return the size in bytes of each listed chunk, by key."""
         return self.objects.sizes(layout.chunks(self.instance, self.backup_id, self.role))
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return what an encrypted chunk is bound to."""
+        """Return the associated data of an encrypted chunk: the place it belongs to."""
         return "\n".join(
             ("zsnapdb/1", self.repository_id, self.instance, self.backup_id, self.role, str(index), str(int(last)))
         ).encode()
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk."""
+        """Store the chunk durably. `sha256` is the body's hash, in hexadecimal."""
         self.objects.overwrite(self.key(index), body, sha256=sha256)
 
     def get_chunk(self, index: int) -> bytes:
-        """Return the stored chunk; NotThere if it is missing."""
+        """Return the stored chunk. NotThere if it is missing."""
         return self.objects.get(self.key(index))
 
     def read_chunk(self, index: int, target: memoryview) -> int:
-        """Write the stored chunk to `target` and return its whole size; NotThere if it is missing."""
+        """Write as much of the stored chunk to `target` as fits. Return its full size. NotThere if it is missing."""
         return self.objects.get_into(self.key(index), target)
 
     def give_up(self) -> None:
-        """Let the store try nothing again."""
+        """Stop retrying: calls that wait for another attempt raise soon."""
         self.objects.give_up()
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The backups of an instance, oldest first, and what is wrong with those that cannot be read."""
+    """The backups of an instance, oldest first, and an error for each that cannot be read."""
 
     manifests: tuple[Manifest, ...]
     damaged: tuple[DamagedError, ...]
@@ -76,25 +76,26 @@ class Catalogue:
 
 @dataclass(frozen=True)
 class Repository(RepositoryObjects):
-    """An opened repository: its objects by typed keys, and what is known of it as a whole.
+    """An opened repository: its objects by typed keys, its id and its keys.
 
-    `id` is what its marker says, or, where `note` says that the marker is lost, what its manifests say.
+    `id` is the id in the marker. If the marker is missing, `note` says so and `id` is the id in the manifests.
     """
 
     id: str
     keyring: Keyring = _NO_KEYS
     note: str = ""
     recipients: tuple[str, ...] = ()
-    """The public keys its backups were encrypted to, as far as the marker or the newest manifest says."""
+    """The recipients of the repository's backups, from the marker or, without a marker, from a manifest."""
 
     @classmethod
     def open(
         cls, store: Store, prefix: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository.
+        """Return the repository in the store.
 
-        Without its marker it is opened all the same if one of `instances` has a readable manifest there; `note` says
-        so. NotThere if there is neither (or no bucket); whatever else is unreachable raises.
+        A repository without a marker is opened if one of `instances` has a readable manifest in it; `note` says so.
+        NotThere if there is neither a marker nor a manifest, or no bucket. RepositoryError if the store cannot be
+        reached.
         """
         return cls.among(RepositoryObjects(store, prefix), keyring, instances=instances)
 
@@ -102,7 +103,7 @@ class Repository(RepositoryObjects):
     def among(
         cls, objects: RepositoryObjects, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository that consists of these objects, as `open` does."""
+        """Return the repository that consists of these objects. Otherwise like `open`."""
         unknown = cls(objects._store, objects._prefix, "", keyring or Keyring())
         objects.check()
         try:
@@ -113,20 +114,20 @@ class Repository(RepositoryObjects):
             if newest is None:
                 raise NotThere(
                     f"there is no repository yet: {objects.place(layout.MARKER)} is missing",
-                    hint="`zsnapdb init`, or the first `zsnapdb backup`, makes it",
+                    hint="create the repository with `zsnapdb init`, or with the first `zsnapdb backup`",
                 ) from error
         note = (
-            f"{objects.place(layout.MARKER)} is missing; the repository is known from its manifests, `zsnapdb init`"
-            " writes it again"
+            f"{objects.place(layout.MARKER)} is missing; the id was read from a manifest; run `zsnapdb init` to write"
+            " the marker again"
         )
         recipients = newest.keys[0].recipients if newest.keys else ()
         return replace(unknown, id=newest.repository_id, note=note, recipients=recipients)
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
-        """Return the newest readable manifest of the first instance that has one.
+        """Return the newest readable manifest of the first instance that has one, or None if there is no manifest.
 
-        DamagedError if there are manifests and none can be read.
+        DamagedError if there are manifests and none of them can be read.
         """
         damaged: DamagedError | None = None
         for instance in instances:
@@ -143,26 +144,29 @@ class Repository(RepositoryObjects):
     def open_or_create(
         cls, store: Store, prefix: str, new_id: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository to write to, its marker written if it was missing: with `new_id` only if there is no backup yet.
+        """Return the repository for writing. A missing marker is written, with `new_id` if there is no manifest.
 
-        ConfigError if this host would store in the clear what others encrypt, or could not sign as it must.
+        ConfigError if this host would store backups unencrypted among encrypted ones, or cannot sign as configured.
         """
-        known = keyring or Keyring()
+        used_keyring = keyring or Keyring()
         try:
-            found = cls.open(store, prefix, known, instances=instances)
+            repository = cls.open(store, prefix, used_keyring, instances=instances)
         except NotThere:
             store.check()
-            found = cls(store, prefix, new_id, known, "new")
-        found.check_writable()
-        if not found.note:
-            return found
-        # Another first backup may be quicker; its marker is as good.
+            repository = cls(store, prefix, new_id, used_keyring, "new")
+        repository.check_writable()
+        if not repository.note:
+            return repository
+        # Another first backup may be quicker. Then its marker counts.
         with contextlib.suppress(ExistsError):
-            Marker(FORMAT, found.id, known.recipients).write(found)
-        return cls.open(store, prefix, known)
+            Marker(FORMAT, repository.id, used_keyring.recipients).write(repository)
+        return cls.open(store, prefix, used_keyring)
 
     def check_writable(self) -> None:
-        """Raise ConfigError if this host would store in the clear what others encrypt, or could not sign as it must."""
+        """Raise ConfigError if this host must not write here.
+
+        It would store backups unencrypted among encrypted ones, or cannot sign as configured.
+        """
         self.keyring.check_signing()
         if self.recipients and not self.keyring.is_encrypting:
             raise ConfigError(
@@ -171,7 +175,7 @@ class Repository(RepositoryObjects):
             )
 
     def chunks(self, instance: str, backup_id: str, role: str) -> VolumeChunks:
-        """Return where the chunks of one volume of a backup that is being written go."""
+        """Return the chunks of one volume of a backup that is being stored."""
         return VolumeChunks(self, self.id, instance, backup_id, role)
 
     def chunks_of(self, manifest: Manifest, role: str) -> VolumeChunks:
@@ -179,7 +183,7 @@ class Repository(RepositoryObjects):
         return VolumeChunks(self, manifest.repository_id, manifest.instance, manifest.backup_id, role)
 
     def ciphers(self, manifest: Manifest) -> Mapping[str, ChunkCipher]:
-        """Return what its chunks decrypt with, by key id. ConfigError without an identity that opens its keys."""
+        """Return the ciphers of the backup's chunks, by key id. ConfigError if no identity opens its data keys."""
         opened = self.keyring.open_keys(manifest.keys, f"backup {manifest.backup_id}")
         return {key_id: ChunkCipher(key, key_id) for key_id, key in opened.items()}
 
@@ -188,9 +192,9 @@ class Repository(RepositoryObjects):
         return sorted(listed.key.backup_id for listed in self.list(layout.manifests(instance)))
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:
-        """Return one backup's manifest; NotThere if there is no such backup.
+        """Return one backup's manifest. NotThere if there is no such backup.
 
-        DamagedError if it is of another place, or not signed by one of the configured signers.
+        DamagedError if the manifest cannot be read, belongs to another backup, or is not signed by a configured signer.
         """
         absent = NotThere(f"instance {instance} has no backup {backup_id}", hint="see `zsnapdb list`")
         if not is_backup_id(backup_id):
@@ -202,7 +206,7 @@ class Repository(RepositoryObjects):
             raise absent from error
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
             raise DamagedError(
-                f"manifest {key} is that of {manifest.instance} {manifest.backup_id}",
+                f"manifest {key} belongs to backup {manifest.backup_id} of instance {manifest.instance}",
                 hint="objects were renamed or copied by hand in the repository",
             )
         return manifest
@@ -210,7 +214,7 @@ class Repository(RepositoryObjects):
     def catalogue(self, instance: str) -> Catalogue:
         """Return all backups of the instance.
 
-        One damaged manifest does not hide the others; an unreachable store raises.
+        A damaged manifest does not hide the others. RepositoryError if the store cannot be reached.
         """
 
         def read(backup_id: str) -> Manifest | DamagedError:
@@ -220,16 +224,19 @@ class Repository(RepositoryObjects):
                 return error
 
         with ThreadPoolExecutor(8, thread_name_prefix="manifest") as pool:
-            found = list(pool.map(read, self.backup_ids(instance)))
+            results = list(pool.map(read, self.backup_ids(instance)))
         return Catalogue(
-            tuple(item for item in found if isinstance(item, Manifest)),
-            tuple(item for item in found if isinstance(item, DamagedError)),
+            tuple(result for result in results if isinstance(result, Manifest)),
+            tuple(result for result in results if isinstance(result, DamagedError)),
         )
 
     def commit(self, manifest: Manifest) -> None:
-        """Make the backup exist: its manifest is written, never over another, and read back the same."""
+        """Store the manifest, never over another one, and read it back. Then the backup exists.
+
+        ConsistencyError if the repository then holds another manifest.
+        """
         key = layout.manifest(manifest.instance, manifest.backup_id)
-        # A request that is repeated after its answer was lost finds its own object; the comparison tells.
+        # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
             self.put(key, self.keyring.signed(manifest.encode()))
         if self.manifest(manifest.instance, manifest.backup_id) != manifest:

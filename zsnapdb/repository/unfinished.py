@@ -1,4 +1,4 @@
-"""What the repository tells of backups that were begun, for other hosts and for those who prune."""
+"""Marks of unfinished backups in the repository. Other hosts and prune read them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zsnapdb.repository.repository import Repository
 
 @dataclass(frozen=True)
 class SnapshotMark:
-    """A snapshot that is being stored, and the GUID of the one it is an increment of (None: a full stream)."""
+    """A snapshot that is being stored. `from_guid` is the GUID of the increment's base (None: a full stream)."""
 
     name: str
     guid: int
@@ -23,11 +23,10 @@ class SnapshotMark:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A backup that was begun on a host and has no manifest yet; `started` is UTC, ISO 8601.
+    """A backup that was begun on a host and has no manifest yet. `started` is UTC, ISO 8601.
 
-    Snapshots by role; none where they cannot be read.
-
-    `modified` is when this was written, by the store's clock; None if that is not known.
+    `snapshots` are by role, and empty if the mark cannot be read. `modified` is the mark's time of writing by the
+    store's clock; None if the store does not say it.
     """
 
     backup_id: str
@@ -38,7 +37,7 @@ class Unfinished:
     modified: datetime | None = None
 
     def write(self, repository: Repository) -> None:
-        """Store it; over an earlier one of the same backup."""
+        """Store the mark. It replaces an earlier mark of the same backup."""
         parts = {role: asdict(mark) for role, mark in self.snapshots.items()}
         document = {
             "format": 1,
@@ -51,7 +50,7 @@ class Unfinished:
         repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), json.dumps(document).encode())
 
     def may_build_on(self, guids: Collection[int]) -> bool:
-        """Whether it may be an increment of the backup with these snapshots. What cannot be read may be one of any."""
+        """Whether the backup may be an increment of one with these snapshots. For an unreadable mark: always."""
         return not self.snapshots or any(mark.from_guid in guids for mark in self.snapshots.values())
 
 
@@ -66,12 +65,12 @@ def _parse(body: bytes, instance: str, backup_id: str, modified: datetime | None
             backup_id, instance, str(document["host"]), str(document.get("started", "an unknown time")), parts, modified
         )
     except (ValueError, KeyError, TypeError, AttributeError):
-        # What it says is for people; that it is there is what counts.
+        # The mark's content is for people. Its existence counts.
         return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 
 
 def unfinished(repository: Repository, instance: str, stored: Collection[str] = ()) -> list[Unfinished]:
-    """Return what was begun and is not among the `stored` backups, oldest first."""
+    """Return the backups that were begun and are not among the `stored` ones, oldest first."""
     marks = []
     for listed in sorted(repository.list(layout.unfinished(instance)), key=lambda listed: listed.key):
         if listed.key.backup_id in stored:
@@ -85,8 +84,8 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
 
 
 def remove(repository: Repository, instance: str, backup_id: str) -> None:
-    """Remove what tells of a backup: it is stored, or was given up.
+    """Remove a backup's mark: the backup is stored or abandoned.
 
-    RepositoryError if this host may not; it then has no meaning beside a manifest.
+    RepositoryError if this host may not remove it. A mark beside a manifest has no meaning.
     """
     repository.delete(layout.unfinished_backup(instance, backup_id))

@@ -1,8 +1,8 @@
-"""What is known of each backup from verifying it: when it was last found whole, and what is wrong with it.
+"""The findings of verify: for each backup, the time of the last check without damage, and the known damage.
 
-A run of verify writes one object; readers put all of them together. A run that ends well writes what it read of the
-others into its own and removes those, so there are few. Runs that overlap lose nothing: each removes only what it has
-read.
+Each run of verify writes one object. Readers merge all objects. A run that succeeds writes the earlier findings into
+its own object and removes the objects it read, so there are few. Overlapping runs lose nothing: each run removes only
+objects that it has read.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from zsnapdb.repository.repository import Repository
 
 
 class Depth(StrEnum):
-    """How a backup was looked at: its objects' presence and sizes by listing, or every byte by reading."""
+    """How deep a backup was checked: presence and size of its objects by listing, or every byte by reading."""
 
     LISTED = "listed"
     READ = "read"
 
 
 class VerificationRecord(BaseModel):
-    """What was found at one time (UTC); no damage means that all was well."""
+    """The finding of one check at a time (UTC). An empty `damage` means that the backup is good."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,28 +46,29 @@ class _File(BaseModel):
 
 @dataclass(frozen=True)
 class Checks:
-    """The latest finding of each depth, by backup id; and the objects it was read from."""
+    """The latest finding of each depth, by backup id. `keys` are the objects that the findings were read from."""
 
     findings: Mapping[str, Mapping[Depth, VerificationRecord]] = field(default_factory=dict)
     keys: Sequence[VerificationKey] = ()
 
     def damaged(self) -> dict[str, tuple[str, ...]]:
-        """Return what is wrong, by id.
+        """Return the known damage, by backup id.
 
-        What reading found, only reading clears; what listing found, a later check of either kind.
+        Damage that reading revealed is cleared only by reading. Damage that a listing revealed is cleared by a later
+        check of either depth.
         """
-        found = {}
+        damage_by_id = {}
         for name, by_depth in self.findings.items():
             listed, read = by_depth.get(Depth.LISTED), by_depth.get(Depth.READ)
             damage = read.damage if read is not None else ()
             if not damage and listed is not None and (read is None or read.when <= listed.when):
                 damage = listed.damage
             if damage:
-                found[name] = damage
-        return found
+                damage_by_id[name] = damage
+        return damage_by_id
 
     def whole_since(self, name: str, depth: Depth) -> datetime | None:
-        """Return when the backup was last found whole at least that deep; None if never, or if damage is known."""
+        """Return the time of the last good check of at least this depth. None if there is none, or damage is known."""
         if name in self.damaged():
             return None
         deep_enough = [d for d in Depth if d is depth or d is Depth.READ]
@@ -79,14 +80,14 @@ class Checks:
         return max(times, default=None)
 
     def only(self, names: Collection[str]) -> Checks:
-        """Return these without backups that are gone."""
-        return Checks({name: found for name, found in self.findings.items() if name in names}, self.keys)
+        """Return the checks of these backups alone."""
+        return Checks({name: by_depth for name, by_depth in self.findings.items() if name in names}, self.keys)
 
 
 def _merged(
     one: Mapping[str, Mapping[Depth, VerificationRecord]], two: Mapping[str, Mapping[Depth, VerificationRecord]]
 ) -> dict[str, dict[Depth, VerificationRecord]]:
-    merged = {name: dict(found) for name, found in one.items()}
+    merged = {name: dict(by_depth) for name, by_depth in one.items()}
     for name, by_depth in two.items():
         mine = merged.setdefault(name, {})
         for depth, finding in by_depth.items():
@@ -96,7 +97,7 @@ def _merged(
 
 
 def read(repository: Repository, instance: str) -> Checks:
-    """Return all that is known. An object that cannot be read tells nothing: what it told is checked again."""
+    """Return all findings. An object that cannot be read is ignored; its backups are checked again."""
     findings: dict[str, dict[Depth, VerificationRecord]] = {}
     keys = []
     for listed in repository.list(layout.verifications(instance)):
@@ -110,16 +111,16 @@ def read(repository: Repository, instance: str) -> Checks:
 
 
 def new_key(instance: str, when: datetime) -> VerificationKey:
-    """Return the key of a new object for findings."""
+    """Return a new key for the findings of a run."""
     return layout.verification(instance, when, secrets.randbits(32))
 
 
 def write(repository: Repository, key: VerificationKey, checks: Checks) -> None:
-    """Write the findings under the key; nothing else is removed."""
-    document = _File(backups={name: dict(found) for name, found in checks.findings.items()})
+    """Write the findings under the key. No object is removed."""
+    document = _File(backups={name: dict(by_depth) for name, by_depth in checks.findings.items()})
     repository.overwrite(key, document.model_dump_json().encode())
 
 
 def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) -> None:
-    """Remove the objects that `checks` was read from, which are in the one under the key now."""
+    """Remove the objects that `checks` was read from. The object under the key has their findings now."""
     repository.delete_many([other for other in checks.keys if other != key])

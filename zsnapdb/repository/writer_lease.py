@@ -1,15 +1,15 @@
 """Leases: at most one owner of a name at a time, on all hosts.
 
-The store decides, by conditional writes; no clock is compared with another.
+The store decides by conditional writes. No clock is compared with another.
 
 Invariants:
-- A lease is taken only by a conditional write: on absence, or in place of exactly the version that was read.
-- It is taken from somebody else only if it was given back, if its process is known to be gone, or if it did not
-  change for its whole
-  duration while the taker watched, by the taker's steady clock. A wall clock that steps, on either host, changes
-  nothing.
-- An owner renews it by replacing its own version. Once another version stands there it is lost, and stays lost.
-- `confirm` renews it at once: what follows it was begun as the owner.
+- A lease is taken only by a conditional write: if no lease exists, or in place of exactly the version that was read.
+- A lease of another owner is taken only if the owner gave it back, if the owner's process is known to be gone, or if
+  the lease did not change for its full duration while the taker watched it, by the taker's monotonic clock. A wall
+  clock that steps, on either host, changes nothing.
+- An owner renews its lease by replacing its own version. After another version replaced it, the lease is lost and
+  stays lost.
+- `confirm` renews the lease at once: an action that follows is begun by the owner.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Version
 
 SECONDS = 30.0
-"""How long a lease stands without a sign of its owner."""
+"""Seconds that a lease stays valid without a renewal by its owner."""
 
 _BEATS = 3
-"""Signs of life within that time."""
+"""Renewals within that time."""
 
 HELD, FREE = "held", "free"
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What a lease says: who has it, since when, for what, and how long it stands without a new beat.
+    """The content of a lease: its owner, since when, for what, and for how many seconds it is valid without a renewal.
 
-    `expires` is for people.
+    `beat` counts the renewals. `expires` is for people.
     """
 
     owner: str
@@ -66,13 +66,13 @@ class Holder:
 
     @classmethod
     def parse(cls, version: Version) -> Holder:
-        """Return what the object says.
+        """Return the holder that the object names.
 
-        One that cannot be read is held by nobody knows whom, and stands for the usual time.
+        An object that cannot be read has an unknown owner and is valid for the usual time.
         """
         try:
-            found = json.loads(version.body)
-            return cls(**{name: found[name] for name in cls.__dataclass_fields__})
+            document = json.loads(version.body)
+            return cls(**{name: document[name] for name in cls.__dataclass_fields__})
         except (ValueError, KeyError, TypeError):
             return cls(
                 f"unreadable {version.tag}",
@@ -87,19 +87,22 @@ class Holder:
             )
 
     def describe(self) -> str:
-        """Return who has it, in a few words."""
+        """Return a short description of the owner."""
         return f"process {self.pid} on {self.host}, {self.doing} since {self.since}"
 
 
 def _kernel() -> str:
-    """Return what names this boot of this kernel and this process namespace: process ids mean the same only within both."""
+    """Return the identity of this boot of the kernel and of this process namespace. Process ids are valid only in both.
+
+    "" if it is not known.
+    """
     with contextlib.suppress(OSError):
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
     return ""
 
 
 def _started(pid: int) -> str:
-    """Return when the process started, in ticks since boot (proc(5), stat, field 22), or "" if there is no such process."""
+    """Return the start time of the process in ticks since boot (proc(5), stat, field 22). "" if there is no process."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return ""
@@ -110,7 +113,7 @@ def _own_process() -> str:
 
 
 def _is_gone(holder: Holder) -> bool:
-    """Whether the holder was a process of this very kernel and has ended. Of any other nothing is known."""
+    """Whether the holder was a process of this kernel and has ended. False for a process of any other kernel."""
     kernel = _kernel()
     return (
         bool(kernel)
@@ -120,7 +123,7 @@ def _is_gone(holder: Holder) -> bool:
 
 
 class WriterLease:
-    """A lease in our hands, renewed in the background until it is given back or lost."""
+    """A lease of this process. A thread renews it until it is given back or lost."""
 
     def __init__(self, repository: Repository, key: LeaseKey, me: Holder, tag: str) -> None:
         self._repository, self._key, self._me, self._tag = repository, key, me, tag
@@ -132,7 +135,7 @@ class WriterLease:
 
     def _keep(self) -> None:
         while not self._end.wait(self._me.seconds / _BEATS):
-            # A store that cannot be asked decides nothing: whoever takes the lease meanwhile will be seen.
+            # An unreachable store decides nothing. If another process takes the lease meanwhile, a later read shows it.
             with contextlib.suppress(RepositoryError):
                 self.confirm()
 
@@ -142,19 +145,19 @@ class WriterLease:
             raise LeaseError(
                 f"the lease {self._key} was lost to {self._lost.describe()}",
                 hint=(
-                    "this process was stopped or cut off for longer than the lease stands; nothing was called good, run"
-                    " it again"
+                    "this process was stopped or cut off for longer than the lease is valid; no backup was completed;"
+                    " run the command again"
                 ),
             )
 
     def confirm(self) -> None:
-        """Renew the lease now. LeaseError if it is lost, RepositoryError if the store cannot be asked."""
+        """Renew the lease now. LeaseError if the lease is lost, RepositoryError if the store cannot be reached."""
         with self._writing:
             self.check()
             self._write(replace(self._me, beat=self._me.beat + 1, expires=_after(self._me.seconds)))
 
     def _write(self, me: Holder) -> None:
-        # A replacement that is refused may be one of ours whose answer was lost: what stands there tells.
+        # A refused replacement may be our own, repeated after its answer was lost. Reading the lease shows that.
         with contextlib.suppress(ChangedError):
             self._repository.replace(self._key, me.encode(), tag=self._tag)
         try:
@@ -163,14 +166,14 @@ class WriterLease:
             self._lost = replace(me, owner="", host="nobody", doing="removed by hand")
             self.check()
             raise
-        found = Holder.parse(version)
-        if found.owner != me.owner:
-            self._lost = found
+        current = Holder.parse(version)
+        if current.owner != me.owner:
+            self._lost = current
             self.check()
         self._me, self._tag = me, version.tag
 
     def give_back(self) -> None:
-        """End it. A store that cannot be asked now lets it run out."""
+        """Give the lease back. If the store cannot be reached now, the lease expires by itself."""
         self._end.set()
         self._thread.join()
         with self._writing, contextlib.suppress(RepositoryError):
@@ -194,7 +197,7 @@ def _take(
     steady: Callable[[], float],
     sleep: Callable[[float], None],
 ) -> str:
-    """Make the lease ours and return its tag. LeaseError if its owner is alive."""
+    """Take the lease and return its tag. LeaseError if its owner is alive."""
     watched, since = "", 0.0
     while True:
         try:
@@ -210,7 +213,7 @@ def _take(
             if version.tag != watched and watched:
                 raise LeaseError(
                     f"another zsnapdb has the lease {key}: {holder.describe()}",
-                    hint="let it end; of two writers only one may write at a time",
+                    hint="wait until that process ends; only one process may write at a time",
                 )
             if not watched and not _is_gone(holder):
                 watched, since = version.tag, steady()
@@ -219,7 +222,7 @@ def _take(
                 sleep(min(1.0, holder.seconds / 10))
                 continue
             tell(f"taking over from {holder.describe()}: {'it gave no sign of life' if watched else 'it has ended'}")
-        # Refused: somebody else was quicker, or the answer to our own write was lost. Reading again tells.
+        # If refused, another process was quicker, or the answer to our own write was lost. The next read shows which.
         with contextlib.suppress(ChangedError):
             repository.replace(key, me.encode(), tag=version.tag)
 
@@ -235,10 +238,10 @@ def lease(
     steady: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[WriterLease]:
-    """Be the only owner of `name` (such as main/writer) in the repository while the block runs.
+    """Own the lease `name` (such as main/writer) in the repository while the block runs.
 
-    LeaseError if another owner is alive, which takes at most `seconds` to see. `tell` hears of waiting and of a
-    take-over.
+    LeaseError if another owner is alive; to see that takes at most `seconds`. `tell` gets a line about waiting and
+    about a takeover.
     """
     key = layout.lease(name)
     since = _text(datetime.now(UTC))
@@ -253,21 +256,21 @@ def lease(
         _after(seconds),
         seconds,
     )
-    held = WriterLease(repository, key, me, _take(repository, key, me, tell, steady, sleep))
+    writer_lease = WriterLease(repository, key, me, _take(repository, key, me, tell, steady, sleep))
     try:
-        yield held
+        yield writer_lease
     except BaseException:
-        # What ends this run does not wait for a store that cannot be reached.
+        # A run that fails does not wait for an unreachable store.
         repository.give_up()
         raise
     finally:
-        held.give_back()
+        writer_lease.give_back()
 
 
 def holder(repository: Repository, name: str) -> Holder | None:
-    """Return who has the lease, as it says; None if nobody has. Whether that one is alive only watching would tell."""
+    """Return the holder that the lease names. None if nobody has the lease. The holder may have died since."""
     try:
-        found = Holder.parse(repository.read_version(layout.lease(name)))
+        current = Holder.parse(repository.read_version(layout.lease(name)))
     except NotThere:
         return None
-    return found if found.state != FREE else None
+    return current if current.state != FREE else None

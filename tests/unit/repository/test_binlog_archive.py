@@ -289,7 +289,7 @@ def test_parts_that_somebody_goes_on_with_are_not_swept(archive: BinlogArchive) 
 def test_a_file_whose_chunks_were_swept_meanwhile_is_not_described(archive: BinlogArchive) -> None:
     file = rotated(archive, bytes(range(200)) * 5)
     assert sweep(archive, ID, NAME, {item.key for item in undescribed(archive)[ID, NAME]}) == 2
-    with pytest.raises(DamagedError, match="is not there any more"):
+    with pytest.raises(DamagedError, match="is missing or incomplete"):
         archive.confirm(ID, NAME, file.attempt, file.chunks)
 
 

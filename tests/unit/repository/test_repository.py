@@ -92,7 +92,7 @@ def test_an_altered_manifest_is_damage_not_absence(
 
 def test_a_manifest_under_another_name_is_refused(store: LocalStore, repository: Repository) -> None:
     store.put(layout.manifest("main", "20261120T101113Z-0000"), manifest().encode())
-    with pytest.raises(DamagedError, match=r"is that of main 20261120T101112Z-7f3a"):
+    with pytest.raises(DamagedError, match=r"belongs to backup 20261120T101112Z-7f3a of instance main"):
         repository.manifest("main", "20261120T101113Z-0000")
 
 

@@ -92,7 +92,7 @@ def test_a_store_that_did_not_keep_a_chunk_is_found_out_before_the_manifest(
 ) -> None:
     real = LocalStore(tmp_path)
     back_up(real, 0)
-    with pytest.raises(ConsistencyError, match="the store said that it took main/chunks/"):
+    with pytest.raises(ConsistencyError, match="the store accepted main/chunks/"):
         back_up(FaultyStore(real, {"put": [Fault.FINE] * (call - 1) + [fault]}), 1)
     assert good(real) == [0]
 

@@ -94,7 +94,7 @@ class _Log:
 
     def add(self, kind: str, found: CheckOutcome) -> None:
         """Note what a check found."""
-        self.checks.append(CheckPart(kind=kind, what=found.what, outcome=found.outcome, found=found.found))
+        self.checks.append(CheckPart(kind=kind, what=found.what, outcome=found.outcome, finding=found.found))
 
 
 def drill(settings: Settings, instance: Instance, wanted: str, *, seed: int | None, whole: bool) -> DrillResult:
@@ -117,7 +117,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
             drill_id=planned.drill_id,
             instance=instance.name,
             repository_id=repository.id,
-            wanted=planned.wanted,
+            requested=planned.wanted,
             backup_id=planned.restore.backup_id,
             seed=planned.seed,
             host=socket.gethostname(),
@@ -147,13 +147,15 @@ def _try(
     try:
         restored = scratch_restore.execute(settings, instance, repository, planned.restore)
     except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
-        log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), found=error.message))
+        log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), finding=error.message))
         return
     copy = restored.copy
     log.steps += restored.steps
     log.position = restored.position
     log.checks.append(
-        CheckPart(kind="position", what=backup_id, outcome=Outcome.PASSED, found=f"recovered to exactly {log.position}")
+        CheckPart(
+            kind="position", what=backup_id, outcome=Outcome.PASSED, finding=f"recovered to exactly {log.position}"
+        )
     )
     timeout = instance.settings.drill.check_timeout
     instance.events.tell("checking pages")
@@ -188,7 +190,7 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, lo
             )
     except (ServerError, ConsistencyError) as error:
         log.checks.append(
-            CheckPart(kind="server", what="start and checks", outcome=outcome_of(error), found=error.message)
+            CheckPart(kind="server", what="start and checks", outcome=outcome_of(error), finding=error.message)
         )
     finally:
         isolated.end()

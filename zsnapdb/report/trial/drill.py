@@ -85,7 +85,7 @@ class EvidenceView(View):
         good = Counter(check.kind for check in evidence.checks if check.outcome is Outcome.PASSED)
         lines += [f"  passed    {count:5d}  {kind}" for kind, count in sorted(good.items())]
         lines += [
-            f"  {check.outcome.value:<9} {check.kind} {check.what}: {check.found}"
+            f"  {check.outcome.value:<9} {check.kind} {check.what}: {check.finding}"
             for check in evidence.checks
             if check.outcome is not Outcome.PASSED
         ]

@@ -391,7 +391,7 @@ def test_a_lease_that_is_lost_ends_the_run_before_its_manifest(world: World) -> 
 def test_a_store_that_acknowledges_what_it_does_not_keep_is_found_out(world: World) -> None:
     before = world.ids()
     world.on_call = lambda name, key: 0 if name == "put" and key.endswith("data/00000002") else None
-    with pytest.raises(ConsistencyError, match="the store said that it took"):
+    with pytest.raises(ConsistencyError, match="the store accepted main"):
         world.backup()
     assert world.ids() == before
     world.on_call = None

@@ -213,7 +213,7 @@ def test_evidence_that_was_altered_or_moved_is_damaged_and_hides_no_other(tmp_pa
     body = store.get("main/drills/20261120T101112Z-7f3a.json")
     store.put("main/drills/20261121T101112Z-7f3a.json", body)
     store.put("main/drills/20261122T101112Z-7f3a.json", body[:-9])
-    for drill_id, text in (("20261121T101112Z-7f3a", "is that of"), ("20261122T101112Z-7f3a", "cannot be read")):
+    for drill_id, text in (("20261121T101112Z-7f3a", "belongs to drill"), ("20261122T101112Z-7f3a", "cannot be read")):
         with pytest.raises(DamagedError, match=text):
             drills.read(repository, "main", drill_id)
     assert len(drills.newest(repository, "main", 10)) == 1

@@ -156,5 +156,5 @@ def test_what_is_no_journal_is_damage(tmp_path: Path, body: bytes) -> None:
 def test_a_journal_under_another_name_is_not_believed(tmp_path: Path) -> None:
     BackupJournal.create(tmp_path, begun(), refuse).close()
     (tmp_path / BACKUP).rename(tmp_path / BASE)
-    with pytest.raises(DamagedError, match=f"is that of {BACKUP}"):
+    with pytest.raises(DamagedError, match=f"belongs to backup {BACKUP}"):
         BackupJournal.read(tmp_path / BASE)
