@@ -1,4 +1,4 @@
-"""The root of the command line, and the one place where an exception becomes an exit code."""
+"""The root of the command line; only this module turns an exception into an exit code."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         print(f"zsnapdb {__version__}")
         raise typer.Exit
 
@@ -94,8 +94,8 @@ def _interrupted(error: KeyboardInterrupt) -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line and end with its exit code; errors that were foreseen come without a traceback."""
-    # A stop by the service manager unwinds like Ctrl-C: locks are released, half-made things removed.
+    """Run the command line and end with its exit code; expected errors are printed without a traceback."""
+    # SIGTERM from a service manager works like Ctrl-C: locks are released, incomplete files and datasets removed.
     signal.signal(signal.SIGTERM, _terminated)
     try:
         app(standalone_mode=True)
@@ -110,7 +110,7 @@ def main() -> None:
     except KeyboardInterrupt as error:
         _interrupted(error)
     except SystemExit as ended:
-        # typer makes an exit of its own out of an interrupt; what was noted on that would be lost.
+        # typer turns an interrupt into its own exit; the notes of the interrupt would be lost.
         cause = ended.__context__.__cause__ if ended.__context__ is not None else None
         if isinstance(cause, KeyboardInterrupt):
             _interrupted(cause)

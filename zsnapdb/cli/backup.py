@@ -12,17 +12,18 @@ from zsnapdb.cli.output import show
 
 def backup(
     instance: InstanceName = None,
-    full: Annotated[bool, typer.Option("--full", help="Make a full backup: a new chain.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Make a full backup, which starts a new chain.")] = False,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Give up an interrupted backup instead of finishing it first.")
+        bool, typer.Option("--fresh", help="Give up an interrupted backup; do not finish it first.")
     ] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Take a consistent snapshot of an instance and store it as an increment (or a full backup).
+    """Snapshot an instance and store the backup in the repository.
 
-    A backup that was interrupted is finished first, from its own snapshots.
+    The snapshot is consistent over all volumes. The backup is incremental if an earlier one can be its base, else
+    full. An interrupted backup is finished first, from its own snapshots.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load

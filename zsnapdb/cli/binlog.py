@@ -9,17 +9,20 @@ import typer
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
 from zsnapdb.cli.output import show
 
-app = typer.Typer(help="Archive binlogs, for restores to any point in time.", no_args_is_help=True)
+app = typer.Typer(help="Archive binlogs for restores to any point in time.", no_args_is_help=True)
 
 
 @app.command("archive")
 def archive(
     instance: InstanceName = None,
     config: ConfigFile = None,
-    once: Annotated[bool, typer.Option("--once", help="Archive what there is now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Archive the binlogs that exist now, then end.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Archive the binlogs of an instance as they are written, until told to end (SIGTERM, Ctrl-C)."""
+    """Archive binlogs while the server writes them.
+
+    SIGTERM or Ctrl-C ends the command.
+    """
     import signal
     from threading import Event
 
@@ -34,7 +37,7 @@ def archive(
         outcome = job.archive_once(chosen)
     else:
         stop = Event()
-        # A stop is the usual end of this command: what is under way is finished, and the rest of the binlog archived.
+        # A signal is the usual end of this command: the upload is finished, and the rest of the binlog archived.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
         outcome = job.archive_continuously(chosen, stop)
@@ -43,7 +46,7 @@ def archive(
 
 @app.command("status")
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
-    """Show what is archived: the histories, their files, and what is missing."""
+    """List the archived binlogs by incarnation, and the gaps."""
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import status as job
@@ -59,7 +62,10 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
 def purge(
     instance: InstanceName = None, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
-    """Remove binlogs from the server that are archived, old enough, and fetched by its replicas."""
+    """Remove archived binlogs from the server.
+
+    A binlog is removed if it is archived, old enough, and fetched by all replicas.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import purge as job

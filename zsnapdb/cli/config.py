@@ -7,12 +7,12 @@ import typer
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
 
-app = typer.Typer(help="The configuration.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Check the configuration file.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("check")
 def check(config: ConfigFile = None, json: AsJson = False) -> None:
-    """Check the configuration file alone: every key, unit and name. `zsnapdb doctor` checks it against the world."""
+    """Check every key, unit and name of the configuration file. `zsnapdb doctor` also checks servers and volumes."""
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.config import ConfigurationView

@@ -18,13 +18,18 @@ def copy(
     ],
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="REPOSITORY", help="The one to copy from.", show_default="the instance's own"),
+        typer.Option(
+            "--from",
+            metavar="REPOSITORY",
+            help="The configured repository to copy from.",
+            show_default="the instance's own",
+        ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Copy the backups of an instance to a second repository, as they are; only what is missing there."""
+    """Copy missing backups to another repository, unchanged."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.errors import DamagedError

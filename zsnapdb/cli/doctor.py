@@ -15,11 +15,13 @@ _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
 
 
 def doctor(
-    instance: Annotated[str | None, typer.Option("--instance", help="Only this instance.", show_default="all")] = None,
+    instance: Annotated[
+        str | None, typer.Option("--instance", metavar="NAME", help="Only this instance.", show_default="all")
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Examine instances as a backup would, and more; touch nothing. Ends 0: fit, 1: warnings, 2: unfit."""
+    """Check whether instances can be backed up; change nothing. Exit codes: 0 fit, 1 warnings, 2 unfit."""
     from zsnapdb.config import load
     from zsnapdb.jobs import doctor as job
     from zsnapdb.report.doctor import DoctorView
@@ -30,7 +32,7 @@ def doctor(
     except ZsnapdbError:
         raise
     except Exception:
-        # 1 would read as "fit, with warnings" to whoever watches the exit code.
+        # Exit code 1 would mean "fit, with warnings" to a monitor.
         traceback.print_exc()
         raise typer.Exit(_EXIT["unfit"]) from None
     show(DoctorView(diagnoses), json)

@@ -13,24 +13,32 @@ from zsnapdb.cli.output import show
 def drill(
     instance: NamedInstance,
     to: Annotated[
-        str, typer.Option("--to", metavar="POINT", help="As `zsnapdb restore` takes it, or random: any backup.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="POINT",
+            help="The point to restore, in the form of `zsnapdb restore --to`; or random: a random backup.",
+        ),
     ] = "latest",
     seed: Annotated[
         int | None,
         typer.Option(
             "--seed",
-            help="What decides the random backup and the sample; the same seed repeats them.",
-            show_default="another each time",
+            help="Number that decides the random backup and the sample. The same seed gives the same choice.",
+            show_default="a new one each time",
         ),
     ] = None,
-    whole: Annotated[bool, typer.Option("--all", help="Check every page and every table, not a sample.")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Restore a backup into scratch datasets, start it in isolation, check it, keep the evidence, throw the copy away.
+    """Prove that a backup can be restored.
 
-    Ends 0: passed, 11: a check failed, 7: something is damaged.
+    Restore the backup to scratch datasets, start a server on them in isolation, check the data, store the evidence, and
+    remove the datasets.
+
+    Exit codes: 0 passed, 11 a check failed, 7 data is damaged.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
@@ -55,12 +63,12 @@ def drills(
     instance: InstanceName = None,
     drill_id: Annotated[
         str | None,
-        typer.Argument(metavar="[DRILL]", help="One drill's id, or latest: show it whole.", show_default=False),
+        typer.Argument(metavar="DRILL", help="The id of a drill, or latest: show all its details.", show_default=False),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """List the drills of an instance, oldest first; or show one."""
+    """List the drills of an instance, oldest first, or show one drill."""
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.trial import drill as job

@@ -14,8 +14,8 @@ def init(
     repository: Annotated[
         str | None,
         typer.Argument(
-            metavar="[REPOSITORY]",
-            help="A configured repository; may be left out if there is only one.",
+            metavar="REPOSITORY",
+            help="A configured repository. Optional if only one is configured.",
             show_default=False,
         ),
     ] = None,
@@ -23,9 +23,9 @@ def init(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Make a repository: its marker object.
+    """Create a repository: write its marker object.
 
-    Also writes a lost one again, and brings its list of recipients up to date.
+    In a repository that exists, `init` replaces a lost marker and updates the list of recipients.
     """
     from zsnapdb.config import load
     from zsnapdb.jobs.repository import init as job

@@ -29,12 +29,12 @@ def list_backups(
 
 def show_backup(
     instance: NamedInstance,
-    backup: Annotated[str, typer.Argument(metavar="[BACKUP]", help="A backup id, or latest.")] = "latest",
+    backup: Annotated[str, typer.Argument(metavar="BACKUP", help="A backup id, or latest.")] = "latest",
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show one backup: position, lock, volumes, and what a restore of it needs."""
+    """Show the position, lock, volumes and chain of one backup."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance

@@ -10,17 +10,19 @@ import typer
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
-app = typer.Typer(help="Keys of repositories.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Make and show the keys of repositories.", no_args_is_help=True, rich_markup_mode=None)
 
 IdentityFile = Annotated[
     Path | None,
     typer.Option(
-        "--identity", metavar="FILE", help="File of an age identity, which reads backups.", show_default=False
+        "--identity", metavar="FILE", help="File of an age identity, which decrypts backups.", show_default=False
     ),
 ]
 SigningKeyFile = Annotated[
     Path | None,
-    typer.Option("--signing-key", metavar="FILE", help="File of a signing key, for manifests.", show_default=False),
+    typer.Option(
+        "--signing-key", metavar="FILE", help="File of a signing key, which signs manifests.", show_default=False
+    ),
 ]
 
 
@@ -28,7 +30,10 @@ SigningKeyFile = Annotated[
 def generate(
     identity: IdentityFile = None, signing_key: SigningKeyFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
-    """Write a new age identity, a new signing key, or both, to new files of mode 0600; print their public parts."""
+    """Generate an age identity, a signing key, or both.
+
+    The keys are written to new files of mode 0600. Their public parts are printed.
+    """
     from zsnapdb.jobs.repository import keys as job
     from zsnapdb.report.repository import keys as report
 
@@ -45,7 +50,10 @@ def generate(
 def show_keys(
     identity: IdentityFile = None, signing_key: SigningKeyFile = None, config: ConfigFile = None, json: AsJson = False
 ) -> None:
-    """Print the public parts of the keys in the files; without a file, of those the configuration names."""
+    """Print the public parts of keys.
+
+    The keys are those in the given files, or else those that the configuration names.
+    """
     from zsnapdb.jobs.repository import keys as job
     from zsnapdb.report.repository import keys as report
 

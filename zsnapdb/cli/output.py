@@ -19,11 +19,11 @@ def show(view: View, json: bool) -> None:
 
 
 def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
-    """Return what writes a result that is printed while it arrives."""
+    """Return the writer for a result that is printed while it arrives."""
     return document if json else text
 
 
 def show_errors(errors: Iterable[ZsnapdbError]) -> None:
-    """Print what could not be read to stderr, a line each, beside the result."""
+    """Print an error line to stderr for each object that could not be read."""
     for error in errors:
         print(f"zsnapdb: {error}", file=sys.stderr)

@@ -13,12 +13,20 @@ from zsnapdb.cli.output import show
 def pin(
     instance: NamedInstance,
     backup: Annotated[str, typer.Argument(metavar="BACKUP", help="A backup id, or latest.", show_default=False)],
-    reason: Annotated[str, typer.Option("--reason", help="Why it is kept; prune shows it.", show_default=False)],
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Why the backup is kept; `zsnapdb prune` shows this.", show_default=False
+        ),
+    ],
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Keep a backup, and all it is an increment of, whatever the rules say."""
+    """Keep a backup regardless of the retention policy.
+
+    The backups that its restore needs are kept too.
+    """
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import pin as job
@@ -35,7 +43,7 @@ def unpin(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Let the rules decide about a backup again."""
+    """Remove the pin of a backup. The retention policy applies to the backup again."""
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import pin as job

@@ -1,4 +1,4 @@
-"""Events of jobs on stderr; progress is a line that is rewritten on a terminal, one every few seconds otherwise."""
+"""Events of jobs on stderr: progress is one rewritten line on a terminal, else a line every few seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOG_SECONDS = 5.0
 
 
 class Terminal:
-    """Shows on stderr what a job tells: lines that stay, and where each step is, with rate and what is left."""
+    """Prints the events of a job to stderr: messages, and the progress of each step with rate and time left."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
@@ -21,7 +21,7 @@ class Terminal:
         self._shown = 0.0
 
     def progress(self, progress: Progress) -> None:
-        """Show the progress if it is time to."""
+        """Print the progress if the last line is old enough."""
         now = time.monotonic()
         if progress.step != self._step:
             self.end()
@@ -43,16 +43,16 @@ class Terminal:
         )
 
     def tell(self, text: str) -> None:
-        """Show one line that stays."""
+        """Print a message that stays on the terminal."""
         self.end()
         print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:
-        """Show a warning, which stays."""
+        """Print a warning that stays on the terminal."""
         self.tell(f"warning: {text}")
 
     def end(self) -> None:
-        """Clear the line of a terminal."""
+        """Clear the progress line on a terminal."""
         if self._terminal and self._step:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
         self._step = ""

@@ -20,7 +20,10 @@ def prune(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Remove the backups that no keep rule keeps, and sweep what interrupted runs left."""
+    """Remove expired backups and the leftovers of interrupted runs.
+
+    A backup is expired if the retention policy does not keep it.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
@@ -32,12 +35,12 @@ def prune(
     chosen = Instance.at(settings, instance, repository, terminal)
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
     local = None if is_own else job.NOTHING_LOCAL
-    fate = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
+    policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
     if plan:
-        planned = job.plan(chosen, local=local, unrestorable=fate)
+        planned = job.plan(chosen, local=local, unrestorable=policy)
         show(report.PrunePlanView(planned), json)
     else:
-        result = job.prune(chosen, local=local, unrestorable=fate)
+        result = job.prune(chosen, local=local, unrestorable=policy)
         planned = result.plan
         show(report.PruneView(result), json)
     errors = list(planned.backups.unreadable.values())

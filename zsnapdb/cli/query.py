@@ -24,15 +24,15 @@ class Format(StrEnum):
 
 def query(
     instance: NamedInstance,
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="One statement that reads.", show_default=False)],
-    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"Of when: {_MOMENT}.")] = "latest",
-    form: Annotated[Format, typer.Option("--format", help="How the rows are printed.")] = Format.TABLE,
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
+    at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"The state to query: {_MOMENT}.")] = "latest",
+    form: Annotated[Format, typer.Option("--format", help="The output format of the rows.")] = Format.TABLE,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Answer a question of the past: run one reading statement on a throwaway clone.
+    """Query a past state with one SQL statement that only reads.
 
-    Which moment it is of is told on stderr.
+    The statement runs on an ephemeral clone. The snapshot time is printed to stderr.
     """
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import query as job
@@ -49,7 +49,9 @@ def query(
 
 def diff(
     instance: NamedInstance,
-    table: Annotated[str, typer.Option("--table", metavar="SCHEMA.TABLE", help="Which table.", show_default=False)],
+    table: Annotated[
+        str, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table to compare.", show_default=False)
+    ],
     begin: Annotated[
         str, typer.Option("--from", metavar="MOMENT", help=f"The earlier state: {_MOMENT}.", show_default=False)
     ],
@@ -57,7 +59,10 @@ def diff(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Print which rows of a table were added, removed or changed between two moments, by primary key."""
+    """Compare a table between two moments.
+
+    Print the rows that were added, removed or changed, by primary key.
+    """
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import query as job
     from zsnapdb.jobs.instance import Instance

@@ -14,11 +14,16 @@ from zsnapdb.cli.output import show
 def rescue(
     instance: NamedInstance,
     table: Annotated[
-        str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table.", show_default=False)
+        str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table to rescue.", show_default=False)
     ] = None,
-    schema: Annotated[str | None, typer.Option("--schema", help="Or a whole schema.", show_default=False)] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema", metavar="SCHEMA", help="The schema to rescue, instead of a table.", show_default=False
+        ),
+    ] = None,
     to: Annotated[
-        str, typer.Option("--to", metavar="POINT", help="As of this point, as `zsnapdb restore` takes it.")
+        str, typer.Option("--to", metavar="POINT", help="The point in time, in the form of `zsnapdb restore --to`.")
     ] = "latest-backup",
     into: Annotated[
         str | None,
@@ -30,31 +35,49 @@ def rescue(
         ),
     ] = None,
     into_instance: Annotated[
-        str | None, typer.Option("--into-instance", help="Or a configured instance's server.", show_default=False)
+        str | None,
+        typer.Option(
+            "--into-instance",
+            metavar="INSTANCE",
+            help="The instance whose server gets the table, instead of --into.",
+            show_default=False,
+        ),
     ] = None,
     password_file: Annotated[
-        Path | None, typer.Option("--password-file", help="Holds the password for the URL, alone.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="A file that holds only the password for the URL.",
+            show_default=False,
+        ),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="NAME",
-            help="Its name on the live server.",
-            show_default="the old one and the backup's time",
+            help="The new name on the live server.",
+            show_default="the old name and the time of the backup",
         ),
     ] = None,
     transport: Annotated[
-        str, typer.Option("--transport", help="auto, tablespace or dump: how it gets into a live server.")
+        str,
+        typer.Option(
+            "--transport", metavar="HOW", help="How to copy the table to a live server: auto, tablespace or dump."
+        ),
     ] = "auto",
-    timeout: Annotated[str, typer.Option("--timeout", help="For each long command, with a unit: s, m, h.")] = "12h",
+    timeout: Annotated[
+        str,
+        typer.Option("--timeout", metavar="DURATION", help="Time limit of each long command, with a unit: s, m, h."),
+    ] = "12h",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Get one table, or one schema, as it was: into a dump file, or into a live server under another name.
+    """Copy one table or one schema out of a backup.
 
-    Nothing is overwritten.
+    The copy goes to a dump file, or to a live server under a new name. Nothing is overwritten.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load

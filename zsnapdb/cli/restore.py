@@ -25,52 +25,85 @@ def restore(
         typer.Option(
             "--to",
             metavar="POINT",
-            help="latest, latest-backup, a backup id, a time with its zone, a GTID, or before-GTID.",
+            help="The point: latest, latest-backup, a backup id, a time with its zone, a GTID, or before-GTID.",
         ),
     ] = "latest",
     target: Annotated[
         str | None,
-        typer.Option("--target", metavar="DATASET", help="A new dataset for the restored volumes.", show_default=False),
+        typer.Option(
+            "--target", metavar="DATASET", help="The new dataset for the restored volumes.", show_default=False
+        ),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--as", metavar="NAME", help="Without --target: go to POOL/zsnapdb/restored/NAME.", show_default="INSTANCE"
+            "--as",
+            metavar="NAME",
+            help="Without --target: restore to POOL/zsnapdb/restored/NAME.",
+            show_default="INSTANCE",
         ),
     ] = None,
     handover: Annotated[
-        str, typer.Option("--handover", metavar="HOW", help=f"What becomes of it: {', '.join(_KINDS)}.")
+        str,
+        typer.Option("--handover", metavar="HOW", help=f"How to hand over the restored server: {', '.join(_KINDS)}."),
     ] = "stopped",
     port: Annotated[
-        int | None, typer.Option("--port", help="Its port, with run and replica.", show_default="a free one of clones")
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="NUMBER",
+            help="With run and replica: the port of the restored server.",
+            show_default="a free port of clones.ports",
+        ),
     ] = None,
     server_id: Annotated[
         int | None,
-        typer.Option("--server-id", help="Its server_id, with run and replica.", show_default="a random one"),
+        typer.Option(
+            "--server-id",
+            metavar="NUMBER",
+            help="With run and replica: the server_id of the restored server.",
+            show_default="random",
+        ),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("--source", metavar="HOST:PORT", help="With replica: what to replicate from.", show_default=False),
+        typer.Option("--source", metavar="HOST:PORT", help="With replica: the replication source.", show_default=False),
     ] = None,
-    source_user: Annotated[str, typer.Option("--source-user", help="With replica: the account there.")] = "replica",
+    source_user: Annotated[
+        str, typer.Option("--source-user", metavar="USER", help="With replica: the replication account on the source.")
+    ] = "replica",
     source_password_file: Annotated[
-        Path | None, typer.Option("--source-password-file", help="With replica: its password.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--source-password-file",
+            metavar="FILE",
+            help="With replica: a file with the password of that account.",
+            show_default=False,
+        ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with a restore that was interrupted (--target, if there are several)."),
+        typer.Option("--resume", help="Continue an interrupted restore (with --target if there are several)."),
     ] = False,
-    abandon: Annotated[bool, typer.Option("--abandon", help="Remove what an interrupted restore made.")] = False,
-    step: Annotated[bool, typer.Option("--step", help="Ask before each step.")] = False,
+    abandon: Annotated[bool, typer.Option("--abandon", help="Remove the datasets of an interrupted restore.")] = False,
+    step: Annotated[bool, typer.Option("--step", help="Ask for confirmation before each step.")] = False,
     stop_after: Annotated[
         str | None,
-        typer.Option("--stop-after", metavar="STEP", help="Stop behind this step, for --resume.", show_default=False),
+        typer.Option(
+            "--stop-after",
+            metavar="STEP",
+            help="Stop after this step; continue later with --resume.",
+            show_default=False,
+        ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Restore to a backup, a time or a GTID into a new dataset, and check that the server there holds exactly that."""
+    """Restore an instance to a backup, a time or a GTID.
+
+    The data goes to a new dataset. A server is started there to check that the data is exactly in the requested state.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
@@ -83,7 +116,7 @@ def restore(
     if abandon:
         show(report.AbandonedView(job.abandon(settings, chosen, target)), json)
         return
-    confirm = _ask if step else _go_on
+    confirm = _confirm_on_terminal if step else _always_continue
     if resume:
         result = job.resume(settings, chosen, target, confirm, stop_after)
     else:
@@ -101,26 +134,30 @@ def restore(
     show(report.RestoreView(result), json)
 
 
-def _go_on(_step: Step) -> bool:
+def _always_continue(_step: Step) -> bool:
     return True
 
 
-def _ask(step: Step) -> bool:
+def _confirm_on_terminal(step: Step) -> bool:
     return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)
 
 
 def handover_of(
     kind: str, port: int | None, server_id: int | None, source: str | None, user: str, password_file: Path | None
 ) -> Handover:
-    """Return the hand-over the options ask for. PreflightError if they ask for none there is."""
+    """Return the handover that the options request. PreflightError if the options are invalid."""
     from zsnapdb.jobs.restore.handover_plan import Handover, SourceAddress
 
     if kind not in _KINDS:
-        raise PreflightError(f"--handover {kind!r} is none of {', '.join(_KINDS)}", hint="see `zsnapdb restore --help`")
+        raise PreflightError(
+            f"invalid --handover {kind!r}; choose from {', '.join(_KINDS)}", hint="see `zsnapdb restore --help`"
+        )
     address = None
     if source is not None:
         host, colon, number = source.rpartition(":")
         if not colon or not number.isdigit():
-            raise PreflightError(f"--source {source!r} is not host:port", hint="such as db1.example.org:3306")
+            raise PreflightError(
+                f"invalid --source {source!r}; expected HOST:PORT", hint="for example db1.example.org:3306"
+            )
         address = SourceAddress(host, int(number), user, password_file)
     return Handover(kind, port, server_id, address)  # type: ignore[arg-type]

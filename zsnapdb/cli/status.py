@@ -7,7 +7,10 @@ from zsnapdb.cli.output import show
 
 
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
-    """Show to which points in time an instance can be restored, and how old what that needs is."""
+    """Show the points in time to which an instance can be restored.
+
+    Also show the age of the last backup and of the last archived transaction, and the last drill.
+    """
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import status as job

@@ -13,21 +13,21 @@ from zsnapdb.cli.output import show
 def verify(
     instance: InstanceName = None,
     deep: Annotated[
-        bool, typer.Option("--deep", help="Read every byte: hashes, decryption, the records of the streams.")
+        bool, typer.Option("--deep", help="Read every byte: check hashes, decryption, and the records of the streams.")
     ] = False,
     older_than: Annotated[
         str | None,
         typer.Option(
             "--older-than",
             metavar="TIME",
-            help="Only what was not found whole within this time, such as 30d.",
+            help="Only backups without a successful verification in this time, for example 30d.",
             show_default=False,
         ),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
-            "--limit", metavar="N", min=1, help="At most so many, the most pressing first.", show_default=False
+            "--limit", metavar="N", min=1, help="Verify at most N backups, the most urgent first.", show_default=False
         ),
     ] = None,
     repository: RepositoryName = None,
@@ -35,7 +35,10 @@ def verify(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Check that the repository holds what was written. Ends 0: all good, 7: damage, 6: it cannot be asked."""
+    """Check that the backups in the repository are undamaged.
+
+    Exit codes: 0 good, 7 damaged, 6 the repository cannot be reached.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.errors import DamagedError

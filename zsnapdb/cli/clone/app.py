@@ -18,7 +18,7 @@ from zsnapdb.cli.clone import (
     upgrade,
 )
 
-app = typer.Typer(help="Throwaway servers on copies of snapshots.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(help="Run ephemeral servers on clones of snapshots.", no_args_is_help=True, rich_markup_mode=None)
 app.command("create")(create.create)
 app.command("prepare")(prepare.prepare)
 app.command("list")(inventory.list_clones)

@@ -13,12 +13,14 @@ from zsnapdb.cli.output import show
 
 def commit(
     name: CloneName,
-    message: Annotated[str, typer.Option("--message", "-m", help="What is in it.")] = "",
+    message: Annotated[
+        str, typer.Option("--message", "-m", help="A description of the data, shown with the commit.")
+    ] = "",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Snapshot a clone as it is; the snapshot can be cloned like a backup's."""
+    """Snapshot a clone in its present state. The commit can be cloned like a backup."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.report.clone import change as report

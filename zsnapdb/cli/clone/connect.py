@@ -14,12 +14,12 @@ from zsnapdb.cli.output import show
 def connect(
     context: typer.Context,
     name: CloneName,
-    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL instead, with its password.")] = False,
-    env: Annotated[bool, typer.Option("--env", help="Print shell exports instead, with its password.")] = False,
+    dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password; start no client.")] = False,
+    env: Annotated[bool, typer.Option("--env", help="Print shell exports with the password; start no client.")] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Open the server's own client on a clone; words after NAME go to the client."""
+    """Connect to a clone with the server's own client. The words after NAME are passed to the client."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import client, lifecycle
     from zsnapdb.report.clone import connect as report

@@ -14,14 +14,14 @@ from zsnapdb.cli.output import show
 
 
 class ProfileOption(Enum):
-    """How much of the host a clone takes."""
+    """How much memory and processor time a clone may take."""
 
     TINY = "tiny"
     NORMAL = "normal"
 
 
 class TopologyOption(Enum):
-    """How the clones of a set belong together."""
+    """How the clones of a set are related."""
 
     independent = "independent"
     replication = "replication"
@@ -37,46 +37,75 @@ def _owner() -> str:
 def create(
     instance: NamedInstance,
     name: Annotated[
-        str | None, typer.Option("--name", help="The clone's name.", show_default="instance and a random word")
+        str | None,
+        typer.Option(
+            "--name", metavar="NAME", help="The name of the clone.", show_default="instance and a random word"
+        ),
     ] = None,
     source: Annotated[str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP)] = "latest",
     at: Annotated[
         str | None,
-        typer.Option("--at", metavar="POINT", help="A time or GTID between backups: replayed from archived binlogs."),
+        typer.Option(
+            "--at", metavar="POINT", help="A time or a GTID between backups; archived binlogs are replayed up to it."
+        ),
     ] = None,
     ttl: Annotated[
         str | None,
-        typer.Option("--ttl", metavar="DURATION", help="How long it stays, such as 2h.", show_default="clones.ttl"),
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="How long the lease of the clone lasts, for example 2h.",
+            show_default="clones.ttl",
+        ),
     ] = None,
-    owner: Annotated[str | None, typer.Option("--owner", help="Whose it is.", show_default="the caller")] = None,
+    owner: Annotated[
+        str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clone.", show_default="the caller")
+    ] = None,
     profile: Annotated[
-        ProfileOption, typer.Option("--profile", help="How much of the host its server takes.")
+        ProfileOption, typer.Option("--profile", help="How much memory and processor time the server may take.")
     ] = ProfileOption.NORMAL,
     bind: Annotated[
         str | None,
-        typer.Option("--bind", metavar="ADDRESS", help="Where it listens.", show_default="clones.bind_address"),
+        typer.Option(
+            "--bind",
+            metavar="ADDRESS",
+            help="The address on which the server listens.",
+            show_default="clones.bind_address",
+        ),
     ] = None,
     count: Annotated[
         int | None,
         typer.Option(
-            "--count", metavar="N", help="A set of N clones of one moment, NAME-1 and on.", show_default=False
+            "--count", metavar="N", help="Make N clones of the same state, named NAME-1 to NAME-N.", show_default=False
         ),
     ] = None,
     topology: Annotated[
         TopologyOption,
-        typer.Option("--topology", help="Of a set: independent, or the first as the source of the others."),
+        typer.Option(
+            "--topology",
+            help="With --count: independent servers, or the first as the replication source of the others.",
+        ),
     ] = TopologyOption.independent,
     mask: Annotated[
-        bool, typer.Option("--mask", help="Mask it before anyone can reach it, where the policy would not ask for it.")
+        bool,
+        typer.Option(
+            "--mask", help="Mask the data before anyone can connect, even where the policy does not require masking."
+        ),
     ] = False,
     no_start: Annotated[
-        bool, typer.Option("--no-start", help="Make the files only; `clone start` starts and checks the server.")
+        bool,
+        typer.Option(
+            "--no-start", help="Make the datasets and files only; `zsnapdb clone start` starts and checks the server."
+        ),
     ] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Make a clone of a snapshot set and start its server, separate from its source."""
+    """Clone a snapshot set and start a server on the clone.
+
+    The server is isolated from its source.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job

@@ -13,12 +13,12 @@ from zsnapdb.cli.output import show
 
 def destroy(
     name: CloneName,
-    commits: Annotated[bool, typer.Option("--commits", help="Destroy its commits too.")] = False,
+    commits: Annotated[bool, typer.Option("--commits", help="Also destroy the commits of the clone.")] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Stop a clone's server and destroy exactly its datasets. One that is not there is no error."""
+    """Stop the server of a clone and destroy its datasets. A clone that does not exist is not an error."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import destroy as job
     from zsnapdb.report.clone import destroy as report
@@ -28,5 +28,5 @@ def destroy(
         planned = job.plan(settings, name, with_commits=commits)
         show(report.DestroyPlanView(planned, name), json)
         return
-    gone = job.destroy(settings, name, with_commits=commits)
-    show(report.DestroyedView(gone, name), json)
+    destroyed = job.destroy(settings, name, with_commits=commits)
+    show(report.DestroyedView(destroyed, name), json)

@@ -8,7 +8,10 @@ from zsnapdb.cli.output import show
 
 
 def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
-    """Make a clone a copy of its own, which needs no snapshot of its source. --plan shows the cost."""
+    """Make a clone an independent copy.
+
+    The clone then needs no snapshot of its source. --plan shows the cost.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import revision

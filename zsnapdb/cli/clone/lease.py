@@ -14,13 +14,19 @@ from zsnapdb.cli.output import show
 def extend(
     name: CloneName,
     ttl: Annotated[
-        str | None, typer.Option("--ttl", metavar="DURATION", help="From now, such as 2h.", show_default="clones.ttl")
+        str | None,
+        typer.Option(
+            "--ttl",
+            metavar="DURATION",
+            help="The new length of the lease from now, for example 2h.",
+            show_default="clones.ttl",
+        ),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Let a clone stay longer; its lease is never made shorter."""
+    """Extend the lease of a clone. A lease is never shortened."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.quantities import duration
@@ -47,14 +53,17 @@ def protect(
     time: Annotated[
         str,
         typer.Option(
-            "--for", metavar="DURATION", help="From now, such as 2d; 0s takes the protection away.", show_default=False
+            "--for",
+            metavar="DURATION",
+            help="Length of the protection from now, for example 2d; 0s ends the protection.",
+            show_default=False,
         ),
     ],
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Keep the reaper off a clone for a while."""
+    """Protect a clone from `zsnapdb reap` for some time."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.quantities import duration

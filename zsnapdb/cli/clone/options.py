@@ -6,5 +6,5 @@ from typing import Annotated
 
 import typer
 
-CloneName = Annotated[str, typer.Argument(metavar="NAME", help="The clone's name.", show_default=False)]
-SOURCE_HELP = "latest, live (a snapshot taken now), the id of a backup or commit, or @SNAPSHOT."
+CloneName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the clone.", show_default=False)]
+SOURCE_HELP = "What to clone: latest, live (a snapshot taken now), the id of a backup or a commit, or @SNAPSHOT."

@@ -13,13 +13,16 @@ from zsnapdb.cli.output import show
 def prepare(
     instance: NamedInstance,
     source: Annotated[
-        str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or commit, or @SNAPSHOT.")
+        str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or a commit, or @SNAPSHOT.")
     ] = "latest",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Recover a snapshot set once and shut it down cleanly: clones of it then start without recovery."""
+    """Prepare a snapshot set for clones that start fast.
+
+    A server recovers the snapshot set once and is shut down cleanly. Clones then start without recovery.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job

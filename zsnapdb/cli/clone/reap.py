@@ -7,7 +7,7 @@ from zsnapdb.cli.output import show
 
 
 def reap(config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
-    """Destroy clones whose time is up, and clear what runs that died left behind."""
+    """Destroy expired clones and the leftovers of runs that died."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import reaper
     from zsnapdb.report.clone import destroy as report

@@ -14,13 +14,14 @@ from zsnapdb.cli.output import show
 def reset(
     name: CloneName,
     source: Annotated[
-        str | None, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, show_default="its original data")
+        str | None,
+        typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, show_default="the original data of the clone"),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Give a clone its original data back, or new data; port, credentials and lease stay."""
+    """Give a clone its original data again, or other data. Port, credentials and lease stay."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import revision

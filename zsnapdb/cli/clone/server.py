@@ -8,7 +8,7 @@ from zsnapdb.cli.output import show
 
 
 def start(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
-    """Start a clone's server, after a stop or a reboot, and check it again."""
+    """Start the server of a stopped clone and check it again."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.report.clone import change as report
@@ -20,7 +20,7 @@ def start(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, js
 
 
 def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
-    """Shut a clone's server down cleanly; its data stays."""
+    """Shut the server of a clone down cleanly. The data stays."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import lifecycle, plans
     from zsnapdb.report.clone import change as report

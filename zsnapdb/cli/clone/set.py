@@ -24,7 +24,7 @@ def create_set(
     plan: bool,
     json: bool,
 ) -> None:
-    """Make a set of clones, or print what that would do."""
+    """Make a set of clones, or print the plan."""
     from zsnapdb.jobs.clone import topology as job
     from zsnapdb.report.clone import topology as report
 

@@ -13,22 +13,31 @@ from zsnapdb.cli.output import show
 
 def upgrade_test(
     instance: NamedInstance,
-    binary: Annotated[Path, typer.Option("--binary", help="The new server program.", show_default=False)],
+    binary: Annotated[
+        Path, typer.Option("--binary", metavar="FILE", help="The new server program.", show_default=False)
+    ],
     source: Annotated[
-        str, typer.Option("--from", metavar="BACKUP", help="A backup id whose snapshots are on this host, or latest.")
+        str,
+        typer.Option(
+            "--from", metavar="BACKUP", help="latest, or the id of a backup whose snapshots are on this host."
+        ),
     ] = "latest",
     query: Annotated[
         list[str] | None,
         typer.Option(
-            "--query", help="A query whose result must stay the same; may be given again.", show_default=False
+            "--query",
+            metavar="SQL",
+            help="A query whose result must stay the same. May be repeated.",
+            show_default=False,
         ),
     ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Rehearse an upgrade on a throwaway clone: recover, shut down, start the new version, upgrade, check.
+    """Rehearse an upgrade on an ephemeral clone.
 
-    Ends with 11 if it would not go well.
+    The clone is recovered, shut down, started with the new version, upgraded and checked.
+    Exit code 11 means that the upgrade has problems.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
