@@ -93,7 +93,7 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     (told,) = json.loads(used.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"]
     assert told["backup_id"] == begun
     (planned,) = json.loads(used.run(["zsnapdb", "backup", "--plan", "--json"]).check().stdout)["interrupted"]
-    assert (planned["backup_id"], planned["fate"]) == (begun, "continue")
+    assert (planned["backup_id"], planned["decision"]) == (begun, "continue")
     assert begun in check_clean_and_working(used, known)
     now = chunks(used, begun)
     # The last one may have been stored without being noted any more.

@@ -53,7 +53,7 @@ def restore(
             "--port",
             metavar="NUMBER",
             help="With run and replica: the port of the restored server.",
-            show_default="a free port of clones.ports",
+            show_default="a free port of the range for clones",
         ),
     ] = None,
     server_id: Annotated[

@@ -32,10 +32,7 @@ class BackupView(View):
                 f"  kind      {kind_of(m.is_full)}",
                 *result_lines(m.source),
                 f"  stream    {size(m.plain_size)}, stored {size(m.stored_size)} in {result.send_seconds:.1f} s",
-                *(
-                    f"  before    {done.backup_id}, which had been interrupted, was finished"
-                    for done in result.continued
-                ),
+                *(f"  before    the interrupted backup {done.backup_id} was finished" for done in result.continued),
                 *(f"  warning   {text}" for text in result.warnings),
             ]
         )
@@ -55,13 +52,13 @@ _DECISIONS = {
     ResumeDecision.FINISH: "settle interrupted backup",
     ResumeDecision.CONTINUE: "continue interrupted backup",
     ResumeDecision.GIVE_UP: "give up interrupted backup",
-    ResumeDecision.LEAVE: "leave what is left of backup",
+    ResumeDecision.LEAVE: "leave the leftovers of backup",
 }
 
 
 @dataclass(frozen=True)
 class BackupPlanView(View):
-    """What a backup would do: what was found, each path with its volume, then the steps."""
+    """What a backup would do: the findings, each path with its volume, then the steps."""
 
     plan: BackupPlan
     kind: ClassVar[str] = "backup-plan"
@@ -104,7 +101,7 @@ class BackupPlanView(View):
             "interrupted": [
                 {
                     "backup_id": item.backup_id,
-                    "fate": item.judgement.fate.value,
+                    "decision": item.judgement.fate.value,
                     "why": item.judgement.because.value,
                     "text": item.judgement.text,
                 }
@@ -117,7 +114,7 @@ class BackupPlanView(View):
 
 
 def _server_fields(observed: Observed) -> Fields:
-    """Return what a plan says of a server."""
+    """Return the fields of a plan that describe the server."""
     return {
         "server": observed.facts.describe(),
         "paths": [
@@ -131,7 +128,7 @@ def _server_fields(observed: Observed) -> Fields:
 
 
 def _placed(observed: Observed) -> list[tuple[str, ...]]:
-    """Return a row per path the server writes; settings that name the same path share one."""
+    """Return one row per path that the server writes. Settings with the same path share a row."""
     settings: dict[str, list[str]] = {}
     for item in observed.paths:
         settings.setdefault(item.path, []).append(item.what)

@@ -17,7 +17,7 @@ from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
 @dataclass(frozen=True)
 class ArchivingView(View):
-    """What one look at the server's binlogs came to."""
+    """The result of one round of binlog archiving."""
 
     instance: str
     outcome: Round
@@ -27,7 +27,7 @@ class ArchivingView(View):
         outcome = self.outcome
         lines = [
             f"binlogs of {self.instance} are archived"
-            + (f" to {outcome.end.file}:{outcome.end.offset}" if outcome.end else ": there are none yet")
+            + (f" to {outcome.end.file}:{outcome.end.offset}" if outcome.end else ": there is no binlog yet")
         ]
         if outcome.gtids is not None:
             lines.append(f"  gtids     {outcome.gtids}")
@@ -60,14 +60,14 @@ class ArchivingView(View):
 
 
 def gaps_of(files: tuple[ArchivedFile, ...]) -> list[str | None]:
-    """Return, per file of one incarnation, what is missing right before it; None where nothing is."""
+    """Return the gap right before each file of one incarnation; None where there is no gap."""
     before = [None, *files[:-1]] if files else []
     return [missing_before(last, file) if last else file.gap for last, file in zip(before, files, strict=True)]
 
 
 @dataclass(frozen=True)
 class ArchiveView(View):
-    """What is archived, a history after the other."""
+    """The archived binlogs, by incarnation."""
 
     archive: Archive
     kind: ClassVar[str] = "binlogs"

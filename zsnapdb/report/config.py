@@ -1,4 +1,4 @@
-"""What a configuration file names."""
+"""The instances and repositories of a configuration file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class ConfigurationView(View):
-    """What a configuration file names."""
+    """A valid configuration file: its instances and repositories."""
 
     settings: Settings
     kind: ClassVar[str] = "configuration"

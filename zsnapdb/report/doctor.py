@@ -1,4 +1,4 @@
-"""What the doctor says of instances."""
+"""The diagnosis of each instance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class DoctorView(View):
-    """What the doctor found, an instance after the other, each with its verdict."""
+    """The findings of each instance and its verdict."""
 
     diagnoses: Sequence[Diagnosis]
     kind: ClassVar[str] = "doctor"

@@ -1,6 +1,7 @@
-"""The frame that every JSON document has.
+"""The frame of every JSON document.
 
-`version` is that of this form, now 1; `kind` names the fields. Sizes in bytes, times in seconds or UTC.
+`version` is the version of the document format, now 1; `kind` says which fields the document has.
+Sizes are in bytes, times in seconds or UTC.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ def document(kind: str, **fields: Any) -> str:
 
 
 def error_fields(error: ZsnapdbError) -> dict[str, str]:
-    """Return what a document says of an error."""
+    """Return the fields of an error in a document."""
     return {"code": error.code, "message": error.message, "hint": error.hint}
 
 
 def errors_fields(errors: Sequence[ZsnapdbError]) -> list[dict[str, str]]:
-    """Return what a document says of several errors."""
+    """Return the fields of several errors in a document."""
     return [error_fields(error) for error in errors]
 
 
 def error(error: ZsnapdbError) -> str:
-    """A failure."""
+    """Return the document of a failure."""
     return document("error", error=error_fields(error), exit_code=error.exit_code)

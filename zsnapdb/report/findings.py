@@ -8,7 +8,7 @@ from zsnapdb.planning.backup.fitness import FitnessFinding
 
 
 def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
-    """A line per check, and the hint under one that has one."""
+    """Return one line per check, and a line with the hint if the check has one."""
     lines = []
     for item in findings:
         lines.append(f"{item.severity:<8} {item.what:<15} {item.detail}")
@@ -18,5 +18,5 @@ def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
 
 
 def finding_fields(findings: Sequence[FitnessFinding]) -> list[dict[str, str]]:
-    """Return a row per check."""
+    """Return one row per check."""
     return [{"severity": f.severity.value, "what": f.what, "detail": f.detail, "hint": f.hint} for f in findings]

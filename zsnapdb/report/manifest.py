@@ -1,4 +1,4 @@
-"""What texts and documents say of a backup's manifest."""
+"""The manifest of a backup in texts and documents."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from zsnapdb.repository.manifest import Manifest
 
 
 def kind_of(is_full: bool) -> str:
-    """Return how texts name a backup's kind."""
+    """Return the word for the kind of a backup."""
     return "full" if is_full else "incremental"
 
 
 def manifest_fields(m: Manifest | Summary) -> dict[str, Any]:
-    """Return what a document says of a backup."""
+    """Return the fields of a backup in a document."""
     return {
         "backup_id": m.backup_id,
         "instance": m.instance,

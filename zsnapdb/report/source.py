@@ -1,4 +1,4 @@
-"""What texts and documents say of the source of a backup, by its kind."""
+"""The source of a backup in texts and documents, by the kind of the source."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zsnapdb.repository.manifest import ChannelPart, ServerSourcePart, SourcePar
 
 
 def source_fields(source: SourcePart) -> dict[str, Any]:
-    """Return its kind and, of a server, its position, lock, channels and version; null for other kinds."""
+    """Return the kind of the source; for a server also position, lock, channels and version, else null."""
     if not isinstance(source, ServerSourcePart):
         return {"source": source.kind, "position": None, "lock": None, "channels": [], "server": None}
     return {
@@ -21,7 +21,7 @@ def source_fields(source: SourcePart) -> dict[str, Any]:
 
 
 def result_lines(source: SourcePart) -> list[str]:
-    """Return the lines that a finished backup says of its source."""
+    """Return the lines about the source in the result of a backup."""
     if not isinstance(source, ServerSourcePart):
         return [f"  source    {source.kind}"]
     return [
@@ -31,7 +31,7 @@ def result_lines(source: SourcePart) -> list[str]:
 
 
 def detail_lines(source: SourcePart) -> list[str]:
-    """Return the lines that `zsnapdb show` says of the source."""
+    """Return the lines about the source in `zsnapdb show`."""
     if not isinstance(source, ServerSourcePart):
         return [f"source    {source.kind}"]
     server, position, lock = source.server, source.position, source.lock

@@ -1,4 +1,4 @@
-"""A result as a person reads it and as a program reads it."""
+"""A result as text for people and as a document for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Fields = dict[str, Any]
 
 
 class View(ABC):
-    """A result that can be shown: as text for a person, as one JSON document for a program."""
+    """A result that can be printed as text for a person or as one JSON document for a program."""
 
     kind: ClassVar[str]
 
@@ -22,7 +22,7 @@ class View(ABC):
 
     @abstractmethod
     def fields(self) -> Fields:
-        """Return the fields of its document, without `version` and `kind`."""
+        """Return the fields of the document, without `version` and `kind`."""
 
     def document(self) -> str:
         """Return the result as one line of JSON."""

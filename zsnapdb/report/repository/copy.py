@@ -21,7 +21,10 @@ class CopyPlanView(View):
     def text(self) -> str:
         plan = self.plan
         lines = [
-            f"copy {len(plan.missing)} backups of {plan.instance}, at most {size(plan.size)}; {plan.there} are there"
+            (
+                f"copy {len(plan.missing)} backups of {plan.instance}, at most {size(plan.size)};"
+                f" {plan.there} are there already"
+            )
         ]
         lines += [f"  copy      {backup.backup_id}  {size(backup.stored_size)}" for backup in plan.missing]
         lines += [f"  leave     {name}: {why}" for name, why in plan.left_out.items()]
@@ -53,7 +56,7 @@ class CopyView(View):
         lines = [
             (
                 f"{len(result.copied)} backups of {result.plan.instance} copied, {size(result.size)} in"
-                f" {result.seconds:.1f} s; {result.plan.there} were there"
+                f" {result.seconds:.1f} s; {result.plan.there} were there already"
             )
         ]
         lines += [f"  copied    {name}" for name in result.copied]

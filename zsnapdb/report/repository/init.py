@@ -11,14 +11,14 @@ from zsnapdb.report.view import Fields, View
 
 _DONE = {
     InitStep.CREATE: "{url} is a new repository",
-    InitStep.REBUILD: "{url} had lost its marker; it is written again, from the repository's manifests",
-    InitStep.RECIPIENTS: "{url} lists its recipients anew; backups that are there stay encrypted to those they were",
+    InitStep.REBUILD: "{url} had lost its marker; the marker was rebuilt from the manifests of the repository",
+    InitStep.RECIPIENTS: "{url} has a new list of recipients; existing backups stay encrypted to their old recipients",
     InitStep.NOTHING: "{url} is a repository already; nothing was changed",
 }
 _PLANNED = {
-    InitStep.CREATE: "{url} holds no repository: make one",
-    InitStep.REBUILD: "{url} has lost its marker: write it again, from the repository's manifests",
-    InitStep.RECIPIENTS: "{url} lists other recipients: list those that are configured",
+    InitStep.CREATE: "{url} holds no repository: create one",
+    InitStep.REBUILD: "{url} has lost its marker: rebuild the marker from the manifests of the repository",
+    InitStep.RECIPIENTS: "{url} lists other recipients than the configuration: update the list",
     InitStep.NOTHING: "{url} is a repository already: nothing to do",
 }
 

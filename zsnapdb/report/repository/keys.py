@@ -1,4 +1,4 @@
-"""Keys: their public parts alone."""
+"""The public parts of keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class KeysView(View):
-    """The public parts of keys, as they stand in the configuration."""
+    """The public parts of keys, as lines for the configuration."""
 
     files: Sequence[KeyFiles]
     kind: ClassVar[str] = "keys"

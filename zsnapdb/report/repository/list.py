@@ -35,7 +35,8 @@ class InventoryView(View):
         ]
         lines = [table(("BACKUP", "KIND", "STREAM", "STORED", "LOCAL", "POSITION"), rows)]
         lines += [
-            f"unfinished: {u.backup_id}, begun on {u.host} at {u.started}; the next `zsnapdb backup` there continues it"
+            f"unfinished: {u.backup_id}, begun on {u.host} at {u.started};"
+            " the next `zsnapdb backup` on that host continues it"
             for u in self.inventory.unfinished
         ]
         return "\n".join(lines)

@@ -27,7 +27,7 @@ class PinView(View):
 
 @dataclass(frozen=True)
 class UnpinView(View):
-    """A pin that is gone."""
+    """A removed pin."""
 
     pinned: Pin
     kind: ClassVar[str] = "unpin"

@@ -12,7 +12,7 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class PrunePlanView(View):
-    """What a prune would do: a line per backup with the reasons, leftovers, what is local, and what it frees."""
+    """What a prune would do: a line per backup with reasons, the leftovers, the local datasets, and the freed space."""
 
     plan: PrunePlan
     kind: ClassVar[str] = "prune-plan"
@@ -63,8 +63,8 @@ class PrunePlanView(View):
         lines += [
             "",
             (
-                f"removes {len(plan.retention.removal_order)} of {len(rows)} backups; {size(plan.freed)} of objects,"
-                f" {size(plan.freed_locally)} of this pool"
+                f"removes {len(plan.retention.removal_order)} of {len(rows)} backups; frees {size(plan.freed)}"
+                f" of objects and {size(plan.freed_locally)} of this pool"
             ),
         ]
         note = _afterlife(plan)
@@ -75,29 +75,32 @@ class PrunePlanView(View):
 
 
 def _foreign(count: int) -> str:
-    return f"; {count} objects whose keys are not of our layout stay" if count else ""
+    return f"; {count} objects with foreign keys stay" if count else ""
 
 
-def _afterlife(found: PrunePlan) -> str:
-    """What the store does with removed objects, where it matters."""
-    if found.afterlife.keeps_versions is None:
-        return "whether the store keeps removed objects as older versions is not known: it was not allowed to ask"
-    if not found.afterlife.keeps_versions:
-        return ""
-    if found.afterlife.days is None:
+def _afterlife(plan: PrunePlan) -> str:
+    """Return a note on how the store treats removed objects; empty if it frees their space at once."""
+    if plan.afterlife.keeps_versions is None:
         return (
-            "the bucket keeps versions, and no lifecycle rule is known that removes older ones: space is freed when"
-            " somebody removes them"
+            "it is not known whether the store keeps old versions of removed objects: the store did not allow reading"
+            " this setting"
+        )
+    if not plan.afterlife.keeps_versions:
+        return ""
+    if plan.afterlife.days is None:
+        return (
+            "the bucket keeps old versions, and no known lifecycle rule removes them: space is freed only when somebody"
+            " removes the old versions"
         )
     return (
-        f"the bucket keeps versions: space is freed {found.afterlife.days} days after a removal, by its lifecycle rule"
+        f"the bucket keeps old versions: its lifecycle rule frees the space {plan.afterlife.days} days after a removal"
     )
 
 
-def _plan(found: PrunePlan) -> dict[str, Any]:
-    sizes = found.sizes
+def _plan(plan: PrunePlan) -> dict[str, Any]:
+    sizes = plan.sizes
     return {
-        "instance": found.instance,
+        "instance": plan.instance,
         "backups": [
             {
                 "backup_id": d.backup_id,
@@ -105,7 +108,7 @@ def _plan(found: PrunePlan) -> dict[str, Any]:
                 "reasons": list(d.reasons),
                 "stored_bytes": sizes.get(d.backup_id),
             }
-            for d in found.retention.decisions
+            for d in plan.retention.decisions
         ],
         "leftovers": [
             {
@@ -115,11 +118,11 @@ def _plan(found: PrunePlan) -> dict[str, Any]:
                 "objects": s.leftover.objects,
                 "bytes": s.leftover.size,
             }
-            for s in found.leftovers
+            for s in plan.leftovers
         ],
         "local": [
             {"name": d.name, "backup_id": d.backup_id, "remove": d.remove, "reason": d.reason, "bytes": d.size}
-            for d in found.local
+            for d in plan.local
         ],
         "binlogs": [
             {
@@ -129,7 +132,7 @@ def _plan(found: PrunePlan) -> dict[str, Any]:
                 "reason": b.decision.reason,
                 "bytes": b.size,
             }
-            for b in found.binlogs
+            for b in plan.binlogs
         ],
         "binlog_leftovers": [
             {
@@ -140,12 +143,12 @@ def _plan(found: PrunePlan) -> dict[str, Any]:
                 "objects": len(s.leftover.keys),
                 "bytes": s.leftover.size,
             }
-            for s in found.binlog_leftovers
+            for s in plan.binlog_leftovers
         ],
-        "bytes": found.freed,
-        "local_bytes": found.freed_locally,
-        "base": found.base or None,
-        "versions": {"kept": found.afterlife.keeps_versions, "days": found.afterlife.days},
+        "bytes": plan.freed,
+        "local_bytes": plan.freed_locally,
+        "base": plan.base or None,
+        "versions": {"kept": plan.afterlife.keeps_versions, "days": plan.afterlife.days},
     }
 
 

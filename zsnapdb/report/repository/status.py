@@ -1,4 +1,4 @@
-"""The state of protection of an instance."""
+"""The recoverable points in time of an instance."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from zsnapdb.report.units import duration, moment
 from zsnapdb.report.view import Fields, View
 
 
-def window_lines(found: Window) -> list[str]:
-    """A line per range and gap, in the order of time, and why the last range ends where something ended it."""
+def window_lines(window: Window) -> list[str]:
+    """Return a line per range and gap in the order of time, and the reason if something ended the last range."""
     lines = []
-    for number, part in enumerate(found.ranges):
+    for number, part in enumerate(window.ranges):
         backups = f"{len(part.backups)} backups" if len(part.backups) > 1 else f"backup {part.backups[0]}"
         if part.end == part.start:
             lines.append(f"recoverable   {moment(part.start)}, {backups} alone")
         else:
             lines.append(f"recoverable   {moment(part.start)} to {moment(part.end)}, {backups}")
-        if number < len(found.gaps):
-            gap = found.gaps[number]
+        if number < len(window.gaps):
+            gap = window.gaps[number]
             lines.append(f"GAP           {moment(gap.start)} to {moment(gap.end)}: {gap.reason.reason}")
         elif part.ends.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
             lines.append(f"ENDS          {moment(part.end)}: {part.ends.reason}")
@@ -50,7 +50,7 @@ class StatusView(View):
             )
             lines.append(f"last commit   {moment(status.last.last_commit)}, {duration(status.archive_lag)} ago")
         else:
-            lines.append("last binlog   none is archived")
+            lines.append("last binlog   none archived")
         if status.drill is not None:
             lines.append(f"last drill    {status.drill.drill_id} of {status.drill.backup_id}: {status.drill.outcome}")
         else:
@@ -88,8 +88,8 @@ class StatusView(View):
         }
 
 
-def window_fields(found: Window) -> dict[str, object]:
-    """Ranges and gaps as JSON fields; times in UTC."""
+def window_fields(window: Window) -> dict[str, object]:
+    """Return ranges and gaps as JSON fields; times in UTC."""
     return {
         "recoverable": [
             {
@@ -98,7 +98,7 @@ def window_fields(found: Window) -> dict[str, object]:
                 "backups": list(part.backups),
                 "ends": {"kind": part.ends.kind.value, "reason": part.ends.reason},
             }
-            for part in found.ranges
+            for part in window.ranges
         ],
         "gaps": [
             {
@@ -107,6 +107,6 @@ def window_fields(found: Window) -> dict[str, object]:
                 "kind": gap.reason.kind.value,
                 "reason": gap.reason.reason,
             }
-            for gap in found.gaps
+            for gap in window.gaps
         ],
     }

@@ -15,12 +15,12 @@ _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}
 
 
 _SHOWN = 20
-"""Lines of damage shown of one backup; JSON has all."""
+"""Most lines of damage printed per backup; JSON has all."""
 
 
 @dataclass(frozen=True)
 class VerifyPlanView(View):
-    """What a verification would look at."""
+    """What a verification would check."""
 
     plan: VerifyPlan
     kind: ClassVar[str] = "verify-plan"
@@ -48,16 +48,16 @@ class VerifyPlanView(View):
         }
 
 
-def _since(found: VerifyPlan, name: str) -> str:
-    if name in found.known.damaged():
-        return "was damaged when it was last looked at"
-    since = found.known.whole_since(name, found.depth)
-    return f"was whole on {since:%Y-%m-%d %H:%M:%S} UTC" if since else f"never verified {_HOW[found.depth]}"
+def _since(plan: VerifyPlan, name: str) -> str:
+    if name in plan.known.damaged():
+        return "damaged at the last verification"
+    since = plan.known.whole_since(name, plan.depth)
+    return f"undamaged on {since:%Y-%m-%d %H:%M:%S} UTC" if since else f"never verified {_HOW[plan.depth]}"
 
 
 @dataclass(frozen=True)
 class VerifyView(View):
-    """What a verification found: what is damaged, what needs it, what can still be restored."""
+    """The result of a verification: damaged backups, the backups that need them, the restorable backups."""
 
     result: VerifyResult
     kind: ClassVar[str] = "verify"
@@ -83,7 +83,7 @@ class VerifyView(View):
         lines += [f"  broken    {name}: {text}" for name, text in result.meaning.broken.items()]
         good = result.meaning.restorable
         lines.append(
-            f"  whole     {len(good)} of {there} backups can be restored"
+            f"  good      {len(good)} of {there} backups can be restored"
             + (f", the newest is {good[-1]}" if good else "")
         )
         if result.plan.archive.files or result.binlogs:
@@ -94,7 +94,7 @@ class VerifyView(View):
         for name, damage in result.binlogs.items():
             lines += [f"  damaged   {name}", *(f"            {text}" for text in damage[:_SHOWN])]
         if result.unrecorded:
-            lines.append(f"  note      the findings could not be written down: {result.unrecorded}")
+            lines.append(f"  note      the findings could not be saved: {result.unrecorded}")
         return "\n".join(lines)
 
     def fields(self) -> Fields:

@@ -16,7 +16,7 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class RestorePlanView(View):
-    """What a restore would do, and what its preflight finds now."""
+    """What a restore would do, and the findings of its preflight."""
 
     plan: RestorePlan
     findings: Sequence[FitnessFinding] = ()
@@ -29,7 +29,7 @@ class RestorePlanView(View):
                 f"restore {plan.instance} to {plan.layout.top}, mounted at {plan.layout.mount}, from backup"
                 f" {plan.backup_id}"
             ),
-            *point(plan.asked, plan.point),
+            *point_lines(plan.asked, plan.point),
         ]
         lines += [f"  {number}. {_step(step)}" for number, step in enumerate(plan.steps, 1)]
         lines += [
@@ -50,25 +50,25 @@ class RestorePlanView(View):
         }
 
 
-def point(asked: str, found: RestorePoint) -> list[str]:
-    """What was asked for and where that leads: the last transaction in, the first one out."""
-    lines = [f"  point     {asked}"]
-    if found.last is not None:
-        lines.append(f"  last in   {found.last.describe()}")
-    if found.following is not None:
-        lines.append(f"  first out {found.following.describe()}")
-    if found.gtids is not None:
-        lines.append(f"  holds     {found.gtids or '(no transactions)'}")
-    return lines + [f"  note      {note}" for note in found.notes]
+def point_lines(requested: str, chosen: RestorePoint) -> list[str]:
+    """Return the requested point, the last transaction that is included, and the first that is left out."""
+    lines = [f"  point     {requested}"]
+    if chosen.last is not None:
+        lines.append(f"  last in   {chosen.last.describe()}")
+    if chosen.following is not None:
+        lines.append(f"  first out {chosen.following.describe()}")
+    if chosen.gtids is not None:
+        lines.append(f"  holds     {chosen.gtids or '(no transactions)'}")
+    return lines + [f"  note      {note}" for note in chosen.notes]
 
 
-def point_fields(found: RestorePoint) -> dict[str, Any]:
-    """The same for programs."""
+def point_fields(chosen: RestorePoint) -> dict[str, Any]:
+    """Return the same as JSON fields."""
     return {
-        "gtids": found.gtids,
-        "last": _transaction(found.last),
-        "following": _transaction(found.following),
-        "notes": list(found.notes),
+        "gtids": chosen.gtids,
+        "last": _transaction(chosen.last),
+        "following": _transaction(chosen.following),
+        "notes": list(chosen.notes),
     }
 
 
@@ -83,7 +83,7 @@ def _step(step: Step) -> str:
 
 @dataclass(frozen=True)
 class RestoreView(View):
-    """A restore that came to its end, or was stopped before a step."""
+    """A restore that is finished, or that was stopped before a step."""
 
     result: RestoreResult
     kind: ClassVar[str] = "restore"
@@ -94,7 +94,7 @@ class RestoreView(View):
         if result.next_step is not None:
             return (
                 f"the restore to {plan.layout.top} waits before {_step(result.next_step)}\n"
-                f"go on with --resume --target {plan.layout.top}"
+                f"continue with --resume --target {plan.layout.top}"
             )
         what = f"point {plan.asked} (backup {plan.backup_id})" if plan.replays else f"backup {plan.backup_id}"
         place = next((renamed[1] for renamed in getattr(plan.steps[-1], "renames", ())[-1:]), plan.layout.top)
@@ -102,7 +102,7 @@ class RestoreView(View):
             f"{what} of {plan.instance} is restored to {place}",
             *([] if place != plan.layout.top else [f"  mounted   {plan.layout.mount}"]),
             f"  position  {result.position.describe()}, "
-            + ("exactly the GTIDs wanted" if plan.point.gtids is not None else "the server numbers no transactions"),
+            + ("exactly the GTIDs of the plan" if plan.point.gtids is not None else "the server has no GTIDs"),
             f"  took      {result.receive_seconds:.1f} s to receive,"
             f" {result.recovery_seconds:.1f} s to recover and check"
             + (f", {result.replay_seconds:.1f} s to replay" if plan.replays else ""),
@@ -137,13 +137,13 @@ class RestoreView(View):
 
 @dataclass(frozen=True)
 class AbandonedView(View):
-    """A restore that was given up."""
+    """An abandoned restore."""
 
     plan: RestorePlan
     kind: ClassVar[str] = "restore-abandoned"
 
     def text(self) -> str:
-        return f"the restore of {self.plan.instance} to {self.plan.layout.top} is given up; what it had made is gone"
+        return f"the restore of {self.plan.instance} to {self.plan.layout.top} is abandoned; its datasets are destroyed"
 
     def fields(self) -> Fields:
         return {
@@ -152,18 +152,18 @@ class AbandonedView(View):
         }
 
 
-def _fields(found: RestorePlan) -> dict[str, Any]:
+def _fields(plan: RestorePlan) -> dict[str, Any]:
     return {
-        "restore_id": found.restore_id,
-        "backup_id": found.backup_id,
-        "asked": found.asked,
-        "point": point_fields(found.point),
-        "top": found.layout.top,
-        "datasets": dict(found.layout.datasets),
-        "mount": found.layout.mount,
-        "steps": [{"name": step.name, "kind": step.kind, "what": step.describe()} for step in found.steps],
+        "restore_id": plan.restore_id,
+        "backup_id": plan.backup_id,
+        "requested": plan.asked,
+        "point": point_fields(plan.point),
+        "top": plan.layout.top,
+        "datasets": dict(plan.layout.datasets),
+        "mount": plan.layout.mount,
+        "steps": [{"name": step.name, "kind": step.kind, "what": step.describe()} for step in plan.steps],
     }
 
 
-def _transaction(found: Any) -> dict[str, Any] | None:
-    return None if found is None else {**asdict(found), "committed": found.committed.isoformat()}
+def _transaction(transaction: Any) -> dict[str, Any] | None:
+    return None if transaction is None else {**asdict(transaction), "committed": transaction.committed.isoformat()}

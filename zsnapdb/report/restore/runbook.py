@@ -14,7 +14,7 @@ from zsnapdb.report.view import Fields, View
 
 
 def duration(seconds: float | None) -> str:
-    """Return a duration a person can read; `unknown` where there is none."""
+    """Return a duration in words for a person; `unknown` for None."""
     if seconds is None:
         return "unknown"
     if seconds < 90:
@@ -39,25 +39,25 @@ def _facts(book: Runbook) -> list[str]:
         f"Base: backup {plan.backup_id}, {plan.flavour} {plan.server_version}, server_id {plan.server_id}.",
     ]
     if point.last is not None:
-        lines.append(f"Last transaction in it: {point.last.describe()}.")
+        lines.append(f"Last transaction included: {point.last.describe()}.")
     if point.following is not None:
         lines.append(f"First transaction left out: {point.following.describe()}.")
     if point.gtids is not None:
-        lines.append(f"It ends at exactly: {point.gtids or '(no transactions)'}")
+        lines.append(f"The restored server has exactly these GTIDs: {point.gtids or '(no transactions)'}")
     lines += list(point.notes)
-    lines.append(f"Expected to take: {_total(book)}.")
+    lines.append(f"Expected duration: {_total(book)}.")
     return lines
 
 
 _BEFORE = (
     (
-        "This host needs: root, OpenZFS with the pool, the server program of that series, zsnapdb, and its"
-        " configuration with what that names (credentials of the repository, and the identity if it is encrypted). It"
-        " needs neither the old server nor its datasets."
+        "This host needs: root, OpenZFS with the pool, the server program of that series, zsnapdb, its configuration,"
+        " and the files that the configuration names (credentials of the repository; the identity if backups are"
+        " encrypted). This host needs neither the old server nor its datasets."
     ),
     (
-        "A command that ends with another status than 0 failed. Do not go on; do what stands under the step. The same"
-        " command may be run again at any time."
+        'A command failed if its exit status is not 0. Then do not continue; follow the section "If it fails" of the'
+        " step. You may run the same command again at any time."
     ),
 )
 
@@ -65,7 +65,7 @@ _BEFORE = (
 def markdown(book: Runbook) -> str:
     """Return the runbook as Markdown.
 
-    Commands to type are the fenced blocks marked sh, what they print those marked text.
+    Blocks marked `sh` are commands to type; blocks marked `text` are their output.
     """
     plan = book.plan
     lines = [
@@ -77,7 +77,7 @@ def markdown(book: Runbook) -> str:
         "",
     ]
     lines += [f"- {contact}" for contact in book.contacts] or [
-        "- nobody is named: `[site] contacts` in the configuration"
+        "- nobody is configured: set `[site] contacts` in the configuration"
     ]
     lines += ["", "## Before you start", "", *(line for text in _BEFORE for line in (text, ""))]
     for look in book.before:
@@ -120,7 +120,7 @@ _STYLE = (
 
 
 def html(book: Runbook) -> str:
-    """Return the same as a page that needs nothing else and can be printed."""
+    """Return the runbook as one HTML page without other files, fit for printing."""
     plan = book.plan
     title = escape(f"Restore {plan.instance} to {plan.layout.top}")
     parts = [
@@ -133,7 +133,7 @@ def html(book: Runbook) -> str:
     parts.append(_list(_facts(book)))
     parts += [
         "<h2>Whom to call</h2>",
-        _list(book.contacts or ("nobody is named: [site] contacts in the configuration",)),
+        _list(book.contacts or ("nobody is configured: set [site] contacts in the configuration",)),
     ]
     parts += [
         "<h2>Before you start</h2>",
@@ -191,7 +191,7 @@ class RunbookView(View):
         before = [{"command": look.command, "expected": look.expected} for look in book.before]
         facts = {
             "instance": plan.instance,
-            "asked": plan.asked,
+            "requested": plan.asked,
             "backup_id": plan.backup_id,
             "gtids": plan.point.gtids,
             "dataset": plan.layout.top,

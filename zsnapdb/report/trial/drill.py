@@ -32,11 +32,11 @@ class DrillPlanView(View):
         ]
         steps = [step.describe() for step in what.steps]
         steps += [
-            f"check the sums of {part} of its pages with {plan.innochecksum}",
-            "start it again without network, replication and events",
+            f"check the checksums of {part} of its pages with {plan.innochecksum}",
+            "start the server again without network, replication and events",
             f"CHECK TABLE of {part} of its tables",
-            f"ask {plan.probes} configured probe(s)",
-            f"write the evidence to the repository, end the server, destroy {plan.place.container}",
+            f"run {plan.probes} configured probe(s)",
+            f"write the evidence to the repository, stop the server, destroy {plan.place.container}",
         ]
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
@@ -57,7 +57,7 @@ class DrillPlanView(View):
 
 @dataclass(frozen=True)
 class EvidenceView(View):
-    """One drill: its verdict, its steps, what was checked; every check that was not passed by itself."""
+    """One drill: its verdict, its steps, the number of passed checks, and each check that did not pass."""
 
     evidence: Evidence
     kind: ClassVar[str] = "drill"
@@ -98,13 +98,13 @@ class EvidenceView(View):
         }
 
 
-def _document(found: Evidence) -> dict[str, object]:
-    return {**found.model_dump(mode="json"), "outcome": found.outcome.value, "seconds": found.seconds}
+def _document(evidence: Evidence) -> dict[str, object]:
+    return {**evidence.model_dump(mode="json"), "outcome": evidence.outcome.value, "seconds": evidence.seconds}
 
 
 @dataclass(frozen=True)
 class DrillView(View):
-    """A drill that was just made."""
+    """A drill that has just finished."""
 
     result: DrillResult
     kind: ClassVar[str] = "drill"

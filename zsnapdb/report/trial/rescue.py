@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from zsnapdb.jobs.trial.rescue import RescuePlan, RescueResult
 from zsnapdb.planning.trial.rescue import DumpFile
-from zsnapdb.report.restore.result import point, point_fields
+from zsnapdb.report.restore.result import point_fields, point_lines
 from zsnapdb.report.view import Fields, View
 
 
@@ -29,23 +29,23 @@ class RescuePlanView(View):
 
     def text(self) -> str:
         plan = self.plan
-        wanted, file = plan.request.wanted, isinstance(plan.request.destination.where, DumpFile)
+        subject, file = plan.request.wanted, isinstance(plan.request.destination.where, DumpFile)
         steps = [
             f"{plan.way}, {plan.restore.backup_id}, in {plan.place.container}",
             (
-                "start a server on it without network, replication and events; it must stand at"
+                "start a server on it without network, replication and events; its GTIDs must be exactly"
                 f" {plan.restore.point.gtids}"
             ),
             (
-                f"dump {wanted} with {plan.tools.dump} to {_where(plan)}"
+                f"dump {subject} with {plan.tools.dump} to {_where(plan)}"
                 if file
-                else f"put {wanted} into {_where(plan)}, and count its rows"
+                else f"put {subject} into {_where(plan)}, and count its rows"
             ),
-            f"end the server, destroy {plan.place.container}",
+            f"stop the server, destroy {plan.place.container}",
         ]
         if plan.restore.replays:
-            steps.insert(1, "replay the archived binlogs behind it up to the point")
-        lines = [f"rescue {wanted} of {_as_of(plan)}", *point(plan.restore.asked, plan.restore.point)]
+            steps.insert(1, "replay the archived binlogs after the backup, up to the point")
+        lines = [f"rescue {subject} of {_as_of(plan)}", *point_lines(plan.restore.asked, plan.restore.point)]
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
     def fields(self) -> Fields:
@@ -53,11 +53,11 @@ class RescuePlanView(View):
 
 
 def _as_of(planned: RescuePlan) -> str:
-    found = planned.restore
+    restore = planned.restore
     return (
-        f"{found.instance} as of {found.asked}, from backup {found.backup_id}"
-        if found.replays
-        else f"{found.instance} as of {found.backup_id}"
+        f"{restore.instance} as of {restore.asked}, from backup {restore.backup_id}"
+        if restore.replays
+        else f"{restore.instance} as of {restore.backup_id}"
     )
 
 
@@ -65,7 +65,7 @@ def _facts(planned: RescuePlan) -> dict[str, Any]:
     return {
         "instance": planned.restore.instance,
         "backup_id": planned.restore.backup_id,
-        "wanted": str(planned.request.wanted),
+        "object": str(planned.request.wanted),
         "point": point_fields(planned.restore.point),
         "source": "clone" if planned.local is not None else "restore",
         "into": _where(planned),
@@ -74,7 +74,7 @@ def _facts(planned: RescuePlan) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RescueView(View):
-    """A rescue that was made."""
+    """A finished rescue."""
 
     result: RescueResult
     kind: ClassVar[str] = "rescue"
