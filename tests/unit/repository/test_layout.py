@@ -70,7 +70,7 @@ def test_no_text_of_somebody_else_becomes_a_part_of_a_key_unless_it_has_its_form
 @pytest.mark.parametrize("text", ["", "..", "/", "/etc", "a/../b", "a\n", "ä"])
 def test_no_listing_is_asked_for_outside_of_a_repository(text: str) -> None:
     for make in (layout.manifests, layout.all_chunks, layout.pins, lambda t: layout.segments("main", ID, t)):
-        with pytest.raises(DamagedError, match="no folder of a repository"):
+        with pytest.raises(DamagedError, match="is not a valid folder of a repository"):
             make(text)
 
 
