@@ -56,8 +56,8 @@ def document(*words: str) -> dict:  # type: ignore[type-arg]
     done = run("zsnapdb", *words, "--json")
     if not done.stdout:
         raise AssertionError(f"{words}: {done.stderr}")
-    found: dict = json.loads(done.stdout)  # type: ignore[type-arg]
-    return found
+    parsed: dict = json.loads(done.stdout)  # type: ignore[type-arg]
+    return parsed
 
 
 def names_of_datasets() -> set[str]:
@@ -83,15 +83,15 @@ def warned() -> list[str]:
 
 def servers() -> list[str]:
     """Command lines of servers of clones."""
-    found = []
+    lines = []
     for entry in Path("/proc").iterdir():
         try:
             line = (entry / "cmdline").read_bytes().decode(errors="replace")
         except OSError:
             continue
         if entry.name.isdigit() and "--defaults-file=/var/lib/zsnapdb/clones" in line:
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines
 
 
 def steps_of(operation: str) -> int:
@@ -102,7 +102,7 @@ def steps_of(operation: str) -> int:
 
 
 class Campaign:
-    """Kills at steps, and what is found after each."""
+    """Kills zsnapdb at steps, and checks what is left after each kill."""
 
     def __init__(self) -> None:
         self.wrong: list[str] = []
@@ -126,13 +126,13 @@ class Campaign:
             assert run("zsnapdb", *OPERATIONS["create"]).returncode == 0
 
     def lengths(self) -> dict[str, int]:
-        found = {}
+        counts = {}
         for operation in OPERATIONS:
             self.prepare(operation)
-            found[operation] = steps_of(operation)
+            counts[operation] = steps_of(operation)
             self.clean()
         self.before = names_of_datasets()
-        return found
+        return counts
 
     def round(self, step: Step) -> None:
         self.prepare(step.operation)
@@ -171,7 +171,7 @@ class Campaign:
         self.wrong += wrong
 
     def survivor(self, step: Step) -> list[str]:
-        """What is left after the sweep is a whole clone that starts and answers, or nothing where nothing was before."""
+        """Check that a complete clone is left, which starts and answers, or nothing where nothing was before."""
         clones = document("clone", "list")["clones"]
         if not clones:
             return (

@@ -1,4 +1,7 @@
-"""A power cut while clones are made, reset and destroyed: doctor names what is half made, one reap clears it, whole clones start again."""
+"""A power cut while clones are made, reset and destroyed.
+
+Doctor names everything half made, one reap removes it, complete clones start again.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ STALLS = {
 
 
 def document(guest: Guest, *words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"]).stdout)
-    return found
+    parsed: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"]).stdout)
+    return parsed
 
 
 def named_by_doctor(guest: Guest) -> list[str]:
@@ -55,7 +58,7 @@ def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does
         ).check()
         guest.spawn(["sh", "-c", f"SHIM={shim} PATH={shim}/bin:$PATH exec zsnapdb clone {' '.join(words)}"])
         guest.run(["sh", "-c", f"until [ -e {shim}/reached ]; do sleep 0.1; done"], timeout=600).check()
-    assert named_by_doctor(guest) == [], "somebody is at work on them: no leaks yet"
+    assert named_by_doctor(guest) == [], "other processes work on them: no leaks yet"
     guest.power_cut()
     guest.start()
     named = named_by_doctor(guest)

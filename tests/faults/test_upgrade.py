@@ -85,7 +85,7 @@ def test_an_upgrade_to_the_next_release_is_rehearsed_and_the_source_is_left_alon
         assert result["problems"] == []
         assert [(query["rows_before"], query["equal"]) for query in result["queries"]] == [(1, True)]
         assert "ledger.things" in [table["table"] for table in result["tables"]]
-        assert "Phase" in result["upgrade_said"]
+        assert "Phase" in result["upgrade_output"]
         after = guest.run(["zfs", "list", "-H", "-o", "name"]).check().stdout
         assert set(after.split()) - set(before.split()) <= {"tank/zsnapdb", "tank/zsnapdb/clones"}
         still = (

@@ -45,7 +45,7 @@ class Opens:
         return self
 
     def seen(self) -> set[str]:
-        found: set[str] = set()
+        opened: set[str] = set()
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._watch, 65536):
                 while data:
@@ -53,8 +53,8 @@ class Opens:
                     name = data[16 : 16 + length].rstrip(b"\0").decode()
                     data = data[16 + length :]
                     if not mask & _IN_ISDIR:
-                        found.add(f"{self._folders[number]}/{name}")
-        return found
+                        opened.add(f"{self._folders[number]}/{name}")
+        return opened
 
     def __exit__(self, *_: object) -> None:
         os.close(self._watch)
@@ -85,8 +85,8 @@ class Upstream:
 
 
 @dataclass
-class Found:
-    """What a server on a copy was seen to be and do."""
+class Observed:
+    """What a server on a copy is, and what it did."""
 
     variables: dict[str, str]
     ticks: int
@@ -108,20 +108,20 @@ def listening(pid: int) -> set[tuple[str, int]]:
         # A file may be closed while we look.
         with contextlib.suppress(FileNotFoundError):
             own.add(os.readlink(f"/proc/{pid}/fd/{name}"))
-    found = set()
+    sockets = set()
     # A kernel without IPv6 has no second table.
     for table in filter(Path.exists, (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))):
         for line in table.read_text().splitlines()[1:]:
             words = line.split()
             if words[3] == "0A" and f"socket:[{words[9]}]" in own:
                 address, _, port = words[1].partition(":")
-                found.add((address, int(port, 16)))
-    return found
+                sockets.add((address, int(port, 16)))
+    return sockets
 
 
 def observe(
     connection: pymysql.Connection, pid: int, upstream: Upstream, opens: Opens, *, at_most: float = 4.0
-) -> Found:
+) -> Observed:
     """Watch a started server until an event has fired and a replica has called, or for `at_most` seconds.
 
     Four seconds are longer than an event's second and a replica's retry.
@@ -139,7 +139,7 @@ def observe(
     except pymysql.MySQLError:
         logs_in = False
     sockets = listening(pid)
-    return Found(
+    return Observed(
         variables,
         ask(connection, "SELECT COUNT(*) FROM ledger.beats")[0][0] - before,
         upstream.calls,
@@ -197,8 +197,11 @@ def dangerous(lab: Lab) -> Iterator[tuple[dict[str, Any], dict[str, str], Upstre
     assert lab.zsnapdb("backup").code == 0
 
 
-def naive(lab: Lab, backup_id: str, upstream: Upstream) -> Found:
-    """What a clone does that is made by hand: datasets cloned, paths, port and socket changed, as a production option file says the rest."""
+def naive(lab: Lab, backup_id: str, upstream: Upstream) -> Observed:
+    """Return what a clone made by hand does.
+
+    Its datasets are cloned; paths, port and socket are changed; everything else is as in a production option file.
+    """
     zfs("clone", "-o", f"mountpoint={NAIVE}", f"tank/mysql@zsnapdb-{backup_id}", "tank/naive")
     zfs("clone", "-o", f"mountpoint={NAIVE}/data", f"tank/mysql/data@zsnapdb-{backup_id}", "tank/naive/data")
     try:
@@ -289,11 +292,11 @@ def test_a_naive_clone_is_its_source_and_ours_is_not(
     assert good.ticks == 0
     assert bad.calls > 0, "a naive clone of a replica connects to the source of its source"
     assert good.calls == 0
-    assert not channels, "nor does ours know how to"
+    assert not channels, "our clone has no replication channel"
     assert bad.production_logs_in
     assert not good.production_logs_in
     assert any(path.startswith(f"{SOURCE}/binlog.0") for path in bad.opened), "a naive clone opens its source's binlog"
-    assert good.opened | touched == set(), "ours opens nothing of its source"
+    assert good.opened | touched == set(), "our clone opens no file of its source"
     assert (SOURCE / "binlog.index").read_bytes() == source_index
     assert (SOURCE / "data" / "auto.cnf").exists() == mysql
 

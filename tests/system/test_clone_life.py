@@ -1,4 +1,7 @@
-"""A clone's life: lease, reset, commit, detach, loss of files; where clones come from; and a reaper that takes only what it may."""
+"""Jobs on a clone: lease, reset, commit, detach, loss of files; the sources of clones; and the reaper.
+
+The reaper removes only what it may remove.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +69,10 @@ def plans_of_changes_change_nothing(lab: Lab) -> None:
     before = seen()
     for words, expected in (
         (("start",), ""),
-        (("stop",), f"shut process {before[0]['pid']} down cleanly"),
+        (("stop",), f"shut down process {before[0]['pid']} cleanly"),
         (("extend", "--ttl", "2h"), f"instead of {before[0]['expires']}"),
         (("extend", "--ttl", "1s"), ""),
-        (("protect", "--for", "1h"), "it is protected until"),
+        (("protect", "--for", "1h"), "protect the clone until"),
         (("commit",), "FLUSH TABLES WITH READ LOCK"),
     ):
         steps = lab.zsnapdb("clone", words[0], "life", *words[1:], "--plan", "--json").json["steps"]
@@ -139,9 +142,9 @@ def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepar
     lab.zsnapdb("clone", "create", "main", "--name", "live", "--from", "live", "--json").json  # noqa: B018
     with connected(lab, "live") as here:
         here.select_db("ledger")
-        found = ledger.read_state(here)
-        assert len(found.journal) >= state, "what was committed before is in it"
-        assert not [check for check in ledger.compare("live", found, found.journal, found.ballast) if not check.ok]
+        cloned = ledger.read_state(here)
+        assert len(cloned.journal) >= state, "what was committed before is in it"
+        assert not [check for check in ledger.compare("live", cloned, cloned.journal, cloned.ballast) if not check.ok]
     assert lab.zsnapdb("clone", "destroy", "live").code == 0
     assert everything() == before, "the set that was taken for it went with it"
     assert swept(lab) == {}
@@ -196,15 +199,15 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
 
     with connected(lab, "third"), open("/run/zsnapdb/clone-worked-on.lock", "a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        found = swept(lab, config=config)
-        assert {name: item["verdict"] for name, item in found.items()} == {
+        outcomes = swept(lab, config=config)
+        assert {name: item["verdict"] for name, item in outcomes.items()} == {
             "guarded": "keep",
             "worked-on": "keep",
             "third": "keep",
         }
-        assert "protected" in found["guarded"]["reason"]
-        assert "working on it" in found["worked-on"]["reason"]
-        assert "clients are connected" in found["third"]["reason"]
+        assert "protected" in outcomes["guarded"]["reason"]
+        assert "working on it" in outcomes["worked-on"]["reason"]
+        assert "clients are connected" in outcomes["third"]["reason"]
     planned = swept(lab, "--plan", config=config)
     assert planned["worked-on"]["verdict"] == "reap"
     assert len(lab.zsnapdb("clone", "list", "--json").json["clones"]) == 3, "a plan takes nothing"

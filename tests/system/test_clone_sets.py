@@ -47,7 +47,7 @@ def test_a_set_replicates_from_its_first_clone_and_not_from_the_source(lab: Lab)
                     assert time.monotonic() < deadline
                 assert ask(replica, "SELECT @@GLOBAL.read_only")[0][0] == 1
             assert len({ask(server, "SELECT @@server_id")[0][0] for server in (source, one, two)}) == 3
-            # After a stop (or a reboot) both go on as what they are, and are still found separate from their origin.
+            # After a stop (or a reboot) both keep their parts, and both are still separate from their origin.
             for name in ("team-1", "team-2"):
                 assert lab.zsnapdb("clone", "stop", name).code == 0
                 again = lab.zsnapdb("clone", "start", name)

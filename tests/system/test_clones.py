@@ -68,7 +68,10 @@ def test_a_clone_has_its_own_identity_and_writes_nothing_of_its_source(lab: Lab)
 
 
 def test_a_clone_of_a_rotation_under_way_does_not_delete_the_binlog_of_its_source(lab: Lab) -> None:
-    """The list of binlogs under creation names the source's file by its whole path, and a server starting after a crash deletes what it names."""
+    """The list of binlogs under creation names the source's file by its absolute path.
+
+    A server that starts after a crash deletes the files in this list.
+    """
     folder = Path("/var/lib/mysql")
     live, listing = folder / "binlog.900001", folder / "binlog.~rec~"
     live.write_bytes(b"\xfebin")

@@ -1,4 +1,4 @@
-"""Nobody gets at a clone that is to be masked before it is, and of what was masked nothing is left in its files."""
+"""Nobody can connect to a clone before it is masked, and its files contain nothing of the old rows."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
     options = '"innodb_doublewrite=ON", ' if lab.flavour == "mysql" else ""
     config = configured(lab, "required = true", f'run = ["{sql}", "{script}"]', options=options)
 
-    # The danger: in an ordinary clone that was masked by hand, the old rows are still there to be found.
+    # The danger: in an ordinary clone that was masked by hand, the old rows are still in the files.
     naive = lab.zsnapdb("clone", "create", "main", "--name", "naive", "--json").json
     try:
         with connect(naive) as here, here.cursor() as cursor:

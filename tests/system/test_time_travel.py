@@ -1,4 +1,4 @@
-"""Questions of the past are answered from throwaway clones that can only be read and are gone afterwards."""
+"""Questions of the past are answered from ephemeral clones that can only be read and are gone afterwards."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def past(lab: Lab) -> Iterator[Past]:
 
 
 def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past) -> None:
-    was = everything()
+    before = everything()
     done = lab.zsnapdb(
         "query",
         "main",
@@ -87,7 +87,7 @@ def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past
         {"w0": "ab", "price": "4.50", "raw": "0xff00", "seen": "2026-01-02 03:04:05"}
     ]
     assert f"{past.before}, made" in done.stderr
-    assert f"the newest at or before {past.between}" in done.stderr
+    assert f"the newest snapshot set at or before {past.between}" in done.stderr
     answer = lab.zsnapdb(
         "query",
         "main",
@@ -98,7 +98,7 @@ def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past
     ).json
     assert (answer["columns"], answer["rows"], answer["count"]) == (["w0", "raw"], [["ab", None], ["neu", None]], 2)
     assert (answer["moment"]["backup_id"], answer["moment"]["exact"]) == (past.after, True)
-    assert everything() == was
+    assert everything() == before
 
 
 # The clone's server outlives the object that started it, on purpose; here it was started by this very process.
@@ -122,25 +122,25 @@ def test_a_question_can_change_nothing_and_write_no_file(lab: Lab, past: Past) -
 
 
 def test_a_failed_question_leaves_nothing_and_says_what_the_server_said(lab: Lab, past: Past) -> None:
-    was = everything()
+    before = everything()
     done = lab.zsnapdb("query", "main", "--at", past.before, "SELECT * FROM past.nowhere")
     assert done.code == 5, done.stderr
     assert "past.nowhere" in done.stderr
-    assert everything() == was
+    assert everything() == before
 
 
 def test_a_table_is_compared_between_two_moments(lab: Lab, past: Past) -> None:
-    was = everything()
-    found = lab.zsnapdb(
+    before = everything()
+    difference = lab.zsnapdb(
         "diff", "main", "--table", "past.words", "--from", past.before, "--to", past.after, "--json"
     ).json
-    assert (found["added"], found["removed"], found["changed"]) == (1, 1, 1)
-    by_kind = {change["change"]: change for change in found["changes"]}
+    assert (difference["added"], difference["removed"], difference["changed"]) == (1, 1, 1)
+    by_kind = {change["change"]: change for change in difference["changes"]}
     assert by_kind["added"]["key"] == ["neu", "neu", "neu", "a"]
     assert by_kind["removed"]["before"][:5] == ["z", "z", "z", "z", "8.50"]
     assert by_kind["changed"]["before"][4:] == ["4.50", "2026-01-02 03:04:05", "0xff00"]
     assert by_kind["changed"]["after"][4:] == ["99.00", "2026-01-02 03:04:05", None]
-    assert everything() == was
+    assert everything() == before
 
 
 def test_what_cannot_be_compared_is_refused_before_a_clone_is_made(lab: Lab, past: Past) -> None:

@@ -1,4 +1,4 @@
-"""An upgrade is rehearsed on a throwaway clone; here to the very same version, which must change nothing."""
+"""An upgrade is rehearsed on an ephemeral clone; here to the very same version, which must change nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .in_guest import Lab, everything
 pytestmark = pytest.mark.usefixtures("first")
 
 
-def test_a_rehearsal_tells_what_it_did_and_finds_a_result_that_is_not_the_same(lab: Lab) -> None:
+def test_a_rehearsal_reports_what_it_did_and_detects_a_result_that_differs(lab: Lab) -> None:
     was = everything()
     binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
     config = lab.changed(
@@ -37,14 +37,14 @@ def test_a_rehearsal_tells_what_it_did_and_finds_a_result_that_is_not_the_same(l
     result = json.loads(done.stdout)
     assert result["old_version"] == result["new_version"]
     assert [query["equal"] for query in result["queries"]] == [True, False, True]
-    assert result["problems"] == ["`SELECT UUID()`: another result than before"]
+    assert result["problems"] == ["`SELECT UUID()`: the result differs from the result before the upgrade"]
     assert "ledger.accounts" in [table["table"] for table in result["tables"]]
     assert all(table["good"] for table in result["tables"])
     assert [phase["name"] for phase in result["phases"]][2:5] == ["clean shutdown", "start the new version", "upgrade"]
     assert everything() == was
 
 
-def test_a_new_server_that_does_not_start_is_told_with_its_words(lab: Lab) -> None:
+def test_a_new_server_that_does_not_start_is_an_error_that_names_it(lab: Lab) -> None:
     was = everything()
     for binary, code in (("/bin/false", 5), ("/nowhere/mysqld", 4)):
         done = lab.zsnapdb("clone", "upgrade-test", "main", "--binary", binary)

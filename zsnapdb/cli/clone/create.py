@@ -109,6 +109,7 @@ def create(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import create as job
+    from zsnapdb.jobs.clone import create_plan
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.quantities import duration
     from zsnapdb.report.clone import create as report
@@ -118,13 +119,13 @@ def create(
     settings = load(config)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
-    request = job.CloneRequest(
+    request = create_plan.CloneRequest(
         owner=owner or _owner(),
         name=name,
         source=source,
         at=at,
         ttl=duration(ttl) if ttl is not None else None,
-        profile=job.profile_of(profile.value),
+        profile=create_plan.profile_of(profile.value),
         bind_address=bind,
         starts=not no_start,
         masks=mask,
@@ -133,7 +134,7 @@ def create(
         create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=plan, json=json)
         return
     if plan:
-        show(report.ClonePlanView(job.plan(settings, chosen, request)), json)
+        show(report.ClonePlanView(create_plan.plan(settings, chosen, request)), json)
         return
     result = job.create(settings, chosen, request)
     terminal.end()

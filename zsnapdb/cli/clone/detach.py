@@ -14,14 +14,14 @@ def detach(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, j
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import revision
+    from zsnapdb.jobs.clone import detach as job
     from zsnapdb.report.clone import change as report
 
     settings = load(config)
     if plan:
-        show(report.DetachPlanView(revision.detach_plan(settings, name)), json)
+        show(report.DetachPlanView(job.detach_plan(settings, name)), json)
         return
     terminal = Terminal()
-    done = revision.detach(settings, name, terminal)
+    done = job.detach(settings, name, terminal)
     terminal.end()
     show(report.DetachedView(done), json)

@@ -25,8 +25,8 @@ def prepare(
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import create as job
     from zsnapdb.jobs.clone import plans
+    from zsnapdb.jobs.clone import prepare as job
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.clone.change import IntentionView
     from zsnapdb.report.clone.create import PreparedView

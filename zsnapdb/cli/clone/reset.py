@@ -24,14 +24,14 @@ def reset(
     """Give a clone its original data again, or other data. Port, credentials and lease stay."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import revision
+    from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report
 
     settings = load(config)
     if plan:
-        show(report.ResetPlanView(revision.reset_plan(settings, name, source)), json)
+        show(report.ResetPlanView(job.reset_plan(settings, name, source)), json)
         return
     terminal = Terminal()
-    info = revision.reset(settings, name, source, terminal)
+    info = job.reset(settings, name, source, terminal)
     terminal.end()
     show(report.ChangedView(info, "reset"), json)

@@ -9,7 +9,7 @@ from zsnapdb.cli.output import show
 if TYPE_CHECKING:
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import Settings
-    from zsnapdb.jobs.clone.create import CloneRequest
+    from zsnapdb.jobs.clone.create_plan import CloneRequest
     from zsnapdb.jobs.instance import Instance
 
 

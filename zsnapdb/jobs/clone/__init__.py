@@ -1,4 +1,4 @@
-"""Clones: writable copies of snapshot sets with servers of their own.
+"""Clones: writable copies of snapshot sets, each with its own server.
 
-Their facts are user properties of their datasets.
+User properties of a clone's datasets record everything that is known of the clone.
 """

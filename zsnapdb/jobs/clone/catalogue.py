@@ -1,4 +1,4 @@
-"""Which clones there are on this host, as their datasets tell it; no file of ours is asked."""
+"""Lists the clones on this host. The properties of their datasets say everything; no other file is read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
 from zsnapdb.zfs import datasets
 
-_LOOK = (
+_COLUMNS = (
     CLONE_PROPERTY,
     clone_properties.ROLE_PROPERTY,
     INSTANCE_PROPERTY,
@@ -48,11 +48,12 @@ Properties = Mapping[str, datasets.Property]
 
 @dataclass(frozen=True)
 class CloneInfo:
-    """A clone as its datasets tell it.
+    """A clone as the properties of its datasets describe it.
 
-    `top` is its anchor; `datasets` are the anchor and all below it that carry its name, outer ones first; `volumes`
-    those of the revision that counts, by role; `leftovers` those of others. `source` says from what it was made;
-    `own_bytes` is what it alone occupies, snapshots included.
+    `top` is the anchor. `datasets` are the anchor and all datasets below it that carry the clone's name, outer datasets
+    first. `volumes` (by role) are the datasets of the current revision; `leftovers` are those of other revisions.
+    `source` is the kind of source the clone was made from. `own_bytes` is the space that only the clone occupies,
+    snapshots included.
     """
 
     name: str
@@ -83,17 +84,17 @@ class CloneInfo:
 
     @property
     def process(self) -> server.ServerProcess:
-        """Its server, running or not."""
+        """The clone's server process, running or not."""
         return server.ServerProcess(self.mount / PRIVATE_FOLDER)
 
     @property
     def client_file(self) -> Path:
-        """The credentials file of its account."""
+        """The credentials file of the clone's account."""
         return self.mount / PRIVATE_FOLDER / "client.cnf"
 
     @property
     def host(self) -> str:
-        """Where a client on this host reaches it."""
+        """The address at which a client on this host reaches the clone."""
         return (
             "127.0.0.1" if self.bind_address in ("*", "::") or self.bind_address.startswith("0.") else self.bind_address
         )
@@ -101,7 +102,7 @@ class CloneInfo:
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A clone whose properties were altered so that they say nothing: it counts as protected."""
+    """A clone whose properties cannot be read, because they were changed. It counts as protected."""
 
     name: str
     top: str
@@ -110,66 +111,63 @@ class Unreadable:
 
 
 def policy(settings: CloneSettings) -> Policy:
-    """Return the configured terms of leases."""
+    """Return the configured limits of leases."""
     s = settings
     return Policy(s.ttl, s.max_ttl, s.max_protection, s.grace, s.idle, s.reap_limit)
 
 
 def home(settings: Settings, pool: str) -> str:
-    """Return the dataset all clones in the pool live under: configured, or zsnapdb/clones.
+    """Return the dataset under which all clones in the pool live: the configured dataset, else zsnapdb/clones.
 
-    PreflightError if it is configured elsewhere.
+    PreflightError if the configured dataset is in another pool.
     """
     chosen = settings.clones.dataset or f"{pool}/zsnapdb/clones"
     if pool_of(chosen) != pool:
         raise PreflightError(
             f"clones.dataset {chosen} is not in the pool {pool} of the instance",
-            hint="a ZFS clone lives in the pool of its snapshot",
+            hint=f"set clones.dataset to a dataset in the pool {pool}: a ZFS clone lives in the pool of its snapshot",
         )
     return chosen
 
 
 def homes(settings: Settings) -> list[str]:
-    """Return every dataset on this host that may hold clones and that exists."""
-    found = (
-        [settings.clones.dataset]
-        if settings.clones.dataset
-        else [f"{pool}/zsnapdb/clones" for pool in datasets.pools()]
-    )
-    return [dataset for dataset in found if datasets.exists(dataset)]
+    """Return the existing datasets on this host under which clones may live."""
+    configured = settings.clones.dataset
+    possible = [configured] if configured else [f"{pool}/zsnapdb/clones" for pool in datasets.pools()]
+    return [dataset for dataset in possible if datasets.exists(dataset)]
 
 
 def listing(settings: Settings) -> list[CloneInfo]:
-    """Return the clones on this host, oldest first, whether their instance is still configured or not.
+    """Return the clones on this host, oldest first, even if their instance is no longer configured.
 
-    Only datasets marked by us, locally, count.
+    Only datasets that zsnapdb marked, locally, count.
     """
-    found = [info for top in homes(settings) for info in _below(top) if isinstance(info, CloneInfo)]
-    return sorted(found, key=lambda info: (info.created, info.name))
+    clones = [info for top in homes(settings) for info in _below(top) if isinstance(info, CloneInfo)]
+    return sorted(clones, key=lambda info: (info.created, info.name))
 
 
 def unreadable(settings: Settings) -> list[Unreadable]:
-    """Return the clones whose properties cannot be read: they are in no listing, and nothing touches them."""
+    """Return the clones whose properties cannot be read. `listing` leaves them out, and no job changes them."""
     return [info for top in homes(settings) for info in _below(top) if isinstance(info, Unreadable)]
 
 
 def _below(home_dataset: str) -> list[CloneInfo | Unreadable]:
     groups: dict[str, dict[str, Properties]] = {}
-    for dataset, properties in datasets.children(home_dataset, _LOOK).items():
+    for dataset, properties in datasets.children(home_dataset, _COLUMNS).items():
         name = dataset[len(home_dataset) + 1 :].partition("/")[0]
         if properties[CLONE_PROPERTY] == datasets.Property(name, "local"):
             groups.setdefault(name, {})[dataset] = properties
-    found: list[CloneInfo | Unreadable] = []
+    clones: list[CloneInfo | Unreadable] = []
     for name, members in groups.items():
         top = f"{home_dataset}/{name}"
         facts = members.get(top)
         if facts is None or not facts[clone_properties.PHASE_PROPERTY].is_local:
             continue
         try:
-            found.append(_info(name, top, facts, members))
+            clones.append(_info(name, top, facts, members))
         except (ValueError, DamagedError) as error:
-            found.append(Unreadable(name, top, facts[INSTANCE_PROPERTY].value, " ".join(str(error).split())))
-    return found
+            clones.append(Unreadable(name, top, facts[INSTANCE_PROPERTY].value, " ".join(str(error).split())))
+    return clones
 
 
 def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properties]) -> CloneInfo:
@@ -186,7 +184,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
     }
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
-    guarded = value(clone_properties.PROTECTED_PROPERTY)
+    protected = value(clone_properties.PROTECTED_PROPERTY)
     return CloneInfo(
         name=name,
         instance=value(INSTANCE_PROPERTY),
@@ -202,7 +200,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         owner=value(clone_properties.OWNER_PROPERTY),
         lease=CloneLease(
             read_stamp(value(clone_properties.EXPIRES_PROPERTY)),
-            None if guarded in (datasets.UNSET, "no") else read_stamp(guarded),
+            None if protected in (datasets.UNSET, "no") else read_stamp(protected),
         ),
         profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
         used=value(clone_properties.USED_PROPERTY),
@@ -220,7 +218,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
 
 
 def find(settings: Settings, name: str) -> CloneInfo:
-    """Return the clone of that name; NotThere names those there are."""
+    """Return the clone of that name. NotThere (with the existing names) or DamagedError if its properties are wrong."""
     known = listing(settings)
     for info in known:
         if info.name == name:
@@ -229,17 +227,17 @@ def find(settings: Settings, name: str) -> CloneInfo:
         if item.name == name:
             raise DamagedError(
                 f"the properties of clone {name} cannot be read: {item.reason}",
-                hint=f"look at `zfs get all {item.top}`",
+                hint=f"correct the properties; `zfs get all {item.top}` shows them",
             )
-    raise NotThere(f"there is no clone {name!r}", hint=f"known: {', '.join(i.name for i in known) or 'none'}")
+    raise NotThere(f"there is no clone {name!r}", hint=f"existing clones: {', '.join(i.name for i in known) or 'none'}")
 
 
 def ready(settings: Settings, name: str) -> CloneInfo:
-    """Return the clone of that name, which is whole: made, and not under destruction. PreflightError if it is not."""
+    """Return the clone of that name. PreflightError if it is still being made, or is being destroyed."""
     info = find(settings, name)
     if info.phase in clone_properties.HALF_MADE:
         raise PreflightError(
-            f"clone {name} is half made ({info.phase})",
-            hint="whoever made it died or is still at it: `zsnapdb reap` clears it",
+            f"clone {name} is not complete (phase {info.phase})",
+            hint="wait until the other zsnapdb process ends; if no process works on the clone, run `zsnapdb reap`",
         )
     return info

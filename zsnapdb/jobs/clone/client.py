@@ -1,4 +1,4 @@
-"""Opens the server's own command-line client on a clone."""
+"""Opens the command-line client of MySQL or MariaDB on a clone."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from zsnapdb.planning.family import family
 
 
 def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn:
-    """Become the client, logged in by the clone's credentials file; `words` are its arguments.
+    """Replace this process by the client, logged in with the clone's credentials file; `words` are its arguments.
 
-    ServerError if the clone does not run.
+    ServerError if the clone's server does not run. PreflightError if this host has no client program.
     """
     lifecycle.login(settings, name)
     info = find(settings, name)
     beside = server.find_binary(lifecycle.server_settings(settings, info).binary, info.flavour).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), os.environ.get("PATH", os.defpath)))
-    program = next(
-        (found for known in family(info.flavour).client_programs if (found := shutil.which(known, path=path))), None
-    )
+    installed = (shutil.which(name, path=path) for name in family(info.flavour).client_programs)
+    program = next(filter(None, installed), None)
     if program is None:
-        raise PreflightError(f"no client for {info.flavour} was found", hint="install it, or use --dsn or --env")
-    os.execv(program, [program, f"--defaults-file={info.client_file}", *words])  # noqa: S606 - no shell is wanted
+        raise PreflightError(
+            f"no client program for {info.flavour} is installed", hint="install the client, or use --dsn or --env"
+        )
+    os.execv(program, [program, f"--defaults-file={info.client_file}", *words])  # noqa: S606 - no shell

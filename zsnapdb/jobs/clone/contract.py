@@ -1,6 +1,6 @@
-"""Starts a clone's server under an identity of its own and asks it whether it is separate from its source.
+"""Starts a clone's server with its own identity, and checks that the server is separate from its source.
 
-One that is not is stopped.
+A server that is not separate is stopped.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from zsnapdb.planning.server_copy.origin import Origin
 
 
 @dataclass(frozen=True)
-class Tenant:
-    """The clone's server as it is told to be: who it is, where it listens, whether the source's accounts are locked in it."""
+class CloneServer:
+    """What the server of a clone must be: files, origin, server id, port, address, lock of the source's accounts.
+
+    `follows` is the port of the clone that it replicates from; None if it does not replicate.
+    """
 
     copy: Copy
     origin: Origin
@@ -38,7 +41,7 @@ class Tenant:
     follows: int | None = None
 
     def identity(self, init_file: str | None = None) -> ServerIdentity:
-        """Return its identity for the option file."""
+        """Return the server's identity for the option file."""
         return self.copy.identity(
             server_id=self.server_id,
             port=self.port,
@@ -48,71 +51,75 @@ class Tenant:
         )
 
 
-def make_separate(tenant: Tenant) -> Position:
-    """Take from the files, before anything is started on them, what makes them another server's.
+def make_separate(clone: CloneServer) -> Position:
+    """Remove the identity of the source from the files, before a server starts on them; return the recorded position.
 
-    Return where they stand.
-
-    What an earlier server on them left of its own (the parent of a committed clone) goes too.
+    The private folder of an earlier server on these files (the parent of a committed clone) is removed too.
     """
-    copy = tenant.copy
+    copy = clone.copy
     shutil.rmtree(copy.folder, ignore_errors=True)
     copy.make_private()
     server.remove_identity(copy.datadir)
-    return copy.recorded_position(has_gtids=tenant.origin.has_gtids)
+    return copy.recorded_position(has_gtids=clone.origin.has_gtids)
 
 
-def first_start(tenant: Tenant, position: Position, password: SecretStr) -> None:
-    """Start the server, which must come up at exactly the position, and check it. On any error it is stopped."""
-    with locks.turn(), undone_on_error(tenant.copy.process().kill), _started_with_account(tenant, password) as session:
+def first_start(clone: CloneServer, position: Position, password: SecretStr) -> None:
+    """Start the server, check that it comes up at exactly the position, and check it. On any error it is stopped."""
+    with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, password) as session:
         applier.forget(session)
-        found, _ = check_recovered(session, position, tenant.origin.unlogged_gtids)
-        check(session, found, tenant)
-    _settle(tenant, password)
+        facts, _ = check_recovered(session, position, clone.origin.unlogged_gtids)
+        check(session, facts, clone)
+    _write_files_for_later_starts(clone, password)
 
 
-def start_again(tenant: Tenant, password: SecretStr | None) -> SecretStr:
-    """Start the server of a clone that was started before, check it, and return its password: the one given, else a new one."""
-    process = tenant.copy.process()
-    tenant.copy.make_private()
+def start_again(clone: CloneServer, password: SecretStr | None) -> SecretStr:
+    """Start and check the server of a clone that was started before.
+
+    Return the password of its account: the given password, else a new password.
+    """
+    process = clone.copy.process()
+    clone.copy.make_private()
     with locks.turn(), undone_on_error(process.kill):
         if password is not None:
-            with tenant.copy.start(tenant.identity(), ACCOUNT, password) as session:
-                check(session, probe(session), tenant)
+            with clone.copy.start(clone.identity(), ACCOUNT, password) as session:
+                check(session, probe(session), clone)
             return password
         fresh = fresh_password()
-        with _started_with_account(tenant, fresh) as session:
-            check(session, probe(session), tenant)
-    _settle(tenant, fresh)
+        with _started_with_account(clone, fresh) as session:
+            check(session, probe(session), clone)
+    _write_files_for_later_starts(clone, fresh)
     return fresh
 
 
-def _started_with_account(tenant: Tenant, password: SecretStr) -> Session:
-    """Start the server with an init file, which it runs before it lets anyone in."""
-    init_file = tenant.copy.folder / "init.sql"
-    sql = credentials.account_sql(tenant.origin, password, tenant.bind_address, lock=tenant.locks_accounts)
-    server.write_private(init_file, sql, tenant.copy.settings.user)
-    return tenant.copy.start(tenant.identity(str(init_file)), ACCOUNT, password)
+def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
+    """Start the server with an init file; the server runs that file before it accepts connections."""
+    init_file = clone.copy.folder / "init.sql"
+    sql = credentials.account_sql(clone.origin, password, clone.bind_address, lock=clone.locks_accounts)
+    server.write_private(init_file, sql, clone.copy.settings.user)
+    return clone.copy.start(clone.identity(str(init_file)), ACCOUNT, password)
 
 
-def _settle(tenant: Tenant, password: SecretStr) -> None:
-    """Leave the files as later starts need them: no statements to run, the credentials for its owner."""
-    copy = tenant.copy
+def _write_files_for_later_starts(clone: CloneServer, password: SecretStr) -> None:
+    """Make the files ready for later starts: remove the init file, write the option file and the credentials."""
+    copy = clone.copy
     (copy.folder / "init.sql").unlink(missing_ok=True)
-    copy.write_option_file(tenant.identity())
-    credentials.write(copy.folder / "client.cnf", password, tenant.bind_address, tenant.port, copy.settings.user)
+    copy.write_option_file(clone.identity())
+    credentials.write(copy.folder / "client.cnf", password, clone.bind_address, clone.port, copy.settings.user)
 
 
-def check(session: Session, found: ServerFacts, tenant: Tenant) -> None:
-    """Raise ConsistencyError unless the started server shares nothing with its source and nothing in it acts by itself."""
+def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
+    """Check the started server: it shares nothing with its source, and nothing in it acts by itself.
+
+    ConsistencyError with everything that is wrong.
+    """
     awake: tuple[str, ...] = ()
-    if tenant.locks_accounts:
-        awake = accounts.awake(session, tenant.origin.flavour)
-    promise = Promise(tenant.server_id, tenant.port, tenant.bind_address, tenant.identity().socket, tenant.follows)
-    wrong = broken(found, tenant.origin, promise, awake)
+    if clone.locks_accounts:
+        awake = accounts.awake(session, clone.origin.flavour)
+    promise = Promise(clone.server_id, clone.port, clone.bind_address, clone.identity().socket, clone.follows)
+    wrong = broken(facts, clone.origin, promise, awake)
     if wrong:
         raise ConsistencyError(
             "the clone's server is not separate from its source: " + "; ".join(wrong),
-            hint="it was stopped; report this",
+            hint="the clone's server was stopped; report this error",
         )
-    check_inside(found, tenant.copy.root)
+    check_inside(facts, clone.copy.root)

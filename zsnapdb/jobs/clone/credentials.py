@@ -1,4 +1,4 @@
-"""The clone's one account: its password, its credentials file, the statements that make it."""
+"""The only account of a clone: its password, its credentials file, the SQL that makes it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Login:
 
     @property
     def dsn(self) -> str:
-        """A URL with the password in it: for the person who asked, not for logs."""
+        """A URL that contains the password. Show it only to the person who requests it; never log it."""
         return f"mysql://{self.user}:{quote(self.password.get_secret_value(), safe='')}@{self.host}:{self.port}/"
 
 
@@ -39,16 +39,19 @@ def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> N
 
 
 def read(file: Path) -> SecretStr | None:
-    """Return the password in the credentials file, or None if the file is gone or says nothing."""
+    """Return the password in the credentials file; None if the file is gone or contains no password."""
     with contextlib.suppress(OSError):
         for line in file.read_text().splitlines():
-            key, found, value = line.partition("=")
-            if found and key.strip() == "password":
+            key, separator, value = line.partition("=")
+            if separator and key.strip() == "password":
                 return SecretStr(value)
     return None
 
 
 def account_sql(origin: Origin, password: SecretStr, bind_address: str, *, lock: bool) -> str:
-    """Return the statements that lock all other accounts and make the clone's own, outside its binlog, so that its GTIDs stay the source's."""
+    """Return the statements that make the clone's account and, with `lock`, lock all other accounts.
+
+    They are not written to the clone's binlog, so that its GTIDs stay those of the source.
+    """
     hosts = ("localhost", "127.0.0.1", *(() if is_loopback(bind_address) else ("%",)))
     return accounts.owner_sql(ACCOUNT, hosts, password, lock_accounts_sql(origin.flavour) if lock else ())

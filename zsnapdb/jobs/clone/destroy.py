@@ -1,4 +1,4 @@
-"""Destroys clones, and what is left of those that came to nothing. Only what carries the clone's name, set locally."""
+"""Destroys clones and what a failed run left of them. A dataset goes only if it carries the clone's name, locally."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from zsnapdb.zfs import datasets, owned, snapshots
 
 @dataclass(frozen=True)
 class DestroyPlan:
-    """What destroying a clone does: its server, its commits, its datasets, the live set that only it was made of."""
+    """What `destroy` removes: the clone's server, commits and datasets, and a live set that only this clone uses."""
 
     info: CloneInfo
     commits: tuple[Commit, ...]
 
 
 def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | None:
-    """Return what `destroy` would do, None if there is no such clone; changes nothing.
+    """Return what `destroy` would do; None if there is no such clone. Change nothing.
 
-    PreflightError if anything depends on it.
+    PreflightError if another clone depends on this clone, or if it has commits and `with_commits` is False.
     """
     try:
         info = find(settings, name)
@@ -43,12 +43,12 @@ def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | 
     if cloned:
         raise PreflightError(
             f"clone {name} has commits that were cloned: {'; '.join(cloned)}",
-            hint="destroy those clones first, or detach them",
+            hint="destroy or detach the clones of these commits first",
         )
     if made and not with_commits:
         raise PreflightError(
             f"clone {name} has commits: {', '.join(commit.set.backup_id for commit in made)}",
-            hint="--commits destroys them too; or keep the clone",
+            hint="add --commits to destroy the commits too, or keep the clone",
         )
     owned.members(info.top, clone_mark(name))
     return DestroyPlan(info, made)
@@ -57,14 +57,15 @@ def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | 
 def destroy(settings: Settings, name: str, *, with_commits: bool = False) -> DestroyPlan | None:
     """Stop the clone's server and destroy exactly its datasets; None if there is no such clone, so it can be repeated.
 
-    Each dataset must carry its name, set locally, or nothing is destroyed. What is cut short is finished by `reap`.
+    Every dataset must carry the clone's name, set locally; else nothing is destroyed. `reap` finishes an interrupted
+    destroy.
     """
     with locks.on_clone(name):
-        return destroy_held(settings, name, with_commits=with_commits)
+        return destroy_locked(settings, name, with_commits=with_commits)
 
 
-def destroy_held(settings: Settings, name: str, *, with_commits: bool = False) -> DestroyPlan | None:
-    """Destroy the clone, its lock being held by the caller."""
+def destroy_locked(settings: Settings, name: str, *, with_commits: bool = False) -> DestroyPlan | None:
+    """Destroy the clone; the caller holds the clone's lock."""
     planned = plan(settings, name, with_commits=with_commits)
     if planned is None:
         return None
@@ -80,14 +81,14 @@ def destroy_held(settings: Settings, name: str, *, with_commits: bool = False) -
 
 
 def destroy_commit(made: SnapshotSet) -> None:
-    """Destroy the snapshots of a commit; each must carry its id."""
+    """Destroy the snapshots of a commit; each must carry the id of the commit."""
     owned.destroy_set([snapshot.full_name for snapshot in made.snapshots.values()], made.backup_id)
 
 
 def remove_all(anchor: str, name: str, root: Path) -> None:
-    """End the clone's server and destroy the anchor and all below it, each proved to carry its name.
+    """End the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
-    Then the folders it was mounted at.
+    Every dataset is proved to carry the clone's name first.
     """
     mark = clone_mark(name)
     members = owned.members(anchor, mark)
@@ -98,23 +99,26 @@ def remove_all(anchor: str, name: str, root: Path) -> None:
 
 
 def drop_live(source: CloneSource) -> None:
-    """Remove the fresh snapshot set of a clone that came to nothing."""
+    """Remove the live set that was taken for a clone which could not be made; other sources stay."""
     if source.kind is SourceKind.LIVE:
         owned.destroy_set([snapshot.full_name for snapshot in source.set.snapshots.values()], source.set.backup_id)
 
 
 def unused_live(instance: Instance) -> list[SnapshotSet]:
-    """Return the instance's snapshot sets that were taken for clones and have none (left)."""
+    """Return the instance's live sets (taken for clones) that have no clones."""
     return [
-        found
-        for found in local_sets(instance, LIVE)
-        if not any(snapshots.has_clones(s.full_name) for s in found.snapshots.values())
+        live
+        for live in local_sets(instance, LIVE)
+        if not any(snapshots.has_clones(snapshot.full_name) for snapshot in live.snapshots.values())
     ]
 
 
 def drop_unused_live(instance: Instance, backup_id: str) -> None:
-    """Remove the live set of that id unless another clone needs it, or somebody is at work on the instance's live sets (the next sweep removes it)."""
+    """Remove the live set of that id unless another clone needs it.
+
+    If another process works on the instance's live sets, the set stays until the next sweep.
+    """
     with locks.if_free(f"live-{instance.name}") as free:
-        for found in unused_live(instance) if free else []:
-            if found.backup_id == backup_id:
-                owned.destroy_set([snapshot.full_name for snapshot in found.snapshots.values()], backup_id)
+        for live in unused_live(instance) if free else []:
+            if live.backup_id == backup_id:
+                owned.destroy_set([snapshot.full_name for snapshot in live.snapshots.values()], backup_id)

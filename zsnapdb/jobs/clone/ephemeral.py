@@ -1,4 +1,4 @@
-"""Clones that a job makes for itself: how they are made, reached and ended."""
+"""Ephemeral clones: a job makes them for itself, connects to them and destroys them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pydantic import SecretStr
 from zsnapdb.config import Settings
 from zsnapdb.jobs.clone import create, destroy
 from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.clone.create import CloneRequest
+from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 
 OWNER = "zsnapdb"
-"""Who owns clones of ours; what a killed job leaves is reaped as any clone is."""
+"""The owner of ephemeral clones. The reaper removes those that a killed job left, as it removes any clone."""
 
 
 @dataclass(frozen=True)
-class Served:
-    """A clone whose server was started, and the account that may do everything in it."""
+class RunningClone:
+    """A clone whose server was started, and its account with all privileges."""
 
     info: CloneInfo
     user: str
@@ -32,12 +32,12 @@ class Served:
 
     @property
     def process(self) -> ServerProcess:
-        """Its server, running or not."""
+        """The clone's server process, running or not."""
         return self.info.process
 
     @property
     def address(self) -> Address:
-        """How that account reaches it: by the socket in its private folder."""
+        """How the account connects: through the socket in the clone's private folder."""
         return Address(self.user, self.process.socket)
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
@@ -45,24 +45,24 @@ class Served:
         return Session.open(self.address, self.password, read_timeout=read_timeout)
 
 
-def make(settings: Settings, instance: Instance, wish: CloneRequest) -> Served:
-    """Make the clone that is wished for and start its server."""
-    made = create.create(settings, instance, wish)
+def make(settings: Settings, instance: Instance, request: CloneRequest) -> RunningClone:
+    """Make the requested clone and start its server."""
+    made = create.create(settings, instance, request)
     login = made.login
-    assert login is not None, "a clone that is to be used is started"
-    return Served(made.info, login.user, login.password)
+    assert login is not None, "the request starts the server"
+    return RunningClone(made.info, login.user, login.password)
 
 
-def end(settings: Settings, name: str) -> None:
-    """Destroy the clone."""
+def destroy_clone(settings: Settings, name: str) -> None:
+    """Destroy the clone of that name."""
     destroy.destroy(settings, name)
 
 
 @contextlib.contextmanager
-def throwaway(settings: Settings, instance: Instance, wish: CloneRequest) -> Iterator[Served]:
-    """A clone that is gone after the block; its name is made up. It is made silently: the job around it tells."""
-    made = make(settings, instance.with_events(SILENT), replace(wish, name=f"own-{secrets.token_hex(5)}"))
+def ephemeral_clone(settings: Settings, instance: Instance, request: CloneRequest) -> Iterator[RunningClone]:
+    """Yield a running clone with a random name; the clone is destroyed after the block. It emits no events."""
+    made = make(settings, instance.with_events(SILENT), replace(request, name=f"own-{secrets.token_hex(5)}"))
     try:
         yield made
     finally:
-        end(settings, made.info.name)
+        destroy_clone(settings, made.info.name)

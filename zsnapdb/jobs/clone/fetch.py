@@ -1,6 +1,6 @@
-"""Brings to this host what clones are to be made of and is not here: a backup from the repository, or the state at a point between backups.
+"""Brings the source of a clone to this host: a backup from the repository, or the state at a point between backups.
 
-Both run steps of a restore's plan, in a place of their own below an anchor of what is kept for clones (`kept`).
+Both run steps of a restore plan. The result is a received set (`reusable_sets`), below its own anchor.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from pathlib import Path
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.clock import fresh_backup_id
-from zsnapdb.jobs.clone import locks, prepared, properties
-from zsnapdb.jobs.clone.prepared import RECEIVED, facts_of
+from zsnapdb.jobs.clone import locks, properties, reusable_sets
+from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
-from zsnapdb.jobs.clone.sources import CloneSource, Remote, SourceKind, find_local, origin_in
+from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
@@ -40,46 +41,55 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 
-def fetch(settings: Settings, instance: Instance, home: str, remote: Remote) -> CloneSource:
-    """Receive the backup from the repository, once; afterwards it can be cloned as often as wanted.
+def bring_here(settings: Settings, instance: Instance, source: CloneSource | RemoteBackup) -> CloneSource:
+    """Return a source that is on this host; a backup that is only in the repository is received first."""
+    if isinstance(source, CloneSource):
+        return source
+    home = home_for(settings, [volume.dataset for volume in source.manifest.volumes])
+    return fetch(settings, instance, home, source)
 
-    On an error nothing of it stays.
+
+def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBackup) -> CloneSource:
+    """Receive the backup from the repository, once. Afterwards any number of clones can be made from it.
+
+    A backup that was received earlier is returned. After an error nothing of the received backup is left.
     """
-    wanted = remote.manifest
-    set_id = wanted.backup_id
-    with locks.on_kept(f"{RECEIVED}-{set_id}"):
-        there = prepared.find_received(home, set_id)
-        if there is not None:
-            return there
+    manifest = remote.manifest
+    set_id = manifest.backup_id
+    with locks.on_reusable_set(RECEIVED, set_id):
+        existing = reusable_sets.find_received(home, set_id)
+        if existing is not None:
+            return existing
         anchor = _fresh_anchor(home, set_id)
         repository = instance.open_repository()
         request = RestoreRequest(to=set_id, top=f"{anchor}/c", makes_parent=True)
-        planned = make(_beside(settings, set_id), instance, repository, request)
+        planned = make(_with_own_mount_root(settings, set_id), instance, repository, request)
         datasets.create(
-            anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(wanted), SourceKind.REPOSITORY)}
+            anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin_in(manifest), SourceKind.REPOSITORY)}
         )
-        with undone_on_error(lambda: _undo(home, set_id)):
+        with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = Work(settings, instance, repository, planned)
-            _bring(work)
+            _receive_backups(work)
             for role, dataset in planned.layout.datasets.items():
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
             datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
-        received = prepared.find_received(home, set_id)
+        received = reusable_sets.find_received(home, set_id)
         assert received is not None
         return received
 
 
 def point_plan(settings: Settings, instance: Instance, repository: Repository, home: str, at: str) -> RestorePlan:
-    """Return how the state at a time or GTID is reached, for `reach`; changes nothing. The errors are those of a restore.
+    """Return the plan that leads to the state at a time or GTID, for `reach`; change nothing.
 
-    Its `restore_id` is the id of the set that will be made, and its layout the place where.
+    `restore_id` of the plan is the id of the set that `reach` makes; the layout of the plan is where. The errors are
+    those of a restore.
     """
     set_id = fresh_backup_id()
-    top = f"{prepared.anchor_of(home, RECEIVED, set_id)}/c"
+    top = f"{reusable_sets.anchor_of(home, RECEIVED, set_id)}/c"
     request = RestoreRequest(to=at, top=top, makes_parent=True)
-    return replace(make(_beside(settings, set_id), instance, repository, request), restore_id=set_id)
+    return replace(make(_with_own_mount_root(settings, set_id), instance, repository, request), restore_id=set_id)
 
 
 def reach(
@@ -89,24 +99,25 @@ def reach(
     home: str,
     planned: RestorePlan,
 ) -> CloneSource:
-    """Make the state that the plan of `point_plan` leads to, by exactly that plan: the backup before it (cloned, if it is on this host, else received), and archived binlogs replayed on it.
+    """Make the state that a plan of `point_plan` leads to, by exactly that plan.
 
-    It is shut down cleanly and kept, so that clones of it need neither replay nor recovery. On an error nothing of it
-    stays.
+    The backup before the point is cloned if it is on this host, else received. Then the archived binlogs are replayed.
+    The server is shut down cleanly and the set stays on this host, so that clones of it need neither replay nor
+    recovery. After an error nothing of the set is left.
     """
     set_id = planned.restore_id
-    mine = _beside(settings, set_id)
-    with locks.on_kept(f"{RECEIVED}-{set_id}"):
+    own_settings = _with_own_mount_root(settings, set_id)
+    with locks.on_reusable_set(RECEIVED, set_id):
         anchor = _fresh_anchor(home, set_id)
         origin = origin_in(repository.manifest(instance.name, planned.backup_id))
         datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT)})
-        with undone_on_error(lambda: _undo(home, set_id)):
-            work = Work(mine, instance, repository, planned)
+        with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
+            work = Work(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)
             if local is not None:
                 _clone_base(work, local)
             else:
-                _bring(work)
+                _receive_backups(work)
             _replay(work)
             layout = CopyLayout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
             snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
@@ -118,34 +129,26 @@ def reach(
                 )
             datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
         remove_folders(Path(planned.layout.mount))
-        remove_folders(mine.restore.mount_root)
-        received = prepared.find_received(home, set_id)
+        remove_folders(own_settings.restore.mount_root)
+        received = reusable_sets.find_received(home, set_id)
         assert received is not None
         return received
 
 
-def _beside(settings: Settings, set_id: str) -> Settings:
-    """Return the settings with a mount root of the set's own, so that it meets no restore of the site."""
+def _with_own_mount_root(settings: Settings, set_id: str) -> Settings:
+    """Return the settings with a mount root for this set alone, so that it does not collide with a restore."""
     root = settings.clones.mount_root / f".{set_id}"
     return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
 
 
 def _fresh_anchor(home: str, set_id: str) -> str:
-    """Return the name of the set's anchor; what a run that died left there is removed first."""
-    left = prepared.find(home, RECEIVED, set_id)
-    if left is not None:
-        prepared.remove(left)
-    return prepared.anchor_of(home, RECEIVED, set_id)
+    """Return the name of the set's anchor. What a run that died left under this name is removed first."""
+    reusable_sets.remove_if_exists(home, RECEIVED, set_id)
+    return reusable_sets.anchor_of(home, RECEIVED, set_id)
 
 
-def _undo(home: str, set_id: str) -> None:
-    left = prepared.find(home, RECEIVED, set_id)
-    if left is not None:
-        prepared.remove(left)
-
-
-def _bring(work: Work) -> None:
-    """Receive the backups of the plan, proved, with the properties they had, not mounted."""
+def _receive_backups(work: Work) -> None:
+    """Receive the backups of the plan and check their GUIDs; their datasets get back their properties, unmounted."""
     for step in work.plan.steps:
         if isinstance(step, Preflight):
             error = objection(preflight(work, step))
@@ -161,21 +164,24 @@ def _bring(work: Work) -> None:
                 if datasets.guid(name) != part.guid:
                     raise DamagedError(
                         f"{name} was received with another GUID than {part.guid}",
-                        hint="the repository's chain is mixed up",
+                        hint="the chain in the repository is inconsistent; run `zsnapdb verify`",
                     )
                 datasets.set_properties(part.dataset, dict(part.properties))
 
 
 def _clone_base(work: Work, local: CloneSource) -> None:
-    """Clone the backup's snapshots instead of receiving them, and snapshot the clones under the same name: what the steps go back to."""
-    found = work.plan.layout
-    layout = CopyLayout(found.top, found.datasets, found.mountpoints)
+    """Clone the backup's snapshots instead of receiving them.
+
+    The clones get a snapshot of the same name, because the steps of the restore roll back to it.
+    """
+    planned = work.plan.layout
+    layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
     clone_volumes(local, layout, {RESTORED_PROPERTY: work.plan.backup_id}, canmount="noauto")
     snapshot(layout.datasets, snapshot_name(work.plan.backup_id), {RESTORED_PROPERTY: work.plan.backup_id})
 
 
 def _replay(work: Work) -> None:
-    """Recover, replay, check; leave nothing of a server's identity in the files."""
+    """Recover the server, replay the binlogs, check the server; then remove its identity from the files."""
     mount(work.datasets)
     for step in work.plan.steps:
         if isinstance(step, Recover):

@@ -1,4 +1,4 @@
-"""A clone's life after it was made: stopped and started, its lease, what it is reached with, its commits."""
+"""Jobs on an existing clone: start and stop its server, change its lease, connect to it, commit it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.errors import ConfigError, PreflightError, ServerError
 from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, policy, ready
-from zsnapdb.jobs.clone.contract import Tenant
+from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, POSITION_PROPERTY, snapshot_name
@@ -28,67 +28,68 @@ from zsnapdb.planning.clone.lease import CloneLease, stamp
 from zsnapdb.zfs import datasets, owned
 
 _COMMIT_LOCK_SECONDS = 10.0
-"""For how long a commit may wait for its lock, and for how long a statement that is in its way may have been running."""
+"""How long a commit waits for its lock.
+
+The lock is not requested while another statement has been running for that long already.
+"""
 _COMMIT_DEADLINE_SECONDS = 30.0
-"""From the first statement of the lock to its release, the snapshot included."""
+"""Limit from the first statement of the lock to its release, the snapshot included."""
 _MESSAGE_BYTES = 1000
 
 
 def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
-    """Return how the clone's server is started. ConfigError if its instance is no longer configured."""
+    """Return the settings of the clone's server. ConfigError if its instance is no longer configured."""
     instance = settings.instance.get(info.instance)
     if instance is None:
         raise ConfigError(
-            f"clone {info.name} is of instance {info.instance}, which is not configured",
-            hint="its server program and options are there",
+            f"the instance {info.instance} of clone {info.name} is not configured",
+            hint=f"add [instance.{info.instance}] to the configuration: the clone needs its server program and options",
         )
     return instance.server.model_copy(update={"options": (*instance.server.options, *info.profile.options)})
 
 
-def tenant_of(settings: Settings, info: CloneInfo) -> Tenant:
-    """Return the clone's server as its properties say it is."""
+def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
+    """Return the clone's server as the properties of the clone describe it."""
     layout = volumes.layout_of(info.origin, f"{info.top}/r{info.revision}", info.mount)
     copy = volumes.copy_of(info.origin, layout, info.mount, server_settings(settings, info))
-    found = datasets.properties(info.top, [properties.FOLLOWS_PROPERTY])[properties.FOLLOWS_PROPERTY]
-    follows = int(found.value) if found.is_local else None
-    return Tenant(
+    source_port = datasets.properties(info.top, [properties.FOLLOWS_PROPERTY])[properties.FOLLOWS_PROPERTY]
+    follows = int(source_port.value) if source_port.is_local else None
+    return CloneServer(
         copy, info.origin, info.server_id, info.port, info.bind_address, settings.clones.accounts == "lock", follows
     )
 
 
 def start(settings: Settings, name: str) -> CloneInfo:
-    """Start the clone's server, after a stop, a reboot, or for the first time; it is checked again.
+    """Start and check the clone's server: after a stop, after a reboot, or for the first time.
 
-    A running one is left alone.
-
-    Nothing but its datasets is needed: option file and credentials are written again if they are lost (the password is
-    then a new one).
+    A running server is left alone. Only the clone's datasets are needed: a lost option file or credentials file is
+    written again. Lost credentials get a new password.
     """
     with locks.on_clone(name):
         info = ready(settings, name)
         if info.pid is None:
-            start_held(settings, info)
+            start_locked(settings, info)
         return find(settings, name)
 
 
-def start_held(settings: Settings, info: CloneInfo, password: SecretStr | None = None) -> None:
-    """Start the clone's server, its lock being held by the caller.
+def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None = None) -> None:
+    """Start the clone's server; the caller holds the clone's lock.
 
-    `password` is what its account gets at a first start (None: a new one).
+    `password` is the password that the clone's account gets at a first start (None: a new password).
     """
     volumes.mount(info.volumes.values())
-    tenant = tenant_of(settings, info)
+    clone = server_of(settings, info)
     if info.phase is ClonePhase.NEW:
-        position = contract.make_separate(tenant)
+        position = contract.make_separate(clone)
         masking_policy.ensure(
             settings.instance[info.instance].masking,
-            tenant,
+            clone,
             position,
             instance=info.instance,
             top=info.top,
             volumes=info.volumes.values(),
         )
-        contract.first_start(tenant, position, password or fresh_password())
+        contract.first_start(clone, position, password or fresh_password())
         datasets.set_properties(
             info.top,
             {
@@ -99,16 +100,16 @@ def start_held(settings: Settings, info: CloneInfo, password: SecretStr | None =
         )
         return
     masking_policy.refuse_unmasked(settings, info)
-    contract.start_again(tenant, credentials.read(info.client_file))
-    if tenant.follows is not None:
+    contract.start_again(clone, credentials.read(info.client_file))
+    if clone.follows is not None:
         with session(info) as opened:
-            # A set's replica goes on; one that was reset has forgotten its source, and is a clone of its own.
+            # A replica of a set continues to replicate. A replica that was reset has no source any more.
             applier.go_on(opened)
     datasets.set_properties(info.top, {properties.USED_PROPERTY: stamp(now())})
 
 
 def stop(settings: Settings, name: str) -> CloneInfo:
-    """Shut the clone's server down cleanly; one that does not run is left so."""
+    """Shut the clone's server down cleanly, if it runs."""
     with locks.on_clone(name):
         info = ready(settings, name)
         info.process.stop(timeout=server_settings(settings, info).start_timeout)
@@ -116,7 +117,7 @@ def stop(settings: Settings, name: str) -> CloneInfo:
 
 
 def extend(settings: Settings, name: str, seconds: float | None) -> CloneInfo:
-    """Let the clone stay for so long from now (None: the configured time); never shorter than it would."""
+    """Extend the lease to `seconds` from now (None: clones.ttl). The lease is never made shorter."""
     terms = policy(settings.clones)
     return _with_lease(
         settings, name, lambda lease: leases.extended(lease, terms.ttl if seconds is None else seconds, terms, now())
@@ -124,7 +125,7 @@ def extend(settings: Settings, name: str, seconds: float | None) -> CloneInfo:
 
 
 def protect(settings: Settings, name: str, seconds: float) -> CloneInfo:
-    """Keep the reaper off the clone for so long from now; 0 takes the protection away."""
+    """Protect the clone from the reaper for `seconds` from now; 0 removes the protection."""
     return _with_lease(settings, name, lambda lease: leases.protected(lease, seconds, policy(settings.clones), now()))
 
 
@@ -132,9 +133,9 @@ def _with_lease(settings: Settings, name: str, change: Callable[[CloneLease], Cl
     with locks.on_clone(name):
         info = ready(settings, name)
         lease = change(info.lease)
-        guarded = stamp(lease.protected_until) if lease.protected_until is not None else "no"
+        protected = stamp(lease.protected_until) if lease.protected_until is not None else "no"
         datasets.set_properties(
-            info.top, {properties.EXPIRES_PROPERTY: stamp(lease.expires), properties.PROTECTED_PROPERTY: guarded}
+            info.top, {properties.EXPIRES_PROPERTY: stamp(lease.expires), properties.PROTECTED_PROPERTY: protected}
         )
         return replace(info, lease=lease)
 
@@ -144,35 +145,35 @@ def login(settings: Settings, name: str) -> credentials.Login:
     info = ready(settings, name)
     masking_policy.refuse_unmasked(settings, info)
     if info.pid is None:
-        raise ServerError(f"the server of clone {name} does not run", hint=f"`zsnapdb clone start {name}`")
+        raise ServerError(f"the server of clone {name} does not run", hint=f"run `zsnapdb clone start {name}`")
+    password = _password(info)
+    return credentials.Login(info.host, info.port, info.process.socket, ACCOUNT, password)
+
+
+def _password(info: CloneInfo) -> SecretStr:
     password = credentials.read(info.client_file)
     if password is None:
         raise ServerError(
-            f"{info.client_file} is gone",
-            hint=f"`zsnapdb clone stop {name}` and `zsnapdb clone start {name}` make a new password",
+            f"the credentials file {info.client_file} is gone",
+            hint=f"run `zsnapdb clone stop {info.name}`, then `zsnapdb clone start {info.name}` for a new password",
         )
-    return credentials.Login(info.host, info.port, info.process.socket, ACCOUNT, password)
+    return password
 
 
 @contextlib.contextmanager
 def session(info: CloneInfo) -> Iterator[Session]:
     """Open a session to the clone's running server on its private socket.
 
-    ServerError if its credentials are lost or refused.
+    ServerError if the credentials are lost, or if the server refuses them.
     """
-    password = credentials.read(info.client_file)
-    if password is None:
-        raise ServerError(
-            f"{info.client_file} is gone",
-            hint=f"`zsnapdb clone stop {info.name}` and `zsnapdb clone start {info.name}` make a new password",
-        )
+    password = _password(info)
     with Session.open(Address(user=ACCOUNT, socket=info.process.socket), password) as opened:
         yield opened
 
 
 @dataclass(frozen=True)
 class Committed:
-    """A new snapshot set of a clone; `set.backup_id` is what `clone create --from` takes."""
+    """A new commit: a snapshot set of a clone. `clone create --from` accepts its `set.backup_id`."""
 
     info: CloneInfo
     set: SnapshotSet
@@ -180,26 +181,25 @@ class Committed:
 
 
 def message_text(message: str) -> str:
-    """Return a commit's message as it is kept. PreflightError if it is too long for a property."""
+    """Return the message of a commit on one line. PreflightError if it is too long for a property."""
     text = " ".join(message.split())
     if len(text.encode()) > _MESSAGE_BYTES:
-        raise PreflightError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="make it shorter")
+        raise PreflightError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="shorten the message")
     return text
 
 
 def commit(settings: Settings, name: str, message: str) -> Committed:
-    """Snapshot the clone as it is, all volumes in one moment, running or not.
+    """Snapshot all volumes of the clone at one moment, whether its server runs or not.
 
-    The snapshot can be cloned like a backup's.
-
-    Writers of the clone wait for that moment (FLUSH TABLES WITH READ LOCK): so it is right whatever engines they use.
+    The new snapshot set can be cloned like a backup. Writers of the clone wait during the snapshot (FLUSH TABLES WITH
+    READ LOCK), so that the tables of all engines are consistent.
     """
     text = message_text(message)
     with locks.on_clone(name):
         info = ready(settings, name)
         if info.phase is not ClonePhase.READY:
             raise PreflightError(
-                f"the server of clone {name} was never started ({info.phase})", hint=f"`zsnapdb clone start {name}`"
+                f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
             )
         commit_id = fresh_backup_id()
         facts = {
@@ -210,18 +210,18 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
         }
         short = snapshot_name(commit_id)
         names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
-        # A lock that was lost proves nothing of the snapshot.
-        with undone_on_error(lambda: owned.destroy_set(names, commit_id)), held_still(info):
+        # If the lock was lost, nothing proves that the snapshot is consistent: it is destroyed.
+        with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
             made = volumes.snapshot(info.volumes, short, facts)
         return Committed(info, SnapshotSet(commit_id, made), text)
 
 
 @contextlib.contextmanager
-def held_still(info: CloneInfo) -> Iterator[None]:
-    """Keep the clone's server, if it runs, from writing during the block.
+def writes_paused(info: CloneInfo) -> Iterator[None]:
+    """Block writes of the clone's server, if it runs, during the block.
 
-    The lock is as a backup's: bounded by a deadline and a watchdog. LockNotGranted if a statement is in its way,
-    LockError if it was lost before the block ended.
+    The lock has a deadline and a watchdog, like the lock of a backup. LockNotGranted if a running statement blocks the
+    lock. LockError if the lock was lost before the block ended.
     """
     if info.pid is None:
         yield

@@ -1,4 +1,4 @@
-"""A snapshot set taken for a clone: the state of the running server now, proved like a backup's, but none."""
+"""Live sets: snapshot sets of the running server that are taken for a clone and never stored as backups."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def _origin(observed: Observed) -> Origin:
 
 
 def origin_of_live(instance: Instance) -> Origin:
-    """Return what the running server is, without taking anything. PreflightError if it is not fit for a snapshot."""
+    """Return the origin of a live set without taking one. PreflightError if the server is not fit for a snapshot."""
     with open_server(instance) as source:
         return _origin(source.observe())
 
 
 def take_live(instance: Instance) -> CloneSource:
-    """Take a snapshot set of the running server, under the least lock that is enough.
+    """Take a live set under the least lock that is enough; its position is proved like that of a backup.
 
-    It goes when its last clone goes.
+    The set is destroyed together with its last clone.
     """
     with open_server(instance) as source:
         observed = source.observe()
         taken = take(source, observed, instance.name, fresh_backup_id(), instance.events, LIVE)
-    # Its clones hold it from now on, and no backup is made of it.
+    # No backup is made of the set, so it needs no hold. ZFS does not destroy a snapshot that has clones.
     snapshots.release([snapshot.full_name for snapshot in taken.set.snapshots.values()])
     return CloneSource(SourceKind.LIVE, taken.set, _origin(observed))

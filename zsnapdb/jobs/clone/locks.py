@@ -1,4 +1,4 @@
-"""Who may work on what: one process at a time on a clone, on names and ports, on what is kept for clones to come."""
+"""Locks of this host: one process at a time on a clone, on names and ports, and on a set that clones are made from."""
 
 from __future__ import annotations
 
@@ -14,38 +14,44 @@ from zsnapdb.jobs.exclusion import exclusive
 
 PATIENCE = 60.0
 _TURN_SECONDS = 3600.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 
 def names_and_ports() -> contextlib.AbstractContextManager[None]:
-    """Be the only one that takes a name or a port. Held briefly; nothing slow is done under it."""
+    """Be the only process that reserves a clone's name or port. Nothing slow runs under this lock."""
     return exclusive("clones", doing="making a clone", patience=PATIENCE)
 
 
 def on_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
-    """Be the only one that changes the clone of that name.
+    """Be the only process that changes the clone of that name.
 
-    Whoever holds it reads the clone's facts again: they may have changed.
+    The process reads the clone's properties again under the lock, because they may have changed.
     """
     return exclusive(f"clone-{name}", doing=f"working on clone {name}", patience=patience)
 
 
 def on_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
-    """Be the only one that takes or removes snapshot sets of the instance that are no backups."""
+    """Be the only process that takes or removes live sets (snapshot sets that are no backups) of the instance."""
     return exclusive(f"live-{instance}", doing=f"cloning the live state of {instance}", patience=10 * PATIENCE)
 
 
-def on_kept(name: str) -> contextlib.AbstractContextManager[None]:
-    """Be the only one that makes or removes what is kept under that name for clones to come."""
-    return exclusive(f"kept-{name}", doing=f"receiving or preparing {name}", patience=3600.0)
+def name_of_reusable_set(kind: str, set_id: str) -> str:
+    """Return the name of the lock of a received or prepared set."""
+    return f"{kind}-{set_id}"
+
+
+def on_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager[None]:
+    """Be the only process that makes or removes the received or prepared set."""
+    name = name_of_reusable_set(kind, set_id)
+    return exclusive(name, doing=f"making the {kind} set {set_id}", patience=3600.0)
 
 
 @contextlib.contextmanager
 def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
-    """Hold the lock of that name and yield True; or yield False at once if somebody else holds it."""
+    """Yield True and hold the lock during the block; yield False at once if another process holds the lock."""
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(exclusive(name, doing="at work", folder=folder))
+            stack.enter_context(exclusive(name, doing="working", folder=folder))
         except PreflightError:
             yield False
             return
@@ -54,24 +60,23 @@ def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def turn(places: int | None = None, *, patience: float = _TURN_SECONDS, folder: Path | None = None) -> Iterator[None]:
-    """Be one of the few on this host that clone volumes or start a server now: as many as there are processors for us.
+    """Be one of the few processes on this host that clone volumes or start a server now; other processes wait.
 
-    The others wait.
-
-    Ten servers that start at once on one processor take longer than one after the other, and the source's commits wait
-    for all of them. Nothing else is to be waited for by who has a turn. PreflightError after `patience` seconds.
+    There are `places` turns (None: as many as processors that this process may use). Ten servers that start together on
+    one processor take longer than one after the other, and the source's commits wait for all of them. During its turn a
+    process must not wait for another lock. PreflightError after `patience` seconds.
     """
     places = len(os.sched_getaffinity(0)) if places is None else places
     deadline = time.monotonic() + patience
     for number in itertools.cycle(range(places)):
-        with if_free(f"clone-turn-{number}", folder) as mine:
-            if mine:
+        with if_free(f"clone-turn-{number}", folder) as is_free:
+            if is_free:
                 yield
                 return
         if number == places - 1:
             if time.monotonic() > deadline:
                 raise PreflightError(
                     f"no turn to start a server within {patience:.0f} s",
-                    hint="see what other zsnapdb processes are at with `ps`",
+                    hint="look at the other zsnapdb processes with `ps`",
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)

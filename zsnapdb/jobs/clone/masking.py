@@ -1,4 +1,7 @@
-"""Masks a copy of a server before anyone can reach it: the site's SQL files and scripts, then the removal of what the old rows left behind."""
+"""Masks a copy of a server before anyone can connect to it.
+
+It runs the site's SQL files and scripts, then it removes what is left of the old rows in the files.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _CLIENT = "mask.cnf"
 
 @dataclass(frozen=True)
 class MaskingStep:
-    """One file of the site's masking, done. `statements` and `rows` (changed) are None for a script."""
+    """A masking file that was run. `rows` are the changed rows; `statements` and `rows` are None for a script."""
 
     name: str
     statements: int | None
@@ -43,9 +46,9 @@ class MaskingStep:
 
 @dataclass(frozen=True)
 class MaskingReport:
-    """What masking a copy did: its steps, the tables written anew, and where bytes of the old rows may still lie.
+    """What masking did to a copy: its steps, the rebuilt tables, and where bytes of the old rows may remain.
 
-    Times in seconds.
+    Times are in seconds.
     """
 
     steps: tuple[MaskingStep, ...]
@@ -55,13 +58,14 @@ class MaskingReport:
 
 
 def check(masking: MaskingSettings) -> None:
-    """Raise ConfigError or HookError unless every file that masks is there and may be read or executed."""
+    """Raise ConfigError or HookError unless every masking file exists and can be read or executed."""
     for words in masking.run:
         if not _is_sql(words):
             hooks.check(_hook(words, masking))
         elif len(words) > 1 or not os.access(words[0], os.R_OK) or not Path(words[0]).is_absolute():
             raise ConfigError(
-                f"masking.run {' '.join(words)} is not a readable SQL file", hint="name it with its whole path, alone"
+                f"masking.run {' '.join(words)} is not a readable SQL file",
+                hint="give the absolute path of the SQL file, without arguments",
             )
 
 
@@ -74,21 +78,19 @@ def _hook(words: tuple[str, ...], masking: MaskingSettings) -> Hook:
 
 
 def mask(
-    copy: Copy, masking: MaskingSettings, wanted: Position, unlogged: GtidSet | None, *, instance: str, clone: str
+    copy: Copy, masking: MaskingSettings, position: Position, unlogged: GtidSet | None, *, instance: str, clone: str
 ) -> MaskingReport:
     """Mask a mounted copy that was made separate from its source and whose server does not run.
 
-    `wanted` is where it must recover to.
-
-    Meanwhile its server listens on a socket in its private folder alone. Afterwards it was shut down cleanly and stands
-    at `wanted` by its GTIDs; its files have no binlog, relay log, redo or undo from before. HookError if a step fails;
-    after any error the copy is not to be handed out.
+    Its server must recover to `position`. During masking the server listens only on a socket in its private folder.
+    Afterwards the server is shut down cleanly and its GTIDs are those of `position`; its files contain no binlog, relay
+    log, redo or undo of before. HookError if a step fails. After any error the copy must not be handed out.
     """
     check(masking)
     began = time.monotonic()
     with _running(copy, masking.timeout) as session:
         applier.forget(session)
-        facts, _ = check_recovered(session, wanted, unlogged)
+        facts, _ = check_recovered(session, position, unlogged)
         check_inside(facts, copy.root)
         environment = {
             "ZSNAPDB_HOOK": When.MASK.value,
@@ -113,20 +115,23 @@ def mask(
         with _running(renewing, masking.timeout):
             pass
         _remove_logs(copy, facts)
-    known = "slow_query_log_file" in copy.variables
-    left = remains(
-        facts.flavour, facts.release, facts.variables, facts.engines, undo_renewed=undo_renewed, logs_known=known
+    remaining = remains(
+        facts.flavour,
+        facts.release,
+        facts.variables,
+        facts.engines,
+        undo_renewed=undo_renewed,
+        logs_known="slow_query_log_file" in copy.variables,
     )
-    return MaskingReport(steps, tuple(rebuilt), left, time.monotonic() - began)
+    return MaskingReport(steps, tuple(rebuilt), remaining, time.monotonic() - began)
 
 
 @contextlib.contextmanager
 def _running(copy: Copy, timeout: float) -> Iterator[Session]:
-    """Run the copy's server, without network, for the block; then shut it down cleanly, all purged.
+    """Run the copy's server without network during the block; then purge and shut it down cleanly.
 
-    On an error it is killed.
-
-    The account of the block exists only as long as the server runs; its password is in a file of the private folder.
+    After an error the server is killed. The account of the session exists only while the server runs; its password is
+    in a file of the private folder.
     """
     password = fresh_password()
     init_file, client = copy.folder / "init.sql", copy.folder / _CLIENT
@@ -154,7 +159,7 @@ def _running(copy: Copy, timeout: float) -> Iterator[Session]:
 def _write_client_file(copy: Copy, password: SecretStr) -> None:
     file = copy.folder / _CLIENT
     login = client_text(Address(_ACCOUNT, copy.process().socket), password)
-    # What a script changes must not be numbered: the copy's GTIDs stay those of its source.
+    # The changes of a script must not get GTIDs: the GTIDs of the copy stay those of its source.
     login += "".join(f"[{program}]\ninit-command={variables.STOP_LOGGING}\n" for program in ("mysql", "mariadb"))
     server.write_private(file, login, copy.settings.user)
 
@@ -170,15 +175,16 @@ def _step(
         statements, rows = session.script(Path(words[0]).read_text())
     except (OSError, UnicodeDecodeError, ServerError) as error:
         raise HookError(
-            f"masking with {name}: {error}", hint="correct the file; the clone was not handed out"
+            f"masking with {name}: {error}",
+            hint="correct the file, then make the clone again; this clone was not handed out",
         ) from error
     return MaskingStep(name, statements, rows, time.monotonic() - began)
 
 
 def _scrub(session: Session, facts: ServerFacts, masking: MaskingSettings, since: float) -> tuple[list[Table], bool]:
-    """Remove what the running server keeps of the old rows.
+    """Remove what the running server stores of the old rows.
 
-    Return the tables written anew and whether undo was made anew.
+    Return the rebuilt tables, and whether the undo tablespaces were made anew.
     """
     chosen = to_rebuild(scrub.tables(session, facts.flavour, since), masking.rebuild)
     scrub.rebuild(session, chosen)
@@ -190,11 +196,11 @@ def _scrub(session: Session, facts: ServerFacts, masking: MaskingSettings, since
 def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
     """Remove the logs of the copy, whose server was shut down slowly.
 
-    `facts` are the running copy's, so every path is its own.
+    `facts` are those of the copy's server, so every path lies in the copy.
     """
     names = facts.variables
     logs = [binlog_paths(names, kind) for kind in ("log_bin", "relay_log")]
-    binlog, relay = (None if found is None else Path(found[0]) for found in logs)
+    binlog, relay = (None if paths is None else Path(paths[0]) for paths in logs)
     datadir = Path(names["datadir"])
     is_replaceable = family(facts.flavour).redo_is_replaceable
     redo = datadir / names.get("innodb_log_group_home_dir", "") if is_replaceable else None
@@ -203,10 +209,10 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
 
 
 def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:
-    """Return the copy's log files with statements in them: where its own server writes, and where the source's did, if that is on its volumes."""
-    found = [Path(path) for path in scrub.text_logs(running)]
+    """Return the log files in the copy that may contain statements, of its own server and of the source's server."""
+    logs = [Path(path) for path in scrub.text_logs(running)]
     for path in scrub.text_logs(copy.variables):
-        # A log elsewhere was not copied.
+        # A log outside the volumes was not copied.
         with contextlib.suppress(PreflightError):
-            found.append(Path(copy.paths.translate(path)))
-    return [path for path in found if path.is_relative_to(copy.root) and path != copy.process().error_log]
+            logs.append(Path(copy.paths.translate(path)))
+    return [path for path in logs if path.is_relative_to(copy.root) and path != copy.process().error_log]

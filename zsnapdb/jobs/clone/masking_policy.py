@@ -1,4 +1,7 @@
-"""No unmasked clone is handed out where the policy forbids it: decided and done between the clone's making and its first start."""
+"""Decides whether a clone is masked, and masks it between the making of its files and its first start.
+
+Where masking is required, no unmasked clone is handed out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from zsnapdb.gtid import GtidSet
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import masking
 from zsnapdb.jobs.clone.catalogue import CloneInfo
-from zsnapdb.jobs.clone.contract import Tenant
+from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import MASK_PROPERTY, MASKED_PROPERTY
 from zsnapdb.model import Position
@@ -20,49 +23,54 @@ from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
 from zsnapdb.zfs import datasets
 
 
-def planned(settings: MaskingSettings, *, asked: bool) -> bool:
-    """Whether a new clone is to be masked (unless what it is made from was).
+def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
+    """Return whether a new clone is masked, unless its source is masked already.
 
-    Its files that mask are looked at now, before anything is touched.
+    If so, the masking files are checked now, before anything is changed: ConfigError or HookError.
     """
-    wanted = is_masked(required=settings.required, configured=bool(settings.run), requested=asked, already=False)
-    if wanted:
+    masks = is_masked(required=settings.required, configured=bool(settings.run), requested=requested, already=False)
+    if masks:
         masking.check(settings)
-    return wanted
+    return masks
 
 
 def ensure(
-    settings: MaskingSettings, tenant: Tenant, position: Position, *, instance: str, top: str, volumes: Collection[str]
+    settings: MaskingSettings,
+    clone: CloneServer,
+    position: Position,
+    *,
+    instance: str,
+    top: str,
+    volumes: Collection[str],
 ) -> MaskingReport | None:
-    """Mask the clone whose anchor is `top` and whose volumes are these, if the policy or its maker asks for it.
+    """Mask the clone with the anchor `top` and these volumes, if the policy or the clone's request says so.
 
-    None where nothing was to be done.
-
-    Only when it is complete do its datasets say so. A clone of a masked clone's snapshot is masked already.
+    Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone of a
+    masked clone's snapshot is masked already.
     """
-    asked = datasets.properties(top, [MASK_PROPERTY])[MASK_PROPERTY] == datasets.Property("yes", "local")
+    requested = datasets.properties(top, [MASK_PROPERTY])[MASK_PROPERTY] == datasets.Property("yes", "local")
     inherited = all(_origin_is_masked(dataset) for dataset in volumes)
     report = None
-    if is_masked(required=settings.required, configured=bool(settings.run), requested=asked, already=inherited):
+    if is_masked(required=settings.required, configured=bool(settings.run), requested=requested, already=inherited):
         report = masking.mask(
-            tenant.copy,
+            clone.copy,
             settings,
             position,
-            tenant.origin.unlogged_gtids,
+            clone.origin.unlogged_gtids,
             instance=instance,
             clone=top.rpartition("/")[2],
         )
     if report is not None or inherited:
         facts = {MASKED_PROPERTY: stamp(now())}
         if report is not None:
-            facts[ORIGIN_PROPERTY] = without_binlogs(tenant.origin, position).encode()
+            facts[ORIGIN_PROPERTY] = without_binlogs(clone.origin, position).encode()
         for dataset in volumes:
             datasets.set_properties(dataset, facts)
     return report
 
 
 def without_binlogs(origin: Origin, position: Position) -> Origin:
-    """Return the origin of a copy whose binlogs were removed: from then on its GTIDs up to the position are in none of them.
+    """Return the origin of a copy whose binlogs were removed: no binlog contains its GTIDs up to the position any more.
 
     MySQL keeps them in mysql.gtid_executed (refman 8.4, "mysql.gtid_executed Table").
     """
@@ -72,7 +80,7 @@ def without_binlogs(origin: Origin, position: Position) -> Origin:
 
 
 def _origin_is_masked(dataset: str) -> bool:
-    """Whether the snapshot the dataset is a clone of is of a masked dataset: it has the property from there."""
+    """Return whether the dataset was cloned from a snapshot of a masked dataset; it inherits the property."""
     origin = datasets.properties(dataset, ["origin"])["origin"].value
     return (
         origin not in ("", datasets.UNSET)
@@ -81,7 +89,10 @@ def _origin_is_masked(dataset: str) -> bool:
 
 
 def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:
-    """Raise PreflightError if masking is required for the clone's instance, and this clone, started before that was so, is not masked."""
+    """Raise PreflightError if the clone is not masked, but its instance requires masking.
+
+    The clone was started before masking was required.
+    """
     instance = settings.instance.get(info.instance)
     if instance is None or not instance.masking.required:
         return
@@ -90,5 +101,5 @@ def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:
     ):
         raise PreflightError(
             f"clone {info.name} is not masked, and instance {info.instance} requires it",
-            hint=f"`zsnapdb clone reset {info.name}` masks it",
+            hint=f"run `zsnapdb clone reset {info.name}`: it masks the clone",
         )

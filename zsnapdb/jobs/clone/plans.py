@@ -1,4 +1,7 @@
-"""What a change of a clone would do, for `--plan`: everything is looked at as the change itself would, and nothing is touched."""
+"""Plans of changes of a clone, for `--plan`.
+
+A plan makes the same checks as the change itself, and changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import lifecycle, masking_policy
 from zsnapdb.jobs.clone.catalogue import CloneInfo, home, policy, ready
-from zsnapdb.jobs.clone.create import locate
+from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.properties import ClonePhase
-from zsnapdb.jobs.clone.sources import Remote, with_volumes
+from zsnapdb.jobs.clone.sources import RemoteBackup, with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import stamp
@@ -19,9 +22,9 @@ from zsnapdb.planning.clone.lease import stamp
 
 @dataclass(frozen=True)
 class Intention:
-    """What would be done, in words, a line each; none: nothing would change.
+    """What a change would do, one line for each step; no steps: nothing would change.
 
-    `clone` is None where it is about no clone.
+    `clone` is None if the change concerns no clone.
     """
 
     clone: CloneInfo | None
@@ -29,19 +32,19 @@ class Intention:
 
 
 def start(settings: Settings, name: str) -> Intention:
-    """Return what a start would do. The errors of a start that can be told before it are raised."""
+    """Return what a start would do. Raises the errors of a start that are known before it."""
     info = ready(settings, name)
     if info.pid is not None:
         return Intention(info, ())
     server = lifecycle.server_settings(settings, info)
     how = (
-        f"start {server.binary or 'the server program'} on port {info.port} of {info.bind_address}, and check that it"
-        " is separate from its source"
+        f"start {server.binary or 'the server program'} on port {info.port} of {info.bind_address}, and check that the"
+        " clone is separate from its source"
     )
     if info.phase is ClonePhase.NEW:
         masking = settings.instance[info.instance].masking
-        scripts = tuple(f"mask it: {' '.join(words)}" for words in masking.run)
-        return Intention(info, (*scripts, "write its credentials, a new password", how))
+        scripts = tuple(f"mask the clone: {' '.join(words)}" for words in masking.run)
+        return Intention(info, (*scripts, "write its credentials with a new password", how))
     masking_policy.refuse_unmasked(settings, info)
     return Intention(info, (how,))
 
@@ -49,27 +52,27 @@ def start(settings: Settings, name: str) -> Intention:
 def stop(settings: Settings, name: str) -> Intention:
     """Return what a stop would do."""
     info = ready(settings, name)
-    return Intention(info, (f"shut process {info.pid} down cleanly; the data stays",) if info.pid is not None else ())
+    return Intention(info, (f"shut down process {info.pid} cleanly; the data stays",) if info.pid is not None else ())
 
 
 def extend(settings: Settings, name: str, seconds: float | None) -> Intention:
-    """Return until when an extended lease would last."""
+    """Return when the lease would end after an extension."""
     info, terms = ready(settings, name), policy(settings.clones)
     lease = leases.extended(info.lease, terms.ttl if seconds is None else seconds, terms, now())
     same = lease.expires == info.lease.expires
     return Intention(
-        info, () if same else (f"its lease lasts until {stamp(lease.expires)} instead of {stamp(info.lease.expires)}",)
+        info, () if same else (f"extend the lease to {stamp(lease.expires)} instead of {stamp(info.lease.expires)}",)
     )
 
 
 def protect(settings: Settings, name: str, seconds: float) -> Intention:
-    """Return until when it would be protected."""
+    """Return when the protection would end."""
     info = ready(settings, name)
     lease = leases.protected(info.lease, seconds, policy(settings.clones), now())
     until = (
-        f"it is protected until {stamp(lease.protected_until)}"
+        f"protect the clone until {stamp(lease.protected_until)}"
         if lease.protected_until is not None
-        else "its protection is taken away"
+        else "remove the protection"
     )
     return Intention(info, () if lease.protected_until == info.lease.protected_until else (until,))
 
@@ -80,19 +83,23 @@ def commit(settings: Settings, name: str, message: str) -> Intention:
     info = ready(settings, name)
     if info.phase is not ClonePhase.READY:
         raise PreflightError(
-            f"the server of clone {name} was never started ({info.phase})", hint=f"`zsnapdb clone start {name}`"
+            f"the server of clone {name} was never started ({info.phase})", hint=f"run `zsnapdb clone start {name}`"
         )
-    held = ("its writers wait meanwhile (FLUSH TABLES WITH READ LOCK)",) if info.pid is not None else ()
-    return Intention(info, (*held, f"snapshot {', '.join(info.volumes.values())} in one moment"))
+    lock = ("block writes of its server (FLUSH TABLES WITH READ LOCK)",) if info.pid is not None else ()
+    return Intention(info, (*lock, f"snapshot {', '.join(info.volumes.values())} at one moment"))
 
 
-def prepare(settings: Settings, instance: Instance, wanted: str) -> Intention:
+def prepare(settings: Settings, instance: Instance, requested: str) -> Intention:
     """Return what preparing a snapshot set would do."""
-    found = locate(settings, with_volumes(instance), wanted)
-    once = "start it once, unreachable, compare its position, shut it down cleanly, and snapshot that"
-    if isinstance(found, Remote):
-        return Intention(None, (f"receive backup {found.manifest.backup_id} from the repository", f"clone it, {once}"))
-    return Intention(
-        None,
-        () if found.is_prepared else (f"clone set {found.set.backup_id} beside {home(settings, found.pool)}, {once}",),
+    source = locate(settings, with_volumes(instance), requested)
+    once = (
+        "start its server once without network",
+        "compare its position with the recorded position",
+        "shut it down cleanly and snapshot its volumes",
     )
+    if isinstance(source, RemoteBackup):
+        backup_id = source.manifest.backup_id
+        return Intention(None, (f"receive backup {backup_id} from the repository", "clone the backup", *once))
+    if source.is_prepared:
+        return Intention(None, ())
+    return Intention(None, (f"clone set {source.set.backup_id} beside {home(settings, source.pool)}", *once))

@@ -1,9 +1,8 @@
-"""The ZFS user properties that say what a clone is.
+"""The ZFS user properties that record everything that is known of a clone.
 
-All are set locally on its anchor; each dataset below carries its name and role.
-
-A clone is an anchor, a dataset that holds no files, and below it one revision of its volumes: `r1`, after a reset `r2`.
-The anchor names the revision that counts, so that putting one in place of another is the change of one property.
+A clone is an anchor (a dataset without files) and below it one revision of its volumes: `r1`, after a reset `r2`. All
+properties are set locally on the anchor; each dataset below carries the clone's name and its role. The anchor names the
+current revision. So one change of a property replaces one revision by another.
 """
 
 from __future__ import annotations
@@ -32,17 +31,14 @@ USED_PROPERTY = f"{PROPERTY}:used"
 COMMIT_PROPERTY = f"{PROPERTY}:commit"
 MESSAGE_PROPERTY = f"{PROPERTY}:message"
 KEPT_PROPERTY = f"{PROPERTY}:kept"
-"""On a dataset that is kept for clones to come (received from the repository, or prepared): of which set it is."""
+"""On every dataset of a received or prepared set: the id of the set."""
 
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 """On the anchor of a set's replica: the port of the clone it replicates from."""
 MASK_PROPERTY = f"{PROPERTY}:mask"
-"""On the anchor: `yes` if whoever made the clone wants it masked, at every first start of new files."""
+"""On the anchor: `yes` if the request of the clone asks for masking, at every first start of new files."""
 MASKED_PROPERTY = f"{PROPERTY}:masked"
-"""On every volume of a masked clone, set once masking is complete: when that was.
-
-Snapshots of it have it from there.
-"""
+"""On every volume of a masked clone: when masking was complete. Snapshots of the volumes inherit it."""
 
 
 def clone_mark(name: str) -> Mark:
@@ -53,9 +49,9 @@ def clone_mark(name: str) -> Mark:
 class ClonePhase(StrEnum):
     """How far a clone is.
 
-    making: being made, or its maker died; new: its files are there and its server has not been started yet; ready:
-    started once and found separate from its source; changing: being reset or detached, or that was cut short, its files
-    being as before; destroying: being destroyed.
+    making: a process makes the clone, or died while it did. new: the files are complete, the server was never started.
+    ready: the server was started and is separate from its source. changing: a process resets or detaches the clone, or
+    died while it did; the files are as before. destroying: a process destroys the clone, or died while it did.
     """
 
     MAKING = "making"
@@ -66,4 +62,4 @@ class ClonePhase(StrEnum):
 
 
 HALF_MADE = (ClonePhase.MAKING, ClonePhase.DESTROYING)
-"""Phases a clone is in only while somebody works on it; without that it is a leak, and nobody's data."""
+"""Phases of a clone only while a process works on it. Without such a process the clone is a leak without data."""

@@ -1,4 +1,4 @@
-"""Answers from the past: a query, or what changed in a table, read from throwaway clones that are gone afterwards."""
+"""Answers questions about the past from ephemeral clones: runs a query, or compares a table at two moments."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs.clone import state_at
-from zsnapdb.jobs.clone.create import CloneRequest
-from zsnapdb.jobs.clone.ephemeral import OWNER, throwaway
-from zsnapdb.jobs.clone.state_at import How, Moment
+from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
+from zsnapdb.jobs.clone.state_at import Moment, MomentMatch
 from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql import accounts, tables
@@ -29,12 +29,12 @@ Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
 """Takes the column names and the rows as they arrive."""
 
 Changes = Callable[[Shape, Iterator[Change]], None]
-"""Takes what is compared and the changes as they are found."""
+"""Takes the compared columns and the changes as they arrive."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A query that was answered: of which moment, and how many rows."""
+    """The answer to a query: its moment, and the number of rows."""
 
     moment: Moment
     rows: int
@@ -42,7 +42,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Difference:
-    """A table compared between two moments: how many rows were added, removed, changed."""
+    """A table compared at two moments: the numbers of added, removed and changed rows."""
 
     table: str
     begin: Moment
@@ -54,9 +54,9 @@ class Difference:
 
 
 def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows) -> Answer:
-    """Run one statement on a throwaway clone of the moment `at` and hand its rows to `emit` as they arrive.
+    """Run one statement on an ephemeral clone of the moment `at`, and pass its rows to `emit` as they arrive.
 
-    The account it runs under may read and nothing else, in a read-only transaction. Afterwards the clone is gone.
+    The statement runs under an account that may only read, in a read-only transaction. Afterwards the clone is gone.
     """
     moment = state_at.find(settings, instance, at)
     counted = _Counter()
@@ -67,19 +67,20 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows)
 
 
 def diff(settings: Settings, instance: Instance, table: str, begin: str, end: str, emit: Changes) -> Difference:
-    """Compare a table (schema.name) at two moments by its primary key and hand the changes to `emit` as they are found, in constant memory.
+    """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
-    Afterwards both clones are gone. PreflightError if the table has no primary key, or not the same one.
+    Memory does not grow with the table. Afterwards both ephemeral clones are gone. PreflightError if the table has no
+    primary key, or if its primary key differs between the moments.
     """
     match = _TABLE.match(table)
     if match is None:
-        raise PreflightError(f"{table!r} is no table", hint="name it as schema.table")
+        raise PreflightError(f"{table!r} is not the name of a table", hint="give the table as schema.table")
     schema, name = match.groups()
     first, second = state_at.find(settings, instance, begin), state_at.find(settings, instance, end)
-    if first.backup_id == second.backup_id and How.REPLAY not in (first.how, second.how):
+    if first.backup_id == second.backup_id and MomentMatch.REPLAY not in (first.match, second.match):
         raise PreflightError(
             f"{begin} and {end} are both the snapshot set {first.backup_id}",
-            hint="see `zsnapdb list` for others, or make one now",
+            hint="choose another snapshot set of `zsnapdb list`, or make one: `zsnapdb backup`",
         )
     counts = dict.fromkeys(ChangeKind, 0)
     with past(settings, instance, first) as old, past(settings, instance, second) as new:
@@ -99,7 +100,7 @@ def _counted(changes: Iterator[Change], counts: dict[ChangeKind, int]) -> Iterat
 
 
 class _Counter:
-    """Counts what passes through it."""
+    """Counts the rows that pass through it."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -112,10 +113,10 @@ class _Counter:
 
 @contextlib.contextmanager
 def past(settings: Settings, instance: Instance, moment: Moment) -> Iterator[Session]:
-    """A session that can only read, on a clone of the moment that is gone after the block."""
-    at = moment.asked if moment.how is How.REPLAY else None
-    wish = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
-    with throwaway(settings, instance, wish) as clone:
+    """Yield a read-only session on an ephemeral clone of the moment."""
+    at = moment.requested if moment.match is MomentMatch.REPLAY else None
+    request = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
+    with ephemeral_clone(settings, instance, request) as clone:
         password = fresh_password()
         with clone.session() as session:
             accounts.make_reader(session, _READER, password)
@@ -130,6 +131,6 @@ def _columns(session: Session, schema: str, name: str, moment: Moment) -> list[C
     if not columns:
         raise NotThere(
             f"there is no table {schema}.{name} in {moment.backup_id}",
-            hint="name it as schema.table, as it was called then",
+            hint="give the table as schema.table, with its name at that moment",
         )
     return columns

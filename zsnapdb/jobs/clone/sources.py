@@ -1,4 +1,8 @@
-"""What a clone is made from: a snapshot set on this host (a backup's, a fresh one, a commit, one made by somebody else), or a backup in the repository."""
+"""The sources of clones.
+
+A source is a snapshot set on this host (of a backup, taken now, a commit, or made by another program), or a backup that
+is only in the repository.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _SNAPSHOT = re.compile(r"^@[A-Za-z0-9_.:-]+$")
 
 
 class SourceKind(StrEnum):
-    """Where the snapshots come from."""
+    """Where the snapshots of a clone come from."""
 
     BACKUP = "backup"
     LIVE = "live"
@@ -40,9 +44,9 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True)
 class CloneSource:
-    """Snapshots of all volumes of one moment, and what their server was.
+    """A snapshot set on this host, and what is known of its server.
 
-    `is_prepared`: it was shut down cleanly on them.
+    `is_prepared`: the server was recovered and shut down cleanly before the snapshots.
     """
 
     kind: SourceKind
@@ -52,24 +56,28 @@ class CloneSource:
 
     @property
     def pool(self) -> str:
-        """The pool it lies in, and its clones have to."""
+        """The pool of the snapshots, and so of their clones."""
         return pool_of(next(iter(self.set.snapshots.values())).dataset)
 
 
 @dataclass(frozen=True)
-class Remote:
-    """A backup that is only in the repository: it has to be received before it can be cloned."""
+class RemoteBackup:
+    """A backup that is only in the repository; it must be received before it can be cloned."""
 
     chain: tuple[Manifest, ...]
 
     @property
     def manifest(self) -> Manifest:
-        """The backup itself."""
+        """The manifest of the backup itself, the last of its chain."""
         return self.chain[-1]
 
 
 def with_volumes(instance: Instance) -> Instance:
-    """Return the instance with its volumes: configured, else asked of its server, else, if that is down, those of its newest backup."""
+    """Return the instance with its volumes.
+
+    These are the configured volumes, else those the server reports, else (the server is down) those of the newest
+    backup.
+    """
     if instance.settings.volumes is not None:
         return instance
     try:
@@ -85,40 +93,40 @@ def with_volumes(instance: Instance) -> Instance:
         )
 
 
-def find_local(settings: Settings, instance: Instance, wanted: str) -> CloneSource | None:
-    """Return the snapshot set `wanted` on this host, or None. The server is not asked, so it may be down.
+def find_local(settings: Settings, instance: Instance, requested: str) -> CloneSource | None:
+    """Return the requested snapshot set on this host; None if it is not here. The server may be down.
 
-    `wanted` is a set's id (of a backup, a fresh snapshot or a commit), `latest`, or @NAME for snapshots that somebody
-    else made.
+    `requested` is the id of a backup, live set or commit, `latest`, or @NAME for snapshots that another program made.
+    PreflightError for anything else.
     """
-    if _SNAPSHOT.match(wanted):
-        return _foreign(instance, wanted[1:])
-    if wanted != LATEST and not is_backup_id(wanted):
+    if _SNAPSHOT.match(requested):
+        return _foreign(instance, requested[1:])
+    if requested != LATEST and not is_backup_id(requested):
         raise PreflightError(
-            f"{wanted!r} is no snapshot set",
-            hint="give latest, live, an id as `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT",
+            f"{requested!r} does not name a snapshot set",
+            hint="give latest, live, an id that `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT",
         )
     if all(datasets.exists(dataset) for dataset in instance.volumes.values()):
-        found = local_sets(instance, STORED, LIVE)
-        matching = found[-1:] if wanted == LATEST else [s for s in found if s.backup_id == wanted]
+        known = local_sets(instance, STORED, LIVE)
+        matching = known[-1:] if requested == LATEST else [s for s in known if s.backup_id == requested]
         if matching:
             return CloneSource(SourceKind.BACKUP, matching[0], _origin(instance, matching[0]))
-    return None if wanted == LATEST else _commit(settings, wanted)
+    return None if requested == LATEST else _commit(settings, requested)
 
 
 def _origin(instance: Instance, chosen: SnapshotSet) -> Origin:
-    """Return what the set's server was: from its snapshots, else from the backup's manifest."""
-    kept = _kept_origin(next(iter(chosen.snapshots.values())).full_name)
-    return kept or origin_in(instance.open_repository().manifest(instance.name, chosen.backup_id))
+    """Return the origin of the set: from its snapshots, else from the manifest of the backup."""
+    recorded = _recorded_origin(next(iter(chosen.snapshots.values())).full_name)
+    return recorded or origin_in(instance.open_repository().manifest(instance.name, chosen.backup_id))
 
 
-def _kept_origin(snapshot: str) -> Origin | None:
-    found = datasets.properties(snapshot, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY]
-    return decode(found.value, snapshot) if found.value != datasets.UNSET else None
+def _recorded_origin(snapshot: str) -> Origin | None:
+    recorded = datasets.properties(snapshot, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY]
+    return decode(recorded.value, snapshot) if recorded.value != datasets.UNSET else None
 
 
 def origin_in(manifest: Manifest) -> Origin:
-    """Return what the server of a backup was, from its manifest. PreflightError if it is no backup of a server."""
+    """Return the origin of a backup, from its manifest. PreflightError if it is not a backup of a server."""
     part = server_source(manifest).server
     return Origin(
         flavour=part.flavour,
@@ -135,31 +143,31 @@ def origin_in(manifest: Manifest) -> Origin:
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:
-    """Return the snapshots of that name on all volumes, whoever made them: they must be of one moment.
+    """Return the snapshots of that name on all volumes; another program may have made them.
 
-    Their server is taken to be that of the newest set.
+    ConsistencyError if they are not of one moment. Their origin is taken from the newest snapshot set of the instance.
     """
     made = {role: f"{dataset}@{name}" for role, dataset in instance.volumes.items()}
     try:
-        found = snapshots.describe(list(made.values()))
+        described = snapshots.describe(list(made.values()))
     except NotThere as error:
         raise NotThere(
             f"not every volume of instance {instance.name} has a snapshot @{name}", hint=", ".join(made.values())
         ) from error
-    snapshots.check_one_group(found)
+    snapshots.check_one_group(described)
     known = local_sets(instance, STORED, LIVE)
     if not known:
         raise PreflightError(
-            f"nothing is recorded of the server of instance {instance.name}", hint="one `zsnapdb backup` records it"
+            f"zsnapdb has no record of the server of instance {instance.name}", hint="run `zsnapdb backup` once"
         )
     return CloneSource(
-        SourceKind.SNAPSHOT, SnapshotSet(name, dict(zip(made, found, strict=True))), _origin(instance, known[-1])
+        SourceKind.SNAPSHOT, SnapshotSet(name, dict(zip(made, described, strict=True))), _origin(instance, known[-1])
     )
 
 
 @dataclass(frozen=True)
 class Commit:
-    """A snapshot set of a clone, itself cloneable: of which clone, the message, and the clones made from it."""
+    """A snapshot set of a clone, which can be cloned: its clone, its message, and the datasets cloned from it."""
 
     set: SnapshotSet
     instance: str
@@ -171,9 +179,9 @@ class Commit:
 
 
 def commits(home_dataset: str) -> list[Commit]:
-    """Return the commits of the clones under a home, or of one clone (its anchor), oldest first.
+    """Return the commits below a dataset, oldest first: the home of all clones, or the anchor of one clone.
 
-    Only whole ones, marked locally, count.
+    Only complete commits that are marked locally count.
     """
     columns = (
         properties.COMMIT_PROPERTY,
@@ -184,10 +192,10 @@ def commits(home_dataset: str) -> list[Commit]:
         properties.MESSAGE_PROPERTY,
     )
     groups: dict[str, dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
-    for snapshot, found in snapshots.below(home_dataset, (*columns, properties.CREATED_PROPERTY, "clones")).items():
-        mark = found[properties.COMMIT_PROPERTY]
+    for snapshot, values in snapshots.below(home_dataset, (*columns, properties.CREATED_PROPERTY, "clones")).items():
+        mark = values[properties.COMMIT_PROPERTY]
         if mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}":
-            groups.setdefault(mark.value, {})[found[properties.ROLE_PROPERTY].value] = (snapshot, found)
+            groups.setdefault(mark.value, {})[values[properties.ROLE_PROPERTY].value] = (snapshot, values)
     result = []
     for commit_id, members in sorted(groups.items()):
         facts = next(iter(members.values()))[1]
@@ -197,8 +205,8 @@ def commits(home_dataset: str) -> list[Commit]:
             continue
         dependents = {
             name
-            for _, found in members.values()
-            for name in found["clones"].value.split(",")
+            for _, values in members.values()
+            for name in values["clones"].value.split(",")
             if name and name != datasets.UNSET
         }
         result.append(
@@ -217,7 +225,7 @@ def commits(home_dataset: str) -> list[Commit]:
 
 def _commit(settings: Settings, commit_id: str) -> CloneSource | None:
     for top in homes(settings):
-        for found in commits(top):
-            if found.set.backup_id == commit_id:
-                return CloneSource(SourceKind.COMMIT, found.set, found.origin)
+        for commit in commits(top):
+            if commit.set.backup_id == commit_id:
+                return CloneSource(SourceKind.COMMIT, commit.set, commit.origin)
     return None

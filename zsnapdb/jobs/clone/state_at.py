@@ -1,4 +1,8 @@
-"""What answers for a moment: a snapshot set of just then, one with archived binlogs replayed on it, or the nearest one before."""
+"""Chooses the state that answers for a requested moment.
+
+It is a snapshot set of exactly that moment, a backup with archived binlogs replayed on it, or the nearest snapshot set
+before that moment.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from enum import StrEnum
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError, RepositoryError
 from zsnapdb.gtid import Gtids, contains
-from zsnapdb.jobs.clone.create import CloneRequest, plan
+from zsnapdb.jobs.clone.create_plan import CloneRequest, plan
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
@@ -26,15 +30,19 @@ _DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")
 
 @dataclass(frozen=True)
 class Candidate:
-    """A snapshot set: when it was made (UTC, to the second) and where it stands."""
+    """A snapshot set: the time it was made (UTC, to the second) and its position."""
 
     backup_id: str
     made: datetime
     position: str
 
 
-class How(StrEnum):
-    """How a moment is answered for: by a snapshot set that is just that, by one with archived binlogs replayed on it, or by the nearest one before."""
+class MomentMatch(StrEnum):
+    """How a state matches the requested moment.
+
+    snapshot: a snapshot set of exactly the moment. replay: archived binlogs lead to exactly the moment. nearest: the
+    nearest snapshot set before the moment.
+    """
 
     SNAPSHOT = "snapshot"
     REPLAY = "replay"
@@ -43,55 +51,56 @@ class How(StrEnum):
 
 @dataclass(frozen=True)
 class Moment:
-    """The snapshot set that answers for what was asked, and how.
+    """The snapshot set that answers for a requested moment, and how it matches.
 
-    `made` (UTC) is of the set; `reason` says why it is only the nearest; `point` is the plan of a replay.
+    `made` (UTC) is the time of the snapshot set. `reason` says why it is only the nearest. `point` is the plan of a
+    replay.
     """
 
-    asked: str
+    requested: str
     backup_id: str
     made: datetime | None
     position: str
-    how: How
+    match: MomentMatch
     reason: str = ""
     point: RestorePlan | None = None
 
     @property
     def is_exact(self) -> bool:
-        """Whether the answer is of just the moment that was asked for."""
-        return self.how is not How.NEAREST
+        """Whether the state is exactly that of the requested moment."""
+        return self.match is not MomentMatch.NEAREST
 
     def describe(self) -> str:
-        """Return it in one line."""
+        """Return the match in one line."""
         made = f", made {self.made:%Y-%m-%d %H:%M:%S} UTC" if self.made is not None else ""
-        if self.how is How.REPLAY:
-            return f"{self.backup_id} and the archived binlogs behind it up to {self.asked}: exactly what was asked"
-        if self.how is How.SNAPSHOT:
-            return f"{self.backup_id}{made}: exactly what was asked"
+        if self.match is MomentMatch.REPLAY:
+            return f"{self.backup_id} and the archived binlogs up to {self.requested}: exactly the requested moment"
+        if self.match is MomentMatch.SNAPSHOT:
+            return f"{self.backup_id}{made}: exactly the requested moment"
         why = f" ({self.reason})" if self.reason else ""
         return (
-            f"{self.backup_id}{made}: the newest at or before {self.asked}; what was committed after it is not in"
-            f" it{why}"
+            f"{self.backup_id}{made}: the newest snapshot set at or before {self.requested}; later transactions are"
+            f" missing{why}"
         )
 
 
-def find(settings: Settings, instance: Instance, asked: str) -> Moment:
-    """Return the moment `asked` stands for: latest, a backup id, a time (ISO 8601 with zone) or GTIDs.
+def find(settings: Settings, instance: Instance, requested: str) -> Moment:
+    """Return the state for the requested moment: latest, a backup id, a time (ISO 8601 with zone) or GTIDs.
 
-    A time or GTIDs between snapshot sets are reached by replay where the archive reaches there; else the nearest set
-    before them on this host answers, and says why. NotThere if there is none.
+    A time or GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest
+    snapshot set before the moment on this host answers, with the reason. NotThere if there is no such set.
     """
     instance = with_volumes(instance)
     candidates = []
-    for found in local_sets(instance):
-        read = datasets.properties(next(iter(found.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
+    for local in local_sets(instance):
+        read = datasets.properties(next(iter(local.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
         made = datetime.fromtimestamp(int(read["creation"].value), UTC)
-        candidates.append(Candidate(found.backup_id, made, read[POSITION_PROPERTY].value))
-    named = asked == "latest" or is_backup_id(asked)
-    if not named and _gtids_or_none(asked) is None:
-        _time(asked)  # what is no moment at all is refused in our words
+        candidates.append(Candidate(local.backup_id, made, read[POSITION_PROPERTY].value))
+    named = requested == "latest" or is_backup_id(requested)
+    if not named and _gtids_or_none(requested) is None:
+        _time(requested)  # raises PreflightError for text that is not a moment
     try:
-        nearest: Moment | None = choose(candidates, asked)
+        nearest: Moment | None = choose(candidates, requested)
     except NotThere:
         if named:
             raise
@@ -99,93 +108,100 @@ def find(settings: Settings, instance: Instance, asked: str) -> Moment:
     if nearest is not None and nearest.is_exact:
         return nearest
     try:
-        planned = plan(settings, instance, CloneRequest(owner="zsnapdb", name="past-planned", at=asked))
+        planned = plan(settings, instance, CloneRequest(owner="zsnapdb", name="past-planned", at=requested))
     except (RepositoryError, PreflightError) as error:
         if nearest is None:
-            return choose(candidates, asked)
+            return choose(candidates, requested)
         return replace(nearest, reason=error.message)
     point = planned.source if isinstance(planned.source, RestorePlan) else None
-    return Moment(asked, planned.set_id, None, "", How.REPLAY, point=point)
+    return Moment(requested, planned.set_id, None, "", MomentMatch.REPLAY, point=point)
 
 
-def choose(candidates: Sequence[Candidate], asked: str) -> Moment:
-    """Return which of the sets, oldest first, answers for `asked`."""
+def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
+    """Return which of the snapshot sets (oldest first) answers for the requested moment. NotThere if none does."""
     if not candidates:
-        raise NotThere("there is no snapshot set on this host", hint="make one: `zsnapdb backup`")
-    if asked == "latest" or is_backup_id(asked):
-        named = [c for c in candidates if asked in ("latest", c.backup_id)]
+        raise NotThere("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
+    if requested == "latest" or is_backup_id(requested):
+        named = [c for c in candidates if requested in ("latest", c.backup_id)]
         if not named:
             raise NotThere(
-                f"no snapshot set {asked} on this host",
+                f"no snapshot set {requested} on this host",
                 hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}",
             )
-        return _moment(asked, named[-1], exact=True)
-    gtids = _gtids_or_none(asked)
+        return _moment(requested, named[-1], exact=True)
+    gtids = _gtids_or_none(requested)
     if gtids is None:
-        wanted = _time(asked)
-        early = [c for c in candidates if c.made <= wanted]
-        # A set made within the second asked for may be from before or after the moment itself: it is not called exact.
-        return _moment(asked, early[-1] if early else _too_old(asked, candidates), exact=False)
+        time = _time(requested)
+        early = [c for c in candidates if c.made <= time]
+        # A set made in the requested second may be from before or after the moment: it does not count as exact.
+        return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
     early = [
         c
         for c in candidates
         if (stands := _gtids(c.position.rpartition(" ")[2])) is not None and contains(gtids, stands)
     ]
-    chosen = early[-1] if early else _too_old(asked, candidates)
+    chosen = early[-1] if early else _too_old(requested, candidates)
     stands = _gtids(chosen.position.rpartition(" ")[2])
-    return _moment(asked, chosen, exact=stands is not None and contains(stands, gtids))
+    return _moment(requested, chosen, exact=stands is not None and contains(stands, gtids))
 
 
-def _moment(asked: str, chosen: Candidate, *, exact: bool) -> Moment:
-    return Moment(asked, chosen.backup_id, chosen.made, chosen.position, How.SNAPSHOT if exact else How.NEAREST)
+def _moment(requested: str, chosen: Candidate, *, exact: bool) -> Moment:
+    return Moment(
+        requested,
+        chosen.backup_id,
+        chosen.made,
+        chosen.position,
+        MomentMatch.SNAPSHOT if exact else MomentMatch.NEAREST,
+    )
 
 
-def _too_old(asked: str, candidates: Sequence[Candidate]) -> Candidate:
+def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
     oldest = candidates[0]
     raise NotThere(
-        f"no snapshot set on this host is at or before {asked}",
+        f"no snapshot set on this host is at or before {requested}",
         hint=(
-            f"the oldest is {oldest.backup_id}, made {oldest.made:%Y-%m-%dT%H:%M:%SZ}; older states are restored from"
-            " the repository"
+            f"the oldest is {oldest.backup_id}, made {oldest.made:%Y-%m-%dT%H:%M:%SZ}; restore an older state from the"
+            " repository"
         ),
     )
 
 
-def _gtids_or_none(asked: str) -> Gtids | None:
-    # A day alone has the form of a GTID of MariaDB.
-    return None if _DAY.match(asked) else _gtids(asked)
+def _gtids_or_none(requested: str) -> Gtids | None:
+    # A date has the form of a MariaDB GTID.
+    return None if _DAY.match(requested) else _gtids(requested)
 
 
 def _gtids(text: str) -> Gtids | None:
-    """Return the GTIDs in the text. A MySQL GTID stands for all numbers up to it: a state has no holes."""
+    """Return the GTIDs in the text. A MySQL GTID stands for all numbers up to it, because a state has no gaps."""
     for flavour in Flavour:
         try:
-            found = parse_gtids(
-                flavour, ",".join(_whole(part) for part in text.split(",")) if family(flavour).gtids_are_sets else text
+            gtids = parse_gtids(
+                flavour,
+                ",".join(_from_first(part) for part in text.split(",")) if family(flavour).gtids_are_sets else text,
             )
         except ValueError:
             continue
-        if str(found):
-            return found
+        if str(gtids):
+            return gtids
     return None
 
 
-def _whole(part: str) -> str:
+def _from_first(part: str) -> str:
     source, colon, number = part.rpartition(":")
     return f"{source}:1-{number}" if colon and number.isdigit() and ":" not in source and int(number) > 1 else part
 
 
 def _time(text: str) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise PreflightError(
             f"{text!r} is neither a time, a backup id nor a GTID",
-            hint="give latest, a backup id, GTIDs, or a time as 2026-11-20T10:00:00Z",
+            hint="give latest, a backup id, GTIDs, or a time such as 2026-11-20T10:00:00Z",
         ) from error
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         raise PreflightError(
             f"the time {text!r} does not say its zone",
-            hint="write it as 2026-11-20T10:00:00Z, or with an offset such as +01:00",
+            hint="write the time as 2026-11-20T10:00:00Z, or with an offset such as +01:00",
         )
-    return found.astimezone(UTC)
+    return moment.astimezone(UTC)

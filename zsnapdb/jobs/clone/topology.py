@@ -1,4 +1,4 @@
-"""Sets of clones: several servers from one snapshot set, independent or wired as a source and its replicas."""
+"""Sets of clones: several servers from one snapshot set, independent, or one source with replicas."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
-from zsnapdb.jobs.clone import create
-from zsnapdb.jobs.clone.create import ClonePlan, CloneRequest
-from zsnapdb.jobs.clone.ephemeral import Served, end, make
+from zsnapdb.jobs.clone import create_plan
+from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, random_name
+from zsnapdb.jobs.clone.ephemeral import RunningClone, destroy_clone, make
 from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY
 from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.jobs.fresh import fresh_password
@@ -27,16 +27,16 @@ from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets
 
 SET_PROPERTY = f"{PROPERTY}:set"
-"""On the top dataset of a set's clone: the set's name and the clone's part (source, replica, member)."""
+"""On the anchor of a clone in a set: the name of the set and the part of the clone (source, replica, member)."""
 
 _ARRIVAL_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Member:
-    """A clone of a set and its part in it."""
+class SetMember:
+    """A clone in a set, and its part (source, replica or member)."""
 
-    clone: Served
+    clone: RunningClone
     part: str
 
 
@@ -44,12 +44,12 @@ class Member:
 class CloneSet:
     """A set of running clones.
 
-    `arrival_seconds`: how long a row took from the source to the last replica; None where none replicates.
+    `arrival_seconds`: how long a row took from the source to the last replica; None without replication.
     """
 
     name: str
     topology: CloneTopology
-    members: tuple[Member, ...]
+    members: tuple[SetMember, ...]
     arrival_seconds: float | None
 
 
@@ -60,7 +60,7 @@ def topology_of(name: str) -> CloneTopology:
 
 @dataclass(frozen=True)
 class SetPlan:
-    """What making a set does: its names, the source first, and what is done for the first of them."""
+    """What `create_set` does: the names of the clones (the source first), and the plan of the first clone."""
 
     names: tuple[str, ...]
     topology: CloneTopology
@@ -68,16 +68,18 @@ class SetPlan:
 
 
 def plan_set(
-    settings: Settings, instance: Instance, wish: CloneRequest, count: int, topology: CloneTopology
+    settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: CloneTopology
 ) -> SetPlan:
-    """Return what `create_set` would do; changes nothing.
+    """Return what `create_set` would do; change nothing.
 
-    PreflightError for what makes no set, and for what would be refused of its first clone.
+    PreflightError if the request does not fit a set, or if its first clone would be refused.
     """
-    if not wish.starts:
-        raise PreflightError("the clones of a set are started", hint="leave out --no-start, or make clones one by one")
-    names = planning.names(wish.name or f"{instance.name}-{secrets.token_hex(3)}", count, topology)
-    first = create.plan(settings, instance, replace(wish, name=names[0]))
+    if not request.starts:
+        raise PreflightError(
+            "the servers of a set are always started", hint="leave out --no-start, or make the clones one by one"
+        )
+    names = planning.names(request.name or random_name(instance), count, topology)
+    first = create_plan.plan(settings, instance, replace(request, name=names[0]))
     if topology is CloneTopology.REPLICATION:
         has_binlog = first.origin.variables.get("log_bin") == "ON"
         planning.refuse_without_gtids(first.origin.flavour, has_binlog=has_binlog, has_gtids=first.origin.has_gtids)
@@ -87,75 +89,74 @@ def plan_set(
 def create_set(
     settings: Settings,
     instance: Instance,
-    wish: CloneRequest,
+    request: CloneRequest,
     count: int,
     topology: CloneTopology,
 ) -> CloneSet:
-    """Make `count` clones NAME-1 … as wished for, of one snapshot set.
+    """Make the clones NAME-1 to NAME-`count` as requested, from one snapshot set.
 
-    With replication the first is the source of all others, proved by a row that arrives.
-
-    All are there and right, or none.
+    With replication the first clone is the source of all others; a row that arrives at every replica proves it. After
+    an error no clone of the set is left.
     """
-    planned = plan_set(settings, instance, wish, count, topology)
+    planned = plan_set(settings, instance, request, count, topology)
     name = planned.names[0].rpartition("-")[0]
-    next_wish = _as_planned(wish, planned.first)
-    made: list[Served] = []
-    with undone_on_error(lambda: _end_all(settings, made)):
+    next_request = _as_planned(request, planned.first)
+    made: list[RunningClone] = []
+    with undone_on_error(lambda: _destroy_all(settings, made)):
         for member in planned.names:
-            made.append(make(settings, instance, replace(next_wish, name=member)))
-            # All others are made of what the first one was made of: a point is reached once.
-            next_wish = replace(next_wish, source=made[0].info.backup_id, at=None, point=None)
+            made.append(make(settings, instance, replace(next_request, name=member)))
+            # All others are made from the snapshot set of the first clone, so that a point is reached only once.
+            next_request = replace(next_request, source=made[0].info.backup_id, at=None, point=None)
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
-        seconds = _wire(made) if topology is CloneTopology.REPLICATION else None
+        seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
         members = []
         for number, clone in enumerate(made):
             part = "member" if topology is CloneTopology.INDEPENDENT else "source" if number == 0 else "replica"
             follows = {FOLLOWS_PROPERTY: str(made[0].info.port)} if part == "replica" else {}
             datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **follows})
-            members.append(Member(clone, part))
+            members.append(SetMember(clone, part))
     return CloneSet(name, topology, tuple(members), seconds)
 
 
-def _as_planned(wish: CloneRequest, planned: ClonePlan) -> CloneRequest:
-    """Return the request for exactly what the plan found: that backup for `latest`, that way to a point in time."""
+def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
+    """Return the request with the source of the plan: the planned backup for `latest`, or the planned point."""
     if isinstance(planned.source, RestorePlan):
-        return replace(wish, point=planned.source)
-    return replace(wish, source=planned.set_id) if wish.source == LATEST else wish
+        return replace(request, point=planned.source)
+    return replace(request, source=planned.set_id) if request.source == LATEST else request
 
 
-def _end_all(settings: Settings, made: list[Served]) -> None:
+def _destroy_all(settings: Settings, made: list[RunningClone]) -> None:
     failures = []
     for clone in reversed(made):
         try:
-            end(settings, clone.info.name)
+            destroy_clone(settings, clone.info.name)
         except Exception as error:
             failures.append(str(error))
     if failures:
         raise ServerError("; ".join(failures))
 
 
-def _wire(made: list[Served]) -> float:
+def _start_replication(made: list[RunningClone]) -> float:
     """Make the first clone the source of the others.
 
-    Return in how many seconds a row of its arrived at the last of them.
+    Return after how many seconds a row of the source was at the last replica.
     """
     password = fresh_password()
     source = made[0]
     with source.session() as session:
-        # Not in the binlog: the replicas need no account that comes by replication, and the set begins where its
-        # snapshot was.
+        # The account is not written to the binlog: replicas do not need it, and replication starts at the position of
+        # the snapshot set.
         accounts.make_replicator(session, _ACCOUNT, password)
     for replica in made[1:]:
         with replica.session() as session:
             applier.follow_neighbour(session, source.info.port, _ACCOUNT, password.get_secret_value())
-    return _prove(source, made[1:])
+    return _prove_replication(source, made[1:])
 
 
-def _prove(source: Served, replicas: list[Served]) -> float:
-    """Write a row at the source, see it at every replica, remove it again everywhere.
+def _prove_replication(source: RunningClone, replicas: list[RunningClone]) -> float:
+    """Write a row at the source, check that every replica has it, then remove the row everywhere.
 
-    Return how long it took to the last of them, in seconds.
+    Return how long the row took to the last replica, in seconds.
     """
     token = secrets.token_hex(8)
     with source.session() as session, contextlib.ExitStack() as opened:
@@ -166,22 +167,22 @@ def _prove(source: Served, replicas: list[Served]) -> float:
         arrival.write_row(session, token)
         _wait_for_all(session, sessions)
         seconds = time.monotonic() - began
-        for replica, its in sessions:
-            arrived = arrival.rows(its)
+        for replica, replica_session in sessions:
+            arrived = arrival.rows(replica_session)
             if arrived != [token]:
                 raise ConsistencyError(
-                    f"replica {replica.info.name} has {arrived}, not the row its source wrote",
-                    hint="the set was removed; report this",
+                    f"replica {replica.info.name} has the rows {arrived}, not the row that its source wrote",
+                    hint="the set was removed; report this error",
                 )
         arrival.remove_rows(session)
         _wait_for_all(session, sessions)
     return seconds
 
 
-def _wait_for_all(source: Session, replicas: list[tuple[Served, Session]]) -> None:
+def _wait_for_all(source: Session, replicas: list[tuple[RunningClone, Session]]) -> None:
     """Wait until every replica has applied what the source has now.
 
-    ConsistencyError with the replica's own words if one does not.
+    ConsistencyError with the errors of the replica if it does not.
     """
     reached = arrival.reached(source)
     for replica, session in replicas:
@@ -189,6 +190,6 @@ def _wait_for_all(source: Session, replicas: list[tuple[Served, Session]]) -> No
             errors = arrival.errors(session)
             raise ConsistencyError(
                 f"replica {replica.info.name} did not reach {reached} within {_ARRIVAL_SECONDS:.0f} s:"
-                f" {'; '.join(errors) or 'it tells no error'}",
-                hint="the set was removed; its servers' logs went with it",
+                f" {'; '.join(errors) or 'the replica reports no error'}",
+                hint="the set was removed, with the logs of its servers; make the set again",
             )

@@ -1,4 +1,8 @@
-"""Rehearses an upgrade on a clone: the old version recovers it and is asked, the new one starts on it, upgrades it, is checked and asked the same."""
+"""Rehearses an upgrade of the server on an ephemeral clone.
+
+The old version recovers the clone and answers the queries. Then the new version starts on the clone and upgrades it.
+The tables are checked, and the new version answers the same queries.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,9 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError
-from zsnapdb.jobs.clone.create import CloneRequest
-from zsnapdb.jobs.clone.ephemeral import OWNER, Served, throwaway
-from zsnapdb.jobs.clone.volumes import of_clone
+from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
+from zsnapdb.jobs.clone.volumes import settings_of_clone
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.client_file import client_file
@@ -39,9 +43,9 @@ class RehearsalPhase:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """An upgrade that was rehearsed.
+    """The result of a rehearsal.
 
-    `upgrade_said`: the last words of mariadb-upgrade; empty where the server upgrades by itself.
+    `upgrade_output`: the end of the output of mariadb-upgrade; empty if the server upgrades by itself.
     """
 
     backup_id: str
@@ -51,14 +55,14 @@ class Rehearsal:
     tables: tuple[Checked, ...]
     queries: tuple[Compared, ...]
     warnings: tuple[str, ...]
-    upgrade_said: str
+    upgrade_output: str
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What went otherwise than it should; empty: the upgrade would go well."""
+        """Tables and queries with a problem; none: the upgrade would succeed."""
         bad = [f"table {checked.table}: {checked.answer}" for checked in self.tables if not checked.is_good]
         bad += [
-            f"`{compared.query}`: {compared.problem or 'another result than before'}"
+            f"`{compared.query}`: {compared.problem or 'the result differs from the result before the upgrade'}"
             for compared in self.queries
             if not compared.is_equal
         ]
@@ -66,7 +70,7 @@ class Rehearsal:
 
 
 class _Clock:
-    """Collects phases, each from the end of the one before."""
+    """Collects phases; each phase begins when the previous phase ends."""
 
     def __init__(self, events: Events) -> None:
         self.phases: list[RehearsalPhase] = []
@@ -82,23 +86,25 @@ class _Clock:
 
 
 def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, queries: Sequence[str]) -> Rehearsal:
-    """Rehearse the upgrade of the instance to the server program `binary` on a throwaway clone of a snapshot set.
+    """Rehearse the upgrade of the instance to the server program `binary` on an ephemeral clone of a snapshot set.
 
-    A snapshot of a running server is what a crash leaves, and a newer version refuses such redo logs: so the old
-    version recovers first and shuts down cleanly. Afterwards the clone is gone. ServerError with the log's end if the
-    new server does not start, or its upgrade program fails.
+    The files of a snapshot are like those after a crash, and a newer version refuses such redo logs. So the old version
+    recovers first and shuts down cleanly. Afterwards the clone is gone. ServerError with the end of the log if the new
+    server does not start or if its upgrade program fails.
     """
     if not (binary.is_absolute() and os.access(binary, os.X_OK)):
-        raise PreflightError(f"{binary} cannot be executed", hint="give the whole path of the new mysqld or mariadbd")
+        raise PreflightError(
+            f"{binary} cannot be executed", hint="give the absolute path of the new mysqld or mariadbd"
+        )
     clock = _Clock(instance.events)
-    with throwaway(settings, instance, CloneRequest(owner=OWNER, source=source)) as clone:
+    with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=source)) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:
             old_version = variables.version(session)
-            before = [_ask(session, query) for query in queries]
+            before = [_run_query(session, query) for query in queries]
             clock.done("queries before")
-            # All is purged and merged: nothing of the old version's own is left to be understood (refman 8.4,
-            # "Preparing Your Installation for Upgrade").
+            # A slow shutdown purges and merges everything, so that the new version needs no logs of the old version
+            # (refman 8.4, "Preparing Your Installation for Upgrade").
             variables.shut_down_slowly(session)
         clone.process.stop(timeout=_LONG_SECONDS)
         clock.done("clean shutdown")
@@ -106,13 +112,13 @@ def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, 
         session = _start_new(instance, clone, binary)
         with session:
             clock.done("start the new version")
-            said = _upgrade(instance, clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
+            output = _upgrade(instance, clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
             clock.done("upgrade")
             new_version = variables.version(session)
             if variables.flavour_asked(session) is not clone.info.flavour:
                 raise PreflightError(
-                    f"{binary} is {new_version}, the instance {old_version}",
-                    hint="name a newer program of the same family",
+                    f"{binary} is {new_version}, which is not of the same family as the instance's {old_version}",
+                    hint="give a newer server program of the same family (MySQL or MariaDB)",
                 )
             checked = tuple(_check(session, name) for name in _tables(session))
             clock.done("check tables")
@@ -122,16 +128,16 @@ def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, 
             log.seek(logged)
             warnings = complaints(log.read().decode(errors="replace"))
         return Rehearsal(
-            clone.info.backup_id, old_version, new_version, tuple(clock.phases), checked, compared, warnings, said
+            clone.info.backup_id, old_version, new_version, tuple(clock.phases), checked, compared, warnings, output
         )
 
 
-def _start_new(instance: Instance, clone: Served, binary: Path) -> Session:
+def _start_new(instance: Instance, clone: RunningClone, binary: Path) -> Session:
     """Start the new server on the clone with the clone's own options.
 
     On MySQL the upgrade is part of the start (upgrade=AUTO).
     """
-    own = of_clone(instance.settings.server)
+    own = settings_of_clone(instance.settings.server)
     limits = Limits(own.memory, own.processors, own.nice)
     try:
         session = clone.process.start(
@@ -147,13 +153,13 @@ def _start_new(instance: Instance, clone: Served, binary: Path) -> Session:
     except ServerError as error:
         raise ServerError(
             f"the new server {binary} does not start on the data: {error.message}",
-            hint="an option it does not know? see server.options",
+            hint="check server.options for an option that the new version does not know",
         ) from error
     return clone.session(read_timeout=_LONG_SECONDS)
 
 
-def _upgrade(instance: Instance, clone: Served, binary: Path) -> str:
-    """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return its last words."""
+def _upgrade(instance: Instance, clone: RunningClone, binary: Path) -> str:
+    """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return the end of its output."""
     program = _upgrade_program(binary)
     address = Address(clone.user, clone.process.socket)
     file = client_file(clone.process.folder / _CLIENT, address, clone.password, instance.settings.server.user)
@@ -164,14 +170,14 @@ def _upgrade(instance: Instance, clone: Served, binary: Path) -> str:
 
 
 def _upgrade_program(binary: Path) -> Path:
-    """Return the mariadb-upgrade that belongs to the server program: beside it, or in the bin folder beside its sbin."""
+    """Return the mariadb-upgrade program: beside the server program, or in the bin folder beside its sbin folder."""
     for folder in (binary.parent, binary.parent.parent / "bin"):
         for name in ("mariadb-upgrade", "mysql_upgrade"):
             if os.access(folder / name, os.X_OK):
                 return folder / name
     raise PreflightError(
         f"there is no mariadb-upgrade beside {binary}",
-        hint="install the new version's client programs in the same place",
+        hint="install the client programs of the new version in the same folder",
     )
 
 
@@ -180,13 +186,13 @@ def _tables(session: Session) -> list[str]:
 
 
 def _check(session: Session, table: str) -> Checked:
-    """Ask the new server whether it can go on with the table as it is, and whether it is whole."""
+    """Let the new server check that it can use the table without conversion, and that the table is intact."""
     rows = [row for for_upgrade in (True, False) for row in tables.check(session, table, for_upgrade=for_upgrade)]
     return judged(table.replace("`", ""), [(str(kind), str(text)) for _, _, kind, text in rows])
 
 
-def _ask(session: Session, query: str) -> Result:
-    """Return what the query comes to, its rows hashed as they arrive."""
+def _run_query(session: Session, query: str) -> Result:
+    """Return the result of the query: the number of rows and a hash of them, computed as they arrive."""
     digest, count = hashlib.sha256(), 0
     _, rows = session.stream(query, batch=_BATCH)
     for row in rows:
@@ -197,6 +203,6 @@ def _ask(session: Session, query: str) -> Result:
 
 def _compare(session: Session, query: str, before: Result) -> Compared:
     try:
-        return Compared(query, before, _ask(session, query))
+        return Compared(query, before, _run_query(session, query))
     except ServerError as error:
         return Compared(query, before, None, error.message)

@@ -1,6 +1,6 @@
-"""The datasets of a clone: cloned from a source, mounted, snapshotted, destroyed.
+"""The datasets of a clone: clones them from a source, mounts them, snapshots them, removes their folders.
 
-Only what carries the clone's mark, set locally, is destroyed.
+A dataset is destroyed only if it carries the clone's mark, set locally.
 """
 
 from __future__ import annotations
@@ -23,43 +23,45 @@ from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 
 DETACHING = "zsnapdb-detach"
-"""What the names of snapshots that a detach sends from begin with."""
+"""Prefix of the names of the snapshots that a detach sends."""
 NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
 
-
 _COLD = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""The source's list of warm pages is not read, which makes a start as slow as that list is long, nor written over."""
+"""The server neither reads the source's list of buffer pool pages (a long list makes a start slow) nor writes it."""
 _NICE = 10
-"""With it a busy clone has about a tenth of a processor while the source wants one (sched(7))."""
+"""A busy clone gets about a tenth of a processor while the source needs that processor (sched(7))."""
 
 
-def of_clone(server: ServerSettings) -> ServerSettings:
-    """Return how a clone's server is started: behind the source's, and with a cold buffer pool, unless the site says otherwise."""
+def settings_of_clone(server: ServerSettings) -> ServerSettings:
+    """Return the settings of a clone's server: a lower priority than the source, and a cold buffer pool.
+
+    The configuration of the instance can override both.
+    """
     return server.model_copy(
         update={"options": (*_COLD, *server.options), "nice": _NICE if server.nice is None else server.nice}
     )
 
 
 def layout_of(origin: Origin, top: str, root: Path) -> CopyLayout:
-    """Return where the volumes go below the dataset `top`, mounted at `root`: in the shape they had on the source."""
+    """Return where the volumes go: below the dataset `top`, mounted at `root`, nested as on the source."""
     return lay_out({role: (place.dataset, place.mountpoint) for role, place in origin.volumes.items()}, top, str(root))
 
 
 def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSettings) -> Copy:
-    """Return the files as a copy a clone's server can be started on."""
+    """Return the copy on which the server of a clone can be started."""
     pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
-    return Copy(origin.flavour, origin.variables, PathMap(pairs), root, of_clone(settings))
+    return Copy(origin.flavour, origin.variables, PathMap(pairs), root, settings_of_clone(settings))
 
 
 def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
-    """Return role and dataset of each volume, outer datasets before those in them."""
+    """Return role and dataset of each volume, outer datasets before inner datasets."""
     return sorted(layout.datasets.items(), key=lambda item: len(item[1]))
 
 
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], *, canmount: str) -> None:
-    """Clone every volume, outermost first, each marked in the command that makes it.
+    """Clone every volume, outer datasets first; the command that makes a dataset also marks it.
 
-    Mounted at once where `canmount` is on.
+    With `canmount` on, ZFS mounts the datasets at once.
     """
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {**NOT_MOUNTED, **marks})
@@ -75,14 +77,14 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
 
 
 def mount(volumes: Iterable[str]) -> None:
-    """Mount those that are not, in the order given."""
+    """Mount the datasets that are not mounted, in the given order."""
     for dataset in volumes:
         if datasets.properties(dataset, ["mounted"])["mounted"].value != "yes":
             datasets.mount(dataset)
 
 
 def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, str]) -> dict[str, Snapshot]:
-    """Make one snapshot of all volumes in one transaction group and return it by role."""
+    """Snapshot all volumes in one transaction group, and return the snapshots by role."""
     names = {role: f"{dataset}@{short}" for role, dataset in volumes.items()}
     pending = snapshots.PendingSnapshots.of(list(names.values()), properties)
     pending.start()
@@ -93,9 +95,9 @@ def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, st
 
 
 def drop_detaching(anchor: str, mark: Mark) -> None:
-    """Destroy the snapshots that a detach sends from and receives, which one that came to nothing leaves.
+    """Destroy the snapshots that an interrupted or failed detach left.
 
-    Those of datasets without the mark are left alone.
+    Snapshots of datasets without the mark stay.
     """
     below = datasets.children(anchor, [mark.name]) if datasets.exists(anchor) else {}
     ours = {dataset for dataset, values in below.items() if mark.is_on(values)}
@@ -105,11 +107,11 @@ def drop_detaching(anchor: str, mark: Mark) -> None:
 
 
 def remove_folders(root: Path) -> None:
-    """Remove the private folder, where it lies beside the datasets and not in one, and the folders they were mounted at."""
+    """Remove the empty mount folders, and the private folder unless it lies in a mounted dataset."""
     private = root / PRIVATE_FOLDER
     if private.is_dir() and not os.path.ismount(root):
         shutil.rmtree(private, ignore_errors=True)
     for folder in (*(root.iterdir() if root.is_dir() else ()), root):
-        # Whatever is not an empty folder stays, and is nobody's loss.
+        # Anything but an empty folder stays.
         with contextlib.suppress(OSError):
             folder.rmdir()

@@ -1,1 +1,1 @@
-"""Clones, and answers of clones, as text and JSON."""
+"""Views of clones, and of the answers to queries on clones: text for people, JSON for programs."""

@@ -1,4 +1,4 @@
-"""A clone that was changed, and what a change would do."""
+"""Views of a changed clone, and of the plan of a change."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.jobs.clone.catalogue import CloneInfo
+from zsnapdb.jobs.clone.detach import DetachPlan
 from zsnapdb.jobs.clone.lifecycle import Committed
 from zsnapdb.jobs.clone.plans import Intention
-from zsnapdb.jobs.clone.revision import DetachPlan, ResetPlan
+from zsnapdb.jobs.clone.reset import ResetPlan
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.report.clone.fields import clone_fields, state
 from zsnapdb.report.units import size
@@ -17,20 +18,20 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class ChangedView(View):
-    """A clone after something was done with it."""
+    """A clone after a change."""
 
     info: CloneInfo
     done: str
-    """A participle, such as started."""
+    """What was done, as a participle such as `started`."""
     kind: ClassVar[str] = "clone-changed"
 
     def text(self) -> str:
         info = self.info
-        guarded = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
-        done = "not protected" if self.done == "protected" and not guarded else self.done
+        protected = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
+        done = "not protected" if self.done == "protected" and not protected else self.done
         return (
             f"clone {info.name} is {done}: {state(info)}, port {info.port}, data of {info.backup_id}, lease until"
-            f" {stamp(info.lease.expires)}{guarded}"
+            f" {stamp(info.lease.expires)}{protected}"
         )
 
     def fields(self) -> Fields:
@@ -70,12 +71,16 @@ class ResetPlanView(View):
     def text(self) -> str:
         plan = self.plan
         lines = [f"zfs clone {name} ({role})" for role, name in sorted(plan.snapshots.items())]
-        lines = lines or [f"take or receive the snapshot set {plan.set_id or '(now)'} first, and clone it"]
+        lines = lines or [
+            f"receive the snapshot set {plan.set_id}, then clone it"
+            if plan.set_id
+            else "take a snapshot set now, then clone it"
+        ]
         return "\n".join(
             [
                 *lines,
                 (
-                    f"stop clone {plan.info.name}, put the new data in the place of the old, start it on port"
+                    f"end the server of clone {plan.info.name}, replace its data, start the server on port"
                     f" {plan.info.port} again"
                 ),
             ]
@@ -100,8 +105,8 @@ class DetachPlanView(View):
     def text(self) -> str:
         plan = self.plan
         return (
-            f"detaching clone {plan.info.name} copies {size(plan.cost)}; the pool has {size(plan.available)} free. Its"
-            " server is stopped meanwhile"
+            f"detaching clone {plan.info.name} copies {size(plan.cost)}; the pool has {size(plan.available)} free. The"
+            " clone's server is stopped during the copy"
         )
 
     def fields(self) -> Fields:
@@ -110,7 +115,7 @@ class DetachPlanView(View):
 
 @dataclass(frozen=True)
 class DetachedView(View):
-    """A clone that depends on no snapshot any more."""
+    """A clone that was detached: it depends on no snapshot."""
 
     plan: DetachPlan
     kind: ClassVar[str] = "clone-detached"

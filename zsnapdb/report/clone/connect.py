@@ -1,4 +1,4 @@
-"""How to reach a clone. The text and the document have its password: for the person who asked."""
+"""View of how a client reaches a clone. It contains the password, for the person who requests it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class LoginView(View):
-    """How to reach a clone: a URL, or shell lines that make clients of this host reach it."""
+    """How a client reaches a clone: a URL, or shell commands that set the environment of clients on this host."""
 
     login: Login
     as_environment: bool = False

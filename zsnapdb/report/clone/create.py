@@ -1,15 +1,16 @@
-"""A new clone, its plan, and what is prepared for clones."""
+"""Views of a new clone, of its plan, and of a prepared snapshot set."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zsnapdb.jobs.clone.create import ClonePlan, Created
+from zsnapdb.jobs.clone.create import Created
+from zsnapdb.jobs.clone.create_plan import ClonePlan
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.report.clone.fields import clone_fields
-from zsnapdb.report.clone.masking import masking, masking_fields
+from zsnapdb.report.clone.masking import masking_fields, masking_lines
 from zsnapdb.report.view import Fields, View
 
 
@@ -27,7 +28,7 @@ class CreatedView(View):
             (
                 f"clone {info.name} of {info.instance} runs on port {info.port}"
                 if result.login
-                else f"clone {info.name} of {info.instance} is made, not started"
+                else f"clone {info.name} of {info.instance} is made; its server is not started"
             ),
             f"  data      as of {info.backup_id}: {result.position.describe()}",
             f"  dataset   {info.top}, mounted at {info.mount}",
@@ -36,7 +37,7 @@ class CreatedView(View):
         if result.login:
             lines += [f"  client    --defaults-file={info.client_file}", f"  dsn       {result.login.dsn}"]
         lines += [f"  took      {took.source + took.clone + took.identity:.1f} s to clone, {took.start:.1f} s to start"]
-        return "\n".join(lines + (masking(result.masking) if result.masking is not None else []))
+        return "\n".join(lines + (masking_lines(result.masking) if result.masking is not None else []))
 
     def fields(self) -> Fields:
         result = self.result
@@ -81,13 +82,15 @@ class ClonePlanView(View):
             lines.append("  take a snapshot set of the running server, under the least lock that is enough")
         lines += [f"  receive {backup_id} from the repository, once" for backup_id in plan.receives]
         if plan.kind == "point":
-            lines.append(f"  replay {plan.replays} batches of archived binlogs on it, once")
+            lines.append(f"  replay {plan.replays} batches of archived binlogs on the backup, once")
         for role, dataset in sorted(plan.layout.datasets.items()):
             lines.append(f"  zfs clone {plan.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
-        lines += ["  mask it, unreachable meanwhile"] if plan.masks else []
-        recovery = "already recovered, shut down cleanly" if plan.is_prepared else "after crash recovery"
-        start = f"  start {plan.origin.describe()} with a new identity at {plan.copy.root} ({recovery}), and check it"
-        lines.append(start if plan.starts else "  leave its server stopped: `clone start` starts and checks it")
+        lines += ["  mask the clone; nobody can connect to it during that time"] if plan.masks else []
+        recovery = "no recovery: it was shut down cleanly" if plan.is_prepared else "with crash recovery"
+        start = f"  start and check {plan.origin.describe()} with a new identity at {plan.copy.root} ({recovery})"
+        lines.append(
+            start if plan.starts else "  leave its server stopped: `zsnapdb clone start` starts and checks the server"
+        )
         lines.append(
             f"  listen on {plan.bind_address}:{plan.port}; lease until {stamp(plan.lease.expires)}, owner {plan.owner}"
         )

@@ -1,4 +1,4 @@
-"""Clones that are gone, and what would go."""
+"""Views of destroyed clones, of sweeps of the reaper, and of their plans."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DestroyPlanView(View):
         plan = self.plan
         if plan is None:
             return f"there is no clone {self.name}; nothing to do"
-        lines = [f"end its server, process {plan.info.pid}"] if plan.info.pid else []
+        lines = [f"end the server of the clone, process {plan.info.pid}"] if plan.info.pid else []
         lines += [
             f"zfs destroy {snapshot.full_name}" for commit in plan.commits for snapshot in commit.set.snapshots.values()
         ]
@@ -44,7 +44,7 @@ class DestroyPlanView(View):
 
 @dataclass(frozen=True)
 class DestroyedView(View):
-    """A clone that is gone."""
+    """A clone that was destroyed."""
 
     plan: DestroyPlan | None
     name: str
@@ -54,7 +54,7 @@ class DestroyedView(View):
         return (
             f"there is no clone {self.name}"
             if self.plan is None
-            else f"clone {self.name} is gone: {', '.join(self.plan.info.datasets)}"
+            else f"clone {self.name} was destroyed: {', '.join(self.plan.info.datasets)}"
         )
 
     def fields(self) -> Fields:
@@ -76,7 +76,7 @@ class ReapView(View):
             (item.what, item.name, item.verdict.value, item.reason + (f"; {item.error.message}" if item.error else ""))
             for item in self.outcomes
         ]
-        return table(("WHAT", "NAME", "FATE", "WHY"), rows)
+        return table(("WHAT", "NAME", "VERDICT", "WHY"), rows)
 
     def fields(self) -> Fields:
         rows = [

@@ -1,4 +1,4 @@
-"""What texts and documents say of any clone."""
+"""Fields of a clone and of a commit that several views share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.planning.clone.lease import stamp
 
 
 def state(info: CloneInfo) -> str:
-    """Return what its server does."""
+    """Return the state of the clone's server, or the phase of a clone that is not complete."""
     if info.phase in (ClonePhase.MAKING, ClonePhase.DESTROYING, ClonePhase.CHANGING):
         return info.phase
     if info.pid is not None:
@@ -20,7 +20,7 @@ def state(info: CloneInfo) -> str:
 
 
 def clone_fields(c: CloneInfo) -> dict[str, Any]:
-    """Return what a document says of a clone."""
+    """Return the JSON fields of a clone."""
     return {
         "name": c.name,
         "instance": c.instance,
@@ -47,7 +47,7 @@ def clone_fields(c: CloneInfo) -> dict[str, Any]:
 
 
 def commit_fields(made: Commit) -> dict[str, Any]:
-    """Return what a document says of a commit."""
+    """Return the JSON fields of a commit."""
     return {
         "id": made.set.backup_id,
         "clone": made.clone,

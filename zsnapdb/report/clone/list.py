@@ -1,4 +1,4 @@
-"""All clones, and one."""
+"""Views of the list of clones, and of one clone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ClonesView(View):
     def text(self) -> str:
         rows = []
         for c in self.clones:
-            guarded = "yes" if c.lease.protected_until else "no"
+            protected = "yes" if c.lease.protected_until else "no"
             rows.append(
                 (
                     c.name,
@@ -33,7 +33,7 @@ class ClonesView(View):
                     c.owner,
                     c.created,
                     stamp(c.lease.expires),
-                    guarded,
+                    protected,
                     str(c.port),
                     state(c),
                     size(c.own_bytes),
@@ -52,7 +52,7 @@ class ClonesView(View):
 
 @dataclass(frozen=True)
 class CloneDetailView(View):
-    """One clone."""
+    """One clone and its commits."""
 
     info: CloneInfo
     commits: Sequence[Commit]
@@ -60,7 +60,7 @@ class CloneDetailView(View):
 
     def text(self) -> str:
         info = self.info
-        guarded = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
+        protected = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
         lines = [
             f"clone     {info.name} of {info.instance}, made {info.created} by {info.owner}, profile {info.profile}",
             (
@@ -68,7 +68,7 @@ class CloneDetailView(View):
                 f"{info.port}, server_id {info.server_id}"
             ),
             f"data      as of {info.backup_id} ({info.source}): {info.position}",
-            f"lease     until {stamp(info.lease.expires)}{guarded}",
+            f"lease     until {stamp(info.lease.expires)}{protected}",
             f"dataset   {info.top}, mounted at {info.mount}, {size(info.own_bytes)} of its own"
             + (", independent" if info.is_independent else ""),
         ]

@@ -1,4 +1,4 @@
-"""What masking a clone did, as text and as JSON."""
+"""The part of a clone's view that says what masking did."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from zsnapdb.jobs.clone.masking import MaskingReport
 
 
-def masking(report: MaskingReport) -> list[str]:
-    """The lines about it in the report of a clone."""
-    lines = [f"  masked    in {report.seconds:.1f} s, {len(report.rebuilt)} tables written anew"]
+def masking_lines(report: MaskingReport) -> list[str]:
+    """Return the lines about masking."""
+    lines = [f"  masked    in {report.seconds:.1f} s, {len(report.rebuilt)} tables rebuilt"]
     for step in report.steps:
         done = "script" if step.statements is None else f"{step.statements} statements, {step.rows} rows changed"
         lines.append(f"            {step.name}: {done}, {step.seconds:.1f} s")
@@ -17,7 +17,7 @@ def masking(report: MaskingReport) -> list[str]:
 
 
 def masking_fields(report: MaskingReport) -> dict[str, Any]:
-    """The same for a document."""
+    """Return the JSON fields of masking."""
     return {
         "seconds": report.seconds,
         "steps": [

@@ -1,6 +1,6 @@
-"""Answers and differences, written as they arrive: as a table, CSV or one JSON document.
+"""Writers of query answers and table differences: as a table, CSV or one JSON document, row by row.
 
-Each writer is made with where to write to, is given the rows, and then what is known only after them.
+A writer gets a function that writes text, then the rows, then the result that is known only after the rows.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from zsnapdb.report.document import VERSION
 
 Write = Callable[[str], object]
 
-_LOOKED_AT = 200
-"""Rows that decide how wide a table's columns are; a later, wider cell shifts its line."""
+_MEASURED_ROWS = 200
+"""The number of rows that decide how wide the columns of a table are; a wider cell after them shifts its line."""
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON has it.
+    """Return a value for a JSON document.
 
-    Numbers are as they are, exact decimals and times are text, bytes that are no text are 0x…
+    Numbers stay numbers. Decimals and times become text. Bytes that are not UTF-8 become 0x and hexadecimal digits.
     """
     if isinstance(value, bytes | bytearray):
         try:
@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def text(value: Any) -> str:
-    """Return a value as a cell of text: NULL for none, one line in any case."""
+    """Return a value as the text of a cell: always one line, NULL for None."""
     return (
         "NULL" if value is None else str(plain(value)).replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
     )
@@ -49,7 +49,7 @@ def text(value: Any) -> str:
 
 def _table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
     """Write rows as aligned columns under their names."""
-    first = [tuple(text(value) for value in row) for row in islice(rows, _LOOKED_AT)]
+    first = [tuple(text(value) for value in row) for row in islice(rows, _MEASURED_ROWS)]
     widths = [max(len(line[n]) for line in (columns, *first)) for n in range(len(columns))]
     for line in chain([columns], first, (tuple(text(value) for value in row) for row in rows)):
         write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
@@ -77,19 +77,20 @@ def _json_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: W
 
 
 def _json_answer_end(answer: Answer, write: Write) -> None:
-    """Write the end of the answer's document: of which moment it is."""
+    """Write the end of the answer's document: the number of rows and the moment."""
     write(f', "count": {answer.rows}, "moment": {json.dumps(_moment(answer.moment))}}}\n')
 
 
 def _moment(moment: Moment) -> dict[str, Any]:
     made = moment.made.isoformat() if moment.made is not None else None
-    how = {"how": moment.how.value, "exact": moment.is_exact, "reason": moment.reason or None}
     return {
-        "asked": moment.asked,
+        "requested": moment.requested,
         "backup_id": moment.backup_id,
         "made": made,
         "position": moment.position or None,
-        **how,
+        "match": moment.match.value,
+        "exact": moment.is_exact,
+        "reason": moment.reason or None,
     }
 
 
@@ -97,7 +98,7 @@ _SIGNS = {ChangeKind.ADDED: "+", ChangeKind.REMOVED: "-", ChangeKind.CHANGED: "~
 
 
 def _change_lines(shape: Shape, changes: Iterator[Change], write: Write) -> None:
-    """Write a line per change: + added, - removed, ~ changed (only the columns that changed, before and after)."""
+    """Write one line for each change: + added, - removed, ~ changed (only the changed columns, before and after)."""
     names = [column.name for column in shape.common]
     keys = [column.name for column in shape.key]
     for change in changes:
@@ -114,7 +115,7 @@ def _change_lines(shape: Shape, changes: Iterator[Change], write: Write) -> None
 
 
 def _summary(result: Difference) -> str:
-    """The last lines of a comparison."""
+    """Return the last lines of a comparison."""
     lines = [f"{result.table}: {result.added} rows added, {result.removed} removed, {result.changed} changed"]
     lines += [f"  from  {result.begin.describe()}", f"  to    {result.end.describe()}"]
     for words, names in (
@@ -171,7 +172,7 @@ class TableAnswer:
         _table_rows(columns, rows, self._write)
 
     def end(self, answer: Answer) -> None:
-        """Write what comes after the rows."""
+        """Write what comes after the rows: nothing."""
 
 
 class CsvAnswer(TableAnswer):
@@ -192,7 +193,7 @@ class JsonAnswer(TableAnswer):
 
 
 class TextDifference:
-    """Writes a comparison as a line per change and a summary."""
+    """Writes a comparison as one line for each change and a summary."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -202,7 +203,7 @@ class TextDifference:
         _change_lines(shape, changes, self._write)
 
     def end(self, result: Difference) -> None:
-        """Write how many there were, and between which moments."""
+        """Write the numbers of changes, and the two moments."""
         self._write(_summary(result) + "\n")
 
 

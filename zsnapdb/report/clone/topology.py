@@ -1,4 +1,4 @@
-"""Sets of clones."""
+"""Views of a set of clones and of its plan."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class CloneSetPlanView(View):
-    """What making a set would do."""
+    """What making a set of clones would do."""
 
     plan: SetPlan
     kind: ClassVar[str] = "clone-set-plan"
@@ -21,11 +21,11 @@ class CloneSetPlanView(View):
     def text(self) -> str:
         plan = self.plan
         parts = (
-            "the first as the source of the others" if plan.topology == "replication" else "independent of one another"
+            "the first is the source of the others" if plan.topology == "replication" else "independent of one another"
         )
         return (
-            f"a set of {len(plan.names)} clones, {parts}: {', '.join(plan.names)}; each like the"
-            f" first:\n{ClonePlanView(plan.first).text()}"
+            f"a set of {len(plan.names)} clones, {parts}: {', '.join(plan.names)}; each is made like"
+            f" the first:\n{ClonePlanView(plan.first).text()}"
         )
 
     def fields(self) -> Fields:
@@ -41,7 +41,7 @@ class CloneSetPlanView(View):
 
 @dataclass(frozen=True)
 class CloneSetView(View):
-    """A new set."""
+    """A new set of clones."""
 
     made: CloneSet
     kind: ClassVar[str] = "clone-set"
@@ -56,7 +56,7 @@ class CloneSetView(View):
             )
         ]
         if made.arrival_seconds is not None:
-            lines.append(f"  a row of the source was at every replica after {made.arrival_seconds:.2f} s")
+            lines.append(f"  a row of the source arrived at every replica after {made.arrival_seconds:.2f} s")
         rows = [
             (m.clone.info.name, m.part, str(m.clone.info.port), f"--defaults-file={m.clone.process.folder}/client.cnf")
             for m in made.members

@@ -1,4 +1,4 @@
-"""An upgrade rehearsal."""
+"""View of the rehearsal of an upgrade."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class RehearsalView(View):
-    """What came of it, ending with the verdict."""
+    """The result of a rehearsal; its last line is the verdict."""
 
     rehearsal: Rehearsal
     kind: ClassVar[str] = "upgrade-rehearsal"
@@ -23,14 +23,16 @@ class RehearsalView(View):
         lines = [f"upgrade of {rehearsal.old_version} to {rehearsal.new_version}, rehearsed on {rehearsal.backup_id}"]
         lines += [f"  {phase.name:<30} {phase.seconds:8.1f} s" for phase in rehearsal.phases]
         bad = sum(not checked.is_good for checked in rehearsal.tables)
-        lines.append(f"  {len(rehearsal.tables)} tables checked, {bad} of them complained of")
+        lines.append(f"  {len(rehearsal.tables)} tables checked, {bad} with problems")
         different = sum(not compared.is_equal for compared in rehearsal.queries)
-        lines.append(f"  {len(rehearsal.queries)} queries compared, {different} of them with another result")
+        lines.append(f"  {len(rehearsal.queries)} queries compared, {different} with a different result")
         lines += [f"  log       {line}" for line in rehearsal.warnings[:_SHOWN]]
         if len(rehearsal.warnings) > _SHOWN:
             lines.append(f"  log       and {len(rehearsal.warnings) - _SHOWN} more")
         lines += [f"  problem   {problem}" for problem in rehearsal.problems]
-        return "\n".join([*lines, "it would not go well" if rehearsal.problems else "it would go well"])
+        return "\n".join(
+            [*lines, "the upgrade would fail or change results" if rehearsal.problems else "the upgrade would succeed"]
+        )
 
     def fields(self) -> Fields:
         rehearsal = self.rehearsal
@@ -54,6 +56,6 @@ class RehearsalView(View):
                 for c in rehearsal.queries
             ],
             "warnings": list(rehearsal.warnings),
-            "upgrade_said": rehearsal.upgrade_said,
+            "upgrade_output": rehearsal.upgrade_output,
             "problems": list(rehearsal.problems),
         }

@@ -1,4 +1,4 @@
-"""A clone's commit holds its server still as a backup does: by a lock with a deadline, gone however the block ends."""
+"""The commit of a clone blocks writes as a backup does: by a lock with a deadline, released however the block ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sessions_of(monkeypatch: pytest.MonkeyPatch, *fakes: Fake) -> None:
 def test_a_commit_locks_and_unlocks_on_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     owner, second = Fake(1), Fake(2)
     sessions_of(monkeypatch, owner, second)
-    with lifecycle.held_still(FakeInfo()):  # type: ignore[arg-type]
+    with lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
         assert owner.asked[-1] == "FLUSH TABLES WITH READ LOCK"
     assert owner.asked[-1] == "UNLOCK TABLES"
     assert second.asked == []
@@ -46,7 +46,7 @@ def test_a_commit_ends_no_statement_that_is_in_its_way_and_does_not_lock_behind_
 ) -> None:
     owner = Fake(1, processes=[process(7, 60, "SELECT SLEEP(600)")])
     sessions_of(monkeypatch, owner, Fake(2))
-    with pytest.raises(LockNotGranted, match="connection 7"), lifecycle.held_still(FakeInfo()):  # type: ignore[arg-type]
+    with pytest.raises(LockNotGranted, match="connection 7"), lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
         pass
     assert not [sql for sql in owner.asked if sql.startswith(("FLUSH", "KILL"))]
 
@@ -54,7 +54,7 @@ def test_a_commit_ends_no_statement_that_is_in_its_way_and_does_not_lock_behind_
 def test_whatever_is_raised_under_a_commits_lock_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     owner = Fake(1)
     sessions_of(monkeypatch, owner, Fake(2))
-    with pytest.raises(KeyError), lifecycle.held_still(FakeInfo()):  # type: ignore[arg-type]
+    with pytest.raises(KeyError), lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
         raise KeyError("x")
     assert owner.is_closed
 
@@ -62,5 +62,5 @@ def test_whatever_is_raised_under_a_commits_lock_ends_it(monkeypatch: pytest.Mon
 def test_a_clone_whose_server_does_not_run_needs_no_lock() -> None:
     info = FakeInfo()
     info.pid = None
-    with lifecycle.held_still(info):  # type: ignore[arg-type]
+    with lifecycle.writes_paused(info):  # type: ignore[arg-type]
         pass

@@ -21,7 +21,7 @@ MARIA = [
 
 
 @pytest.mark.parametrize(
-    ("asked", "found", "exact"),
+    ("requested", "number", "exact"),
     [
         ("latest", 1, True),
         ("20261120T100000Z-0001", 0, True),
@@ -33,16 +33,18 @@ MARIA = [
         (f"{UUID}:20", 1, True),
     ],
 )
-def test_the_newest_set_that_is_not_past_the_moment_answers(asked: str, found: int, exact: bool) -> None:
-    moment = choose(SETS, asked)
-    assert (moment.backup_id, moment.is_exact) == (SETS[found].backup_id, exact)
-    assert ("exactly what was asked" in moment.describe()) == exact
+def test_the_newest_set_that_is_not_past_the_moment_answers(requested: str, number: int, exact: bool) -> None:
+    moment = choose(SETS, requested)
+    assert (moment.backup_id, moment.is_exact) == (SETS[number].backup_id, exact)
+    assert ("exactly the requested moment" in moment.describe()) == exact
 
 
-@pytest.mark.parametrize(("asked", "found", "exact"), [("0-1-10", 0, True), ("0-1-19", 0, False), ("0-1-25", 1, False)])
-def test_positions_of_mariadb_are_understood(asked: str, found: int, exact: bool) -> None:
-    moment = choose(MARIA, asked)
-    assert (moment.backup_id, moment.is_exact) == (MARIA[found].backup_id, exact)
+@pytest.mark.parametrize(
+    ("requested", "number", "exact"), [("0-1-10", 0, True), ("0-1-19", 0, False), ("0-1-25", 1, False)]
+)
+def test_positions_of_mariadb_are_understood(requested: str, number: int, exact: bool) -> None:
+    moment = choose(MARIA, requested)
+    assert (moment.backup_id, moment.is_exact) == (MARIA[number].backup_id, exact)
 
 
 def test_a_backup_counts_from_its_snapshot_on_not_from_its_name() -> None:
@@ -51,9 +53,9 @@ def test_a_backup_counts_from_its_snapshot_on_not_from_its_name() -> None:
 
 
 def test_what_is_older_than_all_is_refused() -> None:
-    for asked in ("2026-11-19T00:00:00Z", f"{UUID}:5", "20261119T100000Z-0001"):
+    for requested in ("2026-11-19T00:00:00Z", f"{UUID}:5", "20261119T100000Z-0001"):
         with pytest.raises(NotThere):
-            choose(SETS, asked)
+            choose(SETS, requested)
 
 
 def test_a_time_must_say_its_zone() -> None:

@@ -13,7 +13,7 @@ import pytest
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.clone import locks
 
-HOLDER = """
+PROCESS = """
 import sys
 from pathlib import Path
 from zsnapdb.jobs.clone import locks
@@ -53,7 +53,7 @@ def test_no_more_have_a_turn_at_once_than_there_are_processors_and_all_get_one(t
 
 def test_a_third_waits_until_one_ends_and_one_that_is_killed_keeps_nothing(tmp_path: Path) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PROCESS, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None
     assert holder.stdout.readline() == "mine\n"
@@ -73,7 +73,7 @@ def test_a_third_waits_until_one_ends_and_one_that_is_killed_keeps_nothing(tmp_p
     holder.communicate()
 
 
-def test_one_that_waits_too_long_is_told(tmp_path: Path) -> None:
+def test_a_process_that_waits_too_long_gets_an_error(tmp_path: Path) -> None:
     turn = functools.partial(locks.turn, 2, patience=0.1, folder=tmp_path)
     with turn(), turn(), pytest.raises(PreflightError, match="no turn to start a server"), turn():
         pass

@@ -19,8 +19,8 @@ from zsnapdb import config
 from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs import exclusion
 from zsnapdb.jobs import host as jobs_host
-from zsnapdb.jobs.clone import create, fetch, prepared, topology
-from zsnapdb.jobs.clone.create import CloneRequest
+from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, topology
+from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore import run as restoring
@@ -222,11 +222,11 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     made = SimpleNamespace()
     used: list[RestorePlan] = []
     monkeypatch.setattr(fetch, "find_local", lambda *words: None)
-    monkeypatch.setattr(fetch, "_bring", lambda work: used.append(work.plan))
+    monkeypatch.setattr(fetch, "_receive_backups", lambda work: used.append(work.plan))
     monkeypatch.setattr(fetch, "_replay", lambda work: used.append(work.plan))
     monkeypatch.setattr(fetch, "_fresh_anchor", lambda home, set_id: f"tank/zsnapdb/received/{set_id}")
     monkeypatch.setattr(fetch, "snapshot", lambda *words: None)
-    monkeypatch.setattr(prepared, "find_received", lambda home, set_id: made)
+    monkeypatch.setattr(reusable_sets, "find_received", lambda home, set_id: made)
     for name in ("create", "unmount", "set_properties"):
         monkeypatch.setattr(datasets, name, lambda *words: None)
     repository = host.instance.open_repository()
@@ -243,9 +243,9 @@ def test_a_clone_of_a_point_that_was_planned_already_is_not_planned_again(
     home = "tank/zsnapdb/clones"
     repository = host.instance.open_repository()
     point = fetch.point_plan(host.settings, host.instance, repository, home, BACKUPS[0])
-    monkeypatch.setattr(create, "_plan_for", lambda *words, **named: words[4])
+    monkeypatch.setattr(create_plan, "_plan_for", lambda settings, instance, request, made_from: made_from.source)
     request = CloneRequest(owner="test", at="2026-11-20T10:00:00Z", point=point)
-    used: Any = create.plan(host.settings, host.instance, request)
+    used: Any = create_plan.plan(host.settings, host.instance, request)
     assert used is point
     assert host.plans_made == 1
 

@@ -12,7 +12,7 @@ from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.stored_backups import Site
 from zsnapdb.config import Settings, parse
 from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.jobs.clone import create
+from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
@@ -52,7 +52,7 @@ def rescued(settings: Settings, instance: Instance, to: str) -> object:
 
 
 def cloned(settings: Settings, instance: Instance, to: str) -> object:
-    return create.locate(settings, instance, to)
+    return locate(settings, instance, to)
 
 
 @pytest.mark.parametrize("command", [restored, drilled, rescued, cloned])

@@ -35,6 +35,6 @@ def test_another_result_or_a_failure_is_a_problem() -> None:
     result = Rehearsal("b", "10.11", "11.8", (), (judged("db.t", [("status", "Operation failed")]),), queries, (), "")
     assert result.problems == (
         "table db.t: Operation failed",
-        "`q2`: another result than before",
+        "`q2`: the result differs from the result before the upgrade",
         "`q3`: no such function",
     )

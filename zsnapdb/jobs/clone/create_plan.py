@@ -1,0 +1,227 @@
+"""Plans a new clone: what it is made from, its name, port, lease and folders. Planning changes nothing."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import ExistsError, PreflightError
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.clone import fetch, masking_policy
+from zsnapdb.jobs.clone.catalogue import home, listing, policy
+from zsnapdb.jobs.clone.contract import CloneServer
+from zsnapdb.jobs.clone.live_set import origin_of_live
+from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
+from zsnapdb.jobs.clone.sources import (
+    LATEST,
+    LIVE_STATE,
+    CloneSource,
+    RemoteBackup,
+    SourceKind,
+    origin_in,
+    with_volumes,
+)
+from zsnapdb.jobs.clone.volumes import copy_of, layout_of
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.server_copy.ports import port_is_free
+from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
+from zsnapdb.model import pool_of
+from zsnapdb.mysql import server
+from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease
+from zsnapdb.planning.clone.ports import choose_port
+from zsnapdb.planning.clone.profile import ServerProfile
+from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.zfs import datasets
+
+_NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,31}$")
+
+
+@dataclass(frozen=True)
+class CloneRequest:
+    """What the caller requests.
+
+    `name` None: a random name. `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that
+    leads to `at`, if the caller has made that plan already; then no other plan is made.
+    """
+
+    owner: str
+    name: str | None = None
+    source: str = LATEST
+    at: str | None = None
+    point: RestorePlan | None = None
+    ttl: float | None = None
+    profile: ServerProfile = ServerProfile.NORMAL
+    bind_address: str | None = None
+    starts: bool = True
+    masks: bool = False
+
+
+@dataclass(frozen=True)
+class ClonePlan:
+    """What `create` does.
+
+    `source` is what the clone is made from: snapshots on this host, a backup that must be received, or the restore plan
+    that leads to a point. None means a snapshot set that is taken now.
+
+    `snapshots` (by role) are those that exist already. `receives` are the backups that are received first, oldest
+    first. `replays` counts the batches of archived binlogs that are replayed first.
+    """
+
+    name: str
+    instance: str
+    kind: SourceKind
+    source: CloneSource | RemoteBackup | RestorePlan | None
+    set_id: str
+    snapshots: Mapping[str, str]
+    receives: tuple[str, ...]
+    is_prepared: bool
+    replays: int
+    origin: Origin
+    anchor: str
+    layout: CopyLayout
+    copy: Copy
+    port: int
+    bind_address: str
+    lease: CloneLease
+    owner: str
+    profile: ServerProfile
+    starts: bool
+    masks: bool
+
+
+@dataclass(frozen=True)
+class PlannedSource:
+    """What a planned clone is made from; the fields are those of the same names in `ClonePlan`."""
+
+    kind: SourceKind
+    source: CloneSource | RemoteBackup | RestorePlan | None
+    set_id: str
+    origin: Origin
+    snapshots: Mapping[str, str] = field(default_factory=dict)
+    receives: tuple[str, ...] = ()
+    is_prepared: bool = False
+    replays: int = 0
+
+    @property
+    def pool(self) -> str | None:
+        """The pool of the snapshots; None as long as there are no snapshots."""
+        return next((pool_of(snapshot.partition("@")[0]) for snapshot in self.snapshots.values()), None)
+
+
+def profile_of(name: str) -> ServerProfile:
+    """Return the profile of that name."""
+    return ServerProfile(name)
+
+
+def random_name(instance: Instance) -> str:
+    """Return a random name for a clone of the instance, or for a set of clones."""
+    return f"{instance.name}-{secrets.token_hex(3)}"
+
+
+def plan(settings: Settings, instance: Instance, request: CloneRequest) -> ClonePlan:
+    """Return what `create` would do; change nothing.
+
+    PreflightError or ExistsError for what `create` would refuse: a name or folder in use, a quota, no free port, no
+    server program.
+    """
+    instance = with_volumes(instance)
+    return _plan_for(settings, instance, request, _planned_source(settings, instance, request))
+
+
+def plan_from(settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource) -> ClonePlan:
+    """Return the plan of a clone of exactly these snapshots; the instance's volumes are known."""
+    return _plan_for(settings, instance, request, _of_snapshots(source))
+
+
+def _planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
+    if request.at is not None:
+        repository = instance.open_repository()
+        top = home_for(settings, list(instance.volumes.values()))
+        point = request.point or fetch.point_plan(settings, instance, repository, top, request.at)
+        origin = origin_in(repository.manifest(instance.name, point.backup_id))
+        return PlannedSource(
+            SourceKind.POINT, point, point.backup_id, origin, is_prepared=True, replays=len(point.replays)
+        )
+    if request.source == LIVE_STATE:
+        return PlannedSource(SourceKind.LIVE, None, "", origin_of_live(instance))
+    source = locate(settings, instance, request.source)
+    if isinstance(source, CloneSource):
+        return _of_snapshots(source)
+    receives = tuple(manifest.backup_id for manifest in source.chain)
+    backup = source.manifest
+    return PlannedSource(SourceKind.REPOSITORY, source, backup.backup_id, origin_in(backup), receives=receives)
+
+
+def _of_snapshots(source: CloneSource) -> PlannedSource:
+    names = {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()}
+    return PlannedSource(
+        source.kind, source, source.set.backup_id, source.origin, names, is_prepared=source.is_prepared
+    )
+
+
+def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
+    origin = made_from.origin
+    refuse_absolute(origin.absolute_tablespaces)
+    masks = masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks)
+    name = request.name or random_name(instance)
+    if not _NAME.match(name):
+        raise PreflightError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
+    server.find_binary(instance.settings.server.binary, origin.flavour)
+    server.account(instance.settings.server.user)
+    pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
+    anchor = f"{home(settings, pool)}/{name}"
+    if datasets.exists(anchor):
+        raise ExistsError(
+            f"the clone {name} exists: {anchor}",
+            hint=f"choose another name, or run `zsnapdb clone destroy {name}`",
+        )
+    limits = settings.clones
+    lease, port = _admitted(settings, request, pool)
+    root = limits.mount_root / name
+    if root.exists() and any(root.iterdir()):
+        raise ExistsError(
+            f"the folder {root}, where the clone would be mounted, is not empty",
+            hint="choose another name, or empty the folder",
+        )
+    layout = layout_of(origin, f"{anchor}/r1", root)
+    options = (*instance.settings.server.options, *request.profile.options)
+    copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}))
+    bind = request.bind_address or limits.bind_address
+    copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock").identity())
+    return ClonePlan(
+        name=name,
+        instance=instance.name,
+        kind=made_from.kind,
+        source=made_from.source,
+        set_id=made_from.set_id,
+        snapshots=made_from.snapshots,
+        receives=made_from.receives,
+        is_prepared=made_from.is_prepared,
+        replays=made_from.replays,
+        origin=origin,
+        anchor=anchor,
+        layout=layout,
+        copy=copy,
+        port=port,
+        bind_address=bind,
+        lease=lease,
+        owner=request.owner,
+        profile=request.profile,
+        starts=request.starts,
+        masks=masks,
+    )
+
+
+def _admitted(settings: Settings, request: CloneRequest, pool: str) -> tuple[CloneLease, int]:
+    """Return the lease and the port of a new clone. PreflightError if a quota, the lease or the ports forbid it."""
+    limits, clones = settings.clones, listing(settings)
+    free = int(datasets.properties(pool, ["available"])["available"].value)
+    quota = Quota(limits.per_owner, limits.total, limits.free_floor)
+    admit(quota, request.owner, [info.owner for info in clones], free)
+    lease = first_lease(request.ttl, policy(limits), now())
+    used = {info.port for info in clones} | set(limits.reserved_ports)
+    return lease, choose_port(limits.first_port, limits.last_port, used, port_is_free)

@@ -1,0 +1,122 @@
+"""Detaches a clone from the snapshots it was made from: copies its data, so that it depends on no snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.clone import locks, properties, volumes
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
+from zsnapdb.jobs.clone.destroy import drop_unused_live
+from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase, clone_mark
+from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
+from zsnapdb.jobs.clone.sources import SourceKind, with_volumes
+from zsnapdb.jobs.dataset_tuning import kept_properties
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.server_copy.prepare import CopyLayout
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.model import Progress
+from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs.streams import SEND_FLAGS, ReceiveStream, SendStream
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class DetachPlan:
+    """What detaching costs: the bytes to copy, and the bytes that the pool has free."""
+
+    info: CloneInfo
+    cost: int
+    available: int
+
+
+def detach_plan(settings: Settings, name: str) -> DetachPlan:
+    """Return what `detach` would cost; change nothing.
+
+    PreflightError if the pool has not enough free space, or if the clone is independent already.
+    """
+    info = ready(settings, name)
+    if info.is_independent:
+        raise PreflightError(f"clone {name} is independent already", hint="there is nothing to detach")
+    cost = sum(
+        int(datasets.properties(dataset, ["referenced"])["referenced"].value) for dataset in info.volumes.values()
+    )
+    available = int(datasets.properties(info.top, ["available"])["available"].value)
+    if available - cost < settings.clones.free_floor:
+        raise PreflightError(
+            f"detaching copies {cost} bytes, but the pool has {available} bytes free and must keep"
+            f" {settings.clones.free_floor} free",
+            hint="free space in the pool, or lower clones.free_floor",
+        )
+    return DetachPlan(info, cost, available)
+
+
+def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
+    """Copy the clone's data by send and receive. Afterwards the clone depends on no snapshot of its source.
+
+    The clone's server is stopped during the copy, and started again if it was running.
+    """
+    with locks.on_clone(name):
+        planned = detach_plan(settings, name)
+        info = planned.info
+        if info.phase is ClonePhase.CHANGING:
+            drop_leftovers(info)
+        was_running = info.pid is not None
+        info.process.stop(timeout=server_settings(settings, info).start_timeout)
+        revision = next_number(info)
+        layout = volumes.layout_of(info.origin, f"{info.top}/r{revision}", info.mount)
+        phase_after = ClonePhase.NEW if info.phase is ClonePhase.NEW else ClonePhase.READY
+        begin_change(info)
+        with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
+            _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
+        hide_volumes(info)
+        datasets.set_properties(
+            info.top, {properties.REVISION_PROPERTY: str(revision), properties.PHASE_PROPERTY: phase_after}
+        )
+        changed = find(settings, name)
+        drop_leftovers(changed)
+        volumes.mount(changed.volumes.values())
+        for dataset in changed.volumes.values():
+            datasets.set_properties(dataset, {"canmount": "on"})
+        if info.source == SourceKind.LIVE:
+            drop_unused_live(with_volumes(Instance.of(settings, info.instance)), info.backup_id)
+        if was_running:
+            start_locked(settings, changed)
+        return replace(planned, info=find(settings, name))
+
+
+def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> None:
+    """Send the volumes as they are now into new datasets that carry the clone's mark."""
+    marks = {CLONE_PROPERTY: info.name}
+    made = volumes.snapshot(info.volumes, short, marks)
+    if layout.top not in layout.datasets.values():
+        datasets.create(layout.top, {**volumes.NOT_MOUNTED, **marks})
+    for role, dataset in volumes.outer_first(layout):
+        options = {
+            **kept_properties(info.volumes[role]),
+            "mountpoint": layout.mountpoints[role],
+            "canmount": "noauto",
+        }
+        options |= {properties.ROLE_PROPERTY: role, **marks}
+        copied_bytes = 0
+        with (
+            SendStream(made[role].full_name, None, SEND_FLAGS["compressed"]) as sent,
+            ReceiveStream(dataset, options) as received,
+        ):
+            while block := sent.pipe.read(_BLOCK):
+                _write_all(received, block)
+                copied_bytes += len(block)
+                events.progress(Progress(f"copy {role}", copied_bytes, 0))
+            sent.finish()
+            received.finish()
+        owned.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))
+
+
+def _write_all(stream: ReceiveStream, block: bytes) -> None:
+    view = memoryview(block)
+    while view:
+        view = view[stream.pipe.write(view) :]

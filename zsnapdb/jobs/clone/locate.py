@@ -1,0 +1,59 @@
+"""Finds the snapshot set that a clone is made from: on this host, or only in the repository."""
+
+from __future__ import annotations
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import NotThere
+from zsnapdb.jobs.clone import reusable_sets
+from zsnapdb.jobs.clone.catalogue import home
+from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.pools import pool_for_copy
+from zsnapdb.model import pool_of
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.repository.manifest import server_source
+
+
+def locate(settings: Settings, instance: Instance, requested: str) -> CloneSource | RemoteBackup:
+    """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
+
+    A set on this host is returned in its prepared form if there is one. A backup that was received earlier, or a point
+    that was reached earlier, is on this host. NotThere if neither this host nor the repository has the set.
+    """
+    local = find_local(settings, instance, requested)
+    if local is not None:
+        return reusable_sets.prepared_form(home(settings, local.pool), local)
+    repository = instance.open_repository()
+    known = repository.backup_ids(instance.name)
+    if requested == LATEST and known:
+        requested = known[-1]
+    if requested not in known:
+        point = reusable_sets.find_point(settings, instance.name, requested)
+        if point is not None:
+            return point
+        raise NotThere(
+            f"instance {instance.name} has no snapshot set {requested}, neither on this host nor in the repository",
+            hint="run `zsnapdb list` to see the backups",
+        )
+    target = repository.manifest(instance.name, requested)
+    server_source(target)
+    top = home(settings, pool_for(settings, [volume.dataset for volume in target.volumes]))
+    received = reusable_sets.find_received(top, target.backup_id)
+    if received is not None:
+        return reusable_sets.prepared_form(top, received)
+    return RemoteBackup(restore_chain(repository.catalogue(instance.name).manifests, target))
+
+
+def pool_for(settings: Settings, volumes: list[str]) -> str:
+    """Return the pool for clones of these datasets: the configured pool, else the same pool, else the only pool.
+
+    PreflightError if no pool fits.
+    """
+    if settings.clones.dataset is not None:
+        return pool_of(settings.clones.dataset)
+    return pool_for_copy(volumes[0], "set clones.dataset")
+
+
+def home_for(settings: Settings, volumes: list[str]) -> str:
+    """Return the dataset under which clones of these datasets live. PreflightError if no pool fits."""
+    return home(settings, pool_for(settings, volumes))

@@ -1,0 +1,90 @@
+"""Prepares a snapshot set: recovers its server once and shuts it down, so that clones of the set need no recovery."""
+
+from __future__ import annotations
+
+import shutil
+
+from pydantic import SecretStr
+
+from zsnapdb.config import Settings
+from zsnapdb.jobs.clone import fetch, locks, properties, reusable_sets
+from zsnapdb.jobs.clone.catalogue import home
+from zsnapdb.jobs.clone.locate import locate
+from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.reusable_sets import PREPARED, anchor_of, facts_of, prepared_form
+from zsnapdb.jobs.clone.sources import CloneSource, with_volumes
+from zsnapdb.jobs.clone.volumes import (
+    NOT_MOUNTED,
+    clone_volumes,
+    copy_of,
+    layout_of,
+    mount,
+    outer_first,
+    remove_folders,
+    snapshot,
+)
+from zsnapdb.jobs.fresh import fresh_server_id
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
+from zsnapdb.jobs.set_properties import snapshot_name
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.mysql import server
+from zsnapdb.planning.server_copy.identity import Access
+from zsnapdb.zfs import datasets
+
+
+def prepare(settings: Settings, instance: Instance, requested: str) -> CloneSource:
+    """Prepare the requested snapshot set and return its prepared form; a set that is prepared already is returned.
+
+    A backup that is only in the repository is received first. The server runs without network and without accounts
+    meanwhile. ConsistencyError if it does not come up with exactly the recorded GTIDs. After an error nothing of the
+    prepared form is left.
+    """
+    instance = with_volumes(instance)
+    source = fetch.bring_here(settings, instance, locate(settings, instance, requested))
+    top = home(settings, source.pool)
+    if not datasets.exists(top):
+        datasets.create(top, NOT_MOUNTED)
+    with locks.on_reusable_set(PREPARED, source.set.backup_id):
+        existing = prepared_form(top, source)
+        return existing if existing.is_prepared else _prepare(settings, instance, top, source)
+
+
+def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSource) -> CloneSource:
+    """Make the prepared form under its lock, and return it."""
+    set_id, anchor = source.set.backup_id, anchor_of(top, PREPARED, source.set.backup_id)
+    reusable_sets.remove_if_exists(top, PREPARED, set_id)
+    root = settings.clones.mount_root / f".{set_id}"
+    layout = layout_of(source.origin, f"{anchor}/c", root)
+    copy = copy_of(source.origin, layout, root, instance.settings.server)
+    datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, source.origin, source.kind)})
+
+    def undo() -> None:
+        copy.process().kill()
+        reusable_sets.remove_if_exists(top, PREPARED, set_id)
+        remove_folders(root)
+
+    with undone_on_error(undo):
+        clone_volumes(source, layout, {KEPT_PROPERTY: set_id}, canmount="noauto")
+        _recover_once(copy, source, [dataset for _, dataset in outer_first(layout)])
+        snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
+        for _, dataset in reversed(outer_first(layout)):
+            datasets.unmount(dataset)
+        datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
+    remove_folders(root)
+    return prepared_form(top, source)
+
+
+def _recover_once(copy: Copy, source: CloneSource, volumes: list[str]) -> None:
+    """Start an unreachable server on the files, check its position, shut it down, and remove its identity."""
+    mount(volumes)
+    shutil.rmtree(copy.folder, ignore_errors=True)
+    copy.make_private()
+    server.remove_identity(copy.datadir)
+    position = copy.recorded_position(has_gtids=source.origin.has_gtids)
+    identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.PRIVATE_SOCKET)
+    with locks.turn(), copy.start(identity, "root", SecretStr("")) as session:
+        check_recovered(session, position, source.origin.unlogged_gtids)
+    copy.process().stop(timeout=copy.settings.start_timeout)
+    server.remove_identity(copy.datadir)
+    shutil.rmtree(copy.folder)

@@ -1,0 +1,123 @@
+"""Resets a clone: gives it the data of a snapshot set again; its name, port, credentials and lease stay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.clone import credentials, fetch, locks, properties, volumes
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
+from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
+from zsnapdb.jobs.clone.lifecycle import start_locked
+from zsnapdb.jobs.clone.live_set import take_live
+from zsnapdb.jobs.clone.locate import locate
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volumes, next_number, undo_change
+from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, SourceKind, with_volumes
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.model import SnapshotSet
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
+from zsnapdb.zfs import datasets, snapshots
+
+
+@dataclass(frozen=True)
+class ResetPlan:
+    """What a reset does: the clone, and the snapshots (by role) whose data it gets.
+
+    `snapshots` is empty if the snapshots must be taken or received first.
+    """
+
+    info: CloneInfo
+    set_id: str
+    snapshots: Mapping[str, str]
+
+
+def reset_plan(settings: Settings, name: str, requested: str | None) -> ResetPlan:
+    """Return what `reset` would do; change nothing."""
+    info = ready(settings, name)
+    if requested == LIVE_STATE:
+        return ResetPlan(info, "", {})
+    source: CloneSource | RemoteBackup
+    if requested is None:
+        source = _original(info)
+    else:
+        source = locate(settings, with_volumes(Instance.of(settings, info.instance)), requested)
+    if isinstance(source, RemoteBackup):
+        return ResetPlan(info, source.manifest.backup_id, {})
+    names = {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()}
+    return ResetPlan(info, source.set.backup_id, names)
+
+
+def _original(info: CloneInfo) -> CloneSource:
+    """Return the snapshots that the clone's datasets were cloned from."""
+    names = {role: datasets.properties(dataset, ["origin"])["origin"].value for role, dataset in info.volumes.items()}
+    if any(name in ("", datasets.UNSET) for name in names.values()):
+        raise PreflightError(
+            f"clone {info.name} was detached, so it has no original data", hint="choose a snapshot set with --from"
+        )
+    described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
+    return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
+
+
+def reset(settings: Settings, name: str, requested: str | None, events: Events) -> CloneInfo:
+    """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
+
+    Port, credentials and lease stay. Afterwards the clone's server runs on that data. The data of before is gone, but
+    the clone's commits stay.
+    """
+    with locks.on_clone(name):
+        info = ready(settings, name)
+        if requested != LIVE_STATE:
+            source = _source(settings, info, requested, events)
+            return _replace_data(settings, info, source, _clone_beside(info, source))
+        instance = with_volumes(Instance.of(settings, info.instance, events))
+        with locks.on_live_sets(instance.name):
+            live = take_live(instance)
+            with undone_on_error(lambda: drop_live(live)):
+                revision = _clone_beside(info, live)
+        return _replace_data(settings, info, live, revision)
+
+
+def _source(settings: Settings, info: CloneInfo, requested: str | None, events: Events) -> CloneSource:
+    if requested is None:
+        return _original(info)
+    instance = with_volumes(Instance.of(settings, info.instance, events))
+    return fetch.bring_here(settings, instance, locate(settings, instance, requested))
+
+
+def _clone_beside(info: CloneInfo, source: CloneSource) -> int:
+    """Clone the source as a new, unmounted revision beside the current revision; return its number."""
+    revision = next_number(info)
+    begin_change(info)
+    layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
+    with undone_on_error(lambda: undo_change(info, revision)):
+        volumes.clone_volumes(source, layout, {CLONE_PROPERTY: info.name}, canmount="noauto")
+    return revision
+
+
+def _replace_data(settings: Settings, info: CloneInfo, source: CloneSource, revision: int) -> CloneInfo:
+    """Make the new revision the current one, start its server, and remove the old revision."""
+    password = credentials.read(info.client_file)
+    info.process.kill()
+    hide_volumes(info)
+    facts = {
+        properties.REVISION_PROPERTY: str(revision),
+        properties.PHASE_PROPERTY: ClonePhase.NEW,
+        BACKUP_PROPERTY: source.set.backup_id,
+        properties.SOURCE_PROPERTY: source.kind,
+        ORIGIN_PROPERTY: source.origin.encode(),
+    }
+    datasets.set_properties(info.top, facts)
+    changed = find(settings, info.name)
+    start_locked(settings, changed, password)
+    for dataset in changed.volumes.values():
+        datasets.set_properties(dataset, {"canmount": "on"})
+    drop_leftovers(changed)
+    if info.source == SourceKind.LIVE:
+        drop_unused_live(with_volumes(Instance.of(settings, info.instance)), info.backup_id)
+    return find(settings, info.name)

@@ -1,0 +1,234 @@
+"""Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
+
+A received set was received from the repository, or is a point that was reached by replay. A prepared set was recovered
+once and its server was shut down cleanly. Each set is an anchor (a dataset without files that carries every fact as a
+local property) and below the anchor the copy `c`. An anchor in phase `making` whose process is gone is a leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.clone import locks, properties
+from zsnapdb.jobs.clone.catalogue import homes
+from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
+from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
+from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, snapshot_name
+from zsnapdb.model import SnapshotSet
+from zsnapdb.mysql import server
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
+from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.owned import Mark
+
+RECEIVED = "received"
+PREPARED = "prepared"
+
+_COLUMNS = (
+    KEPT_PROPERTY,
+    properties.PHASE_PROPERTY,
+    properties.SOURCE_PROPERTY,
+    INSTANCE_PROPERTY,
+    ORIGIN_PROPERTY,
+    properties.USED_PROPERTY,
+    properties.ROLE_PROPERTY,
+    "used",
+    "mountpoint",
+)
+
+
+@dataclass(frozen=True)
+class ReusableSet:
+    """A received or prepared set.
+
+    `used` is the time when a clone was last made from the set. `volumes` are by role. `clones` are the datasets that
+    were cloned from the set.
+    """
+
+    kind: str
+    source: SourceKind
+    set_id: str
+    instance: str
+    phase: ClonePhase
+    used: str
+    anchor: str
+    members: tuple[str, ...]
+    volumes: Mapping[str, str]
+    clones: tuple[str, ...]
+    origin: Origin
+    own_bytes: int
+
+    @property
+    def lock(self) -> str:
+        """The name of the lock that a process holds while it makes or removes the set."""
+        return locks.name_of_reusable_set(self.kind, self.set_id)
+
+
+def _beside(home: str, kind: str) -> str:
+    """Return the dataset above all sets of the kind; it lies beside the dataset of the clones."""
+    return f"{home.rpartition('/')[0]}/{kind}"
+
+
+def anchor_of(home: str, kind: str, set_id: str) -> str:
+    """Return the name of the anchor of a set."""
+    return f"{_beside(home, kind)}/{set_id}"
+
+
+def listing(settings: Settings) -> list[ReusableSet]:
+    """Return the received and prepared sets on this host. A set counts only if zsnapdb marked it, locally."""
+    sets = []
+    for home in homes(settings):
+        for kind in (RECEIVED, PREPARED):
+            above = _beside(home, kind)
+            if datasets.exists(above):
+                sets += _below(kind, above)
+    return sets
+
+
+def _below(kind: str, above: str) -> list[ReusableSet]:
+    groups: dict[str, dict[str, dict[str, datasets.Property]]] = {}
+    for dataset, values in datasets.children(above, _COLUMNS).items():
+        set_id = dataset[len(above) + 1 :].partition("/")[0]
+        if set_id and values[KEPT_PROPERTY].value == set_id:
+            groups.setdefault(set_id, {})[dataset] = values
+    dependents = {snapshot: values["clones"].value for snapshot, values in snapshots.below(above, ("clones",)).items()}
+    result = []
+    for set_id, members in groups.items():
+        anchor = f"{above}/{set_id}"
+        facts = members.get(anchor)
+        if facts is None or not (facts[KEPT_PROPERTY].is_local and facts[properties.PHASE_PROPERTY].is_local):
+            continue
+        clones = {
+            name
+            for snapshot, text in dependents.items()
+            if snapshot.dataset in members
+            for name in text.split(",")
+            if name not in ("", datasets.UNSET)
+        }
+        result.append(
+            ReusableSet(
+                kind,
+                SourceKind(facts[properties.SOURCE_PROPERTY].value),
+                set_id,
+                facts[INSTANCE_PROPERTY].value,
+                ClonePhase(facts[properties.PHASE_PROPERTY].value),
+                facts[properties.USED_PROPERTY].value,
+                anchor,
+                tuple(sorted(members, key=len)),
+                {
+                    values[properties.ROLE_PROPERTY].value: dataset
+                    for dataset, values in members.items()
+                    if values[properties.ROLE_PROPERTY].is_local
+                },
+                tuple(sorted(clones)),
+                decode(facts[ORIGIN_PROPERTY].value, anchor),
+                int(facts["used"].value),
+            )
+        )
+    return result
+
+
+def find(home: str, kind: str, set_id: str) -> ReusableSet | None:
+    """Return the received or prepared set, complete or half made; None if there is no such set."""
+    above = _beside(home, kind)
+    if not datasets.exists(f"{above}/{set_id}"):
+        return None
+    return next((stored for stored in _below(kind, above) if stored.set_id == set_id), None)
+
+
+def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> CloneSource:
+    names = {role: f"{dataset}@{snapshot_name(stored.set_id)}" for role, dataset in stored.volumes.items()}
+    described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
+    return CloneSource(kind, SnapshotSet(stored.set_id, described), stored.origin, is_prepared)
+
+
+def find_received(home: str, set_id: str) -> CloneSource | None:
+    """Return the backup that was received earlier, or the point that was reached earlier; None if there is none."""
+    stored = find(home, RECEIVED, set_id)
+    if stored is None or stored.phase is not ClonePhase.READY:
+        return None
+    return _source_of(stored, stored.source, is_prepared=stored.source is SourceKind.POINT)
+
+
+def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
+    """Return the point that was reached earlier for a clone; None if there is none. No repository knows its id."""
+    key = (RECEIVED, SourceKind.POINT, set_id, instance, ClonePhase.READY)
+    points = (k for k in listing(settings) if (k.kind, k.source, k.set_id, k.instance, k.phase) == key)
+    point = next(points, None)
+    return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
+
+
+def prepared_form(home: str, source: CloneSource) -> CloneSource:
+    """Return the prepared form of the source if there is one, else the source itself."""
+    stored = find(home, PREPARED, source.set.backup_id)
+    return (
+        _source_of(stored, source.kind, is_prepared=True)
+        if stored is not None and stored.phase is ClonePhase.READY
+        else source
+    )
+
+
+def mark_used(home: str, set_id: str) -> None:
+    """Record that a clone was made from the set now. The reaper then keeps the set longer."""
+    for kind in (RECEIVED, PREPARED):
+        if datasets.exists(f"{_beside(home, kind)}/{set_id}"):
+            datasets.set_properties(f"{_beside(home, kind)}/{set_id}", {properties.USED_PROPERTY: stamp(now())})
+
+
+def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind) -> dict[str, str]:
+    """Return the properties of the anchor of a set that is being made."""
+    return {
+        KEPT_PROPERTY: set_id,
+        INSTANCE_PROPERTY: instance,
+        BACKUP_PROPERTY: set_id,
+        properties.SOURCE_PROPERTY: kind,
+        ORIGIN_PROPERTY: origin.encode(),
+        properties.PHASE_PROPERTY: ClonePhase.MAKING,
+        properties.CREATED_PROPERTY: stamp(now()),
+        properties.USED_PROPERTY: stamp(now()),
+    }
+
+
+def remove(stored: ReusableSet) -> None:
+    """Destroy the set; every dataset is proved to carry the set's mark.
+
+    PreflightError, before anything is destroyed, if the set has clones.
+    """
+    if stored.clones:
+        raise PreflightError(
+            f"{stored.anchor} has clones: {', '.join(stored.clones)}",
+            hint="destroy the clones first; `zsnapdb clone list` shows them",
+        )
+    members = owned.members(stored.anchor, *_marks(stored))
+    # From now on no process makes a clone from the set. If this run is interrupted, the next sweep removes the set.
+    datasets.set_properties(stored.anchor, {properties.PHASE_PROPERTY: ClonePhase.DESTROYING})
+    _end_servers(members)
+    owned.destroy_datasets(members, *_marks(stored), with_snapshots=True)
+
+
+def remove_if_exists(home: str, kind: str, set_id: str) -> None:
+    """Destroy what exists of the set, complete or half made."""
+    stored = find(home, kind, set_id)
+    if stored is not None:
+        remove(stored)
+
+
+def _end_servers(members: list[str]) -> None:
+    """End a server that a killed run left on the files."""
+    for dataset in members:
+        point = Path(datasets.properties(dataset, ["mountpoint"])["mountpoint"].value)
+        if point.is_absolute():
+            for root in (point, point.parent):
+                server.ServerProcess(root / PRIVATE_FOLDER).kill()
+
+
+def _marks(stored: ReusableSet) -> tuple[Mark, Mark]:
+    """Return the marks of the set's datasets. A dataset that is still being received carries the mark of a restore."""
+    return Mark(KEPT_PROPERTY, stored.set_id), Mark(RESTORED_PROPERTY)
