@@ -1,9 +1,9 @@
 """Campaign: zsnapdb killed with -9 at every step of making, resetting, committing, detaching and destroying clones.
 
 A step is a `zfs` command that changes something; the kill comes right before or right after it
-(tests/lab/inside/zfs-shim). Afterwards `doctor` must name whatever is half made, one `reap` must clear all of it, and
-what is left is nothing or a whole clone that starts and holds its data. `--rounds 0` goes through all steps of all
-operations in turn (`--only`: of these); else so many are chosen by the seed.
+(tests/lab/inside/zfs-shim). Afterwards `doctor` must name everything that is half made, and one `reap` must remove it.
+What is left is nothing, or a complete clone that starts and holds its data. `--rounds 0` goes through all steps of all
+operations in turn (`--only`: of these operations); else the seed chooses that many steps.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PATH = f"/tmp/shim/bin:{os.environ['PATH']}"
 
 @dataclass(frozen=True)
 class Step:
-    """A moment: the number of the changing command in an operation, and on which side of it."""
+    """When to kill: the number of the changing command in an operation, and before or after it."""
 
     operation: str
     number: int
@@ -95,7 +95,7 @@ def servers() -> list[str]:
 
 
 def steps_of(operation: str) -> int:
-    """Count the changing commands of an operation that nobody interrupts."""
+    """Count the changing commands of an operation that is not interrupted."""
     arm(10**6, "before")
     assert run("zsnapdb", *OPERATIONS[operation], shimmed=True).returncode == 0
     return disarm()
@@ -113,7 +113,7 @@ class Campaign:
         assert run("zsnapdb", "backup").returncode == 0
         document("clone", "list")
         self.clean()
-        # The place of all clones stays once there was one.
+        # The dataset above all clones stays after the first clone.
         self.before = names_of_datasets() | {HOME, HOME.rpartition("/")[0]}
 
     def clean(self) -> None:
@@ -139,7 +139,7 @@ class Campaign:
         arm(step.number, step.side)
         done = run("zsnapdb", *OPERATIONS[step.operation], shimmed=True)
         disarm()
-        # A step counted from another operation's length may lie behind the end: then nothing was cut short.
+        # A step may lie behind the end of the operation: then nothing was interrupted.
         wrong = (
             [] if done.returncode in (-9, 0) else [f"the command ended with {done.returncode}: {done.stderr[-300:]}"]
         )
@@ -177,7 +177,7 @@ class Campaign:
             return (
                 []
                 if step.operation in (*MAKES, "destroy")
-                else [f"the clone is gone after a {step.operation} that was cut short"]
+                else [f"the clone is gone after a {step.operation} that was interrupted"]
             )
         if step.operation not in (*MAKES, "destroy") and clones[0]["phase"] not in ("ready", "new"):
             return [f"the clone is {clones[0]['phase']}"]

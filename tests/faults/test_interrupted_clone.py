@@ -69,9 +69,7 @@ def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does
     (left,) = document(guest, "clone", "list")["clones"]
     assert (left["name"], left["phase"], left["pid"]) == ("reset", "ready", None)
     guest.run(["zsnapdb", "clone", "start", "reset"]).check()
-    assert client(guest, "reset", "SELECT id FROM ledger.mine") == "7", (
-        "a reset that was cut short has not taken the data"
-    )
+    assert client(guest, "reset", "SELECT id FROM ledger.mine") == "7", "an interrupted reset has not removed the data"
     guest.run(["zsnapdb", "clone", "destroy", "reset"]).check()
     assert guest.run(["zfs", "list", "-H", "-r", "-o", "name", "tank/zsnapdb/clones"]).check().stdout.split() == [
         "tank/zsnapdb/clones"

@@ -24,7 +24,7 @@ DELETE FROM private.mails;
 
 
 def holding(folder: Path) -> dict[str, int]:
-    """The files below a folder with bytes of the secret, and how many."""
+    """Return the files below a folder that contain the secret, and how often."""
     files = (Path(top) / name for top, _, names in os.walk(folder) for name in names)
     counts = {str(file.relative_to(folder)): file.read_bytes().count(SECRET) for file in files if file.is_file()}
     return {name: count for name, count in counts.items() if count}
@@ -72,15 +72,11 @@ def configured(lab: Lab, *lines: str, options: str = "") -> Path:
     return lab.changed(("[repository.s3]\n", section), ('options = ["', f'options = [{options}"'))
 
 
-def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, private: None, tmp_path: Path) -> None:
-    sql, script = tmp_path / "mask.sql", tmp_path / "more"
-    sql.write_text(SQL)
-    script.write_text("#!/bin/sh\nPATH=/opt/mysql/bin:/usr/bin:/bin exec /checkout/hooks/mask-with-client\n")
-    script.chmod(0o700)
-    options = '"innodb_doublewrite=ON", ' if lab.flavour == "mysql" else ""
-    config = configured(lab, "required = true", f'run = ["{sql}", "{script}"]', options=options)
+def check_that_masking_by_hand_leaves_old_rows(lab: Lab, config: Path) -> None:
+    """The danger: the files of an ordinary clone that was masked by hand still contain the old rows.
 
-    # The danger: in an ordinary clone that was masked by hand, the old rows are still in the files.
+    With `config`, which requires masking, that clone is not handed out.
+    """
     naive = lab.zsnapdb("clone", "create", "main", "--name", "naive", "--json").json
     try:
         with connect(naive) as here, here.cursor() as cursor:
@@ -91,12 +87,22 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
             for name in holding(Path(naive["clone"]["mount"]))
         }
         assert {"binlog", "slow"} <= places, places
-        # And where masking is required, zsnapdb does not hand out one that was made before it was.
+        # Where masking is required, zsnapdb does not hand out a clone that was started before that.
         refused = lab.zsnapdb("clone", "connect", "naive", "--dsn", config=config)
         assert (refused.code, "is not masked" in refused.stderr) == (4, True), refused.stderr
     finally:
         assert lab.zsnapdb("clone", "destroy", "naive").code == 0
 
+
+def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, private: None, tmp_path: Path) -> None:
+    sql, script = tmp_path / "mask.sql", tmp_path / "more"
+    sql.write_text(SQL)
+    script.write_text("#!/bin/sh\nPATH=/opt/mysql/bin:/usr/bin:/bin exec /checkout/hooks/mask-with-client\n")
+    script.chmod(0o700)
+    options = '"innodb_doublewrite=ON", ' if lab.flavour == "mysql" else ""
+    config = configured(lab, "required = true", f'run = ["{sql}", "{script}"]', options=options)
+
+    check_that_masking_by_hand_leaves_old_rows(lab, config)
     made = lab.zsnapdb("clone", "create", "main", "--name", "masked", "--json", config=config).json
     try:
         mount = Path(made["clone"]["mount"])

@@ -73,7 +73,7 @@ def _leaks_of(info: CloneInfo) -> list[Leak]:
         return [Leak(f"half-made clone (phase {info.phase})", info.name, info.instance)]
     if info.phase is ClonePhase.CHANGING:
         return [Leak("clone whose reset or detach was interrupted", info.name, info.instance)]
-    return [Leak("left-over revision of a clone", dataset, info.instance) for dataset in _droppable(info)]
+    return [Leak("old revision of a clone", dataset, info.instance) for dataset in _droppable(info)]
 
 
 def _droppable(info: CloneInfo) -> list[str]:
