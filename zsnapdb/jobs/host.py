@@ -9,6 +9,8 @@ from pathlib import Path
 
 from zsnapdb.config import RepositorySettings
 from zsnapdb.jobs import clock
+from zsnapdb.repository.backup_journal import DISK, JournalDisk
+from zsnapdb.repository.writer_lease import Holder, has_ended
 from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 
@@ -36,6 +38,12 @@ class Host:
     """An id for a backup that begins now."""
 
     open_store: OpenStore = open_store
+
+    journal_disk: JournalDisk = DISK
+    """What changes the journals."""
+
+    has_ended: Callable[[Holder], bool] = has_ended
+    """Whether the process that has a lease is known to be gone."""
 
 
 THIS_HOST = Host()

@@ -72,10 +72,29 @@ class Begun(Part):
         return [volume.full_name for volume in self.volumes]
 
 
-class BackupJournal:
-    """The journal of one backup. Methods may be called from several threads."""
+class JournalDisk:
+    """How a journal changes its file. OSError where the disk refuses."""
 
-    def __init__(self, file: Path, begun: Begun) -> None:
+    def append(self, out: BinaryIO, line: bytes) -> None:
+        """Write the whole line. It is durable on return."""
+        while line:
+            line = line[out.write(line) :]
+        os.fsync(out.fileno())
+
+    def remove(self, file: Path) -> None:
+        """Remove the file, if there is one. That is durable on return."""
+        file.unlink(missing_ok=True)
+        _sync_folder(file.parent)
+
+
+DISK = JournalDisk()
+
+
+class BackupJournal:
+    """The journal of one backup. Methods may be called from several threads. `disk` changes its file."""
+
+    def __init__(self, file: Path, begun: Begun, disk: JournalDisk = DISK) -> None:
+        self._disk = disk
         self.file = file
         self.begun = begun
         self.keys: dict[str, KeyPart] = {}
@@ -87,12 +106,14 @@ class BackupJournal:
         """Whether every entry is on disk. After a failed write the file is removed and stays removed."""
 
     @classmethod
-    def create(cls, folder: Path, begun: Begun, on_failure: Callable[[OSError], None]) -> BackupJournal:
+    def create(
+        cls, folder: Path, begun: Begun, on_failure: Callable[[OSError], None], disk: JournalDisk = DISK
+    ) -> BackupJournal:
         """Create the journal file of a backup.
 
         If the file cannot be written, `on_failure` gets the error, no file is left, and the journal stays in memory.
         """
-        journal = cls(folder / begun.backup_id, begun)
+        journal = cls(folder / begun.backup_id, begun, disk)
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             journal._out = journal.file.open("xb", buffering=0)
@@ -108,7 +129,7 @@ class BackupJournal:
         return journal
 
     @classmethod
-    def read(cls, file: Path) -> BackupJournal:
+    def read(cls, file: Path, disk: JournalDisk = DISK) -> BackupJournal:
         """Return the journal in the file, without opening the file for writing.
 
         DamagedError if the file is not a journal, or if a line before the last one is damaged.
@@ -121,7 +142,7 @@ class BackupJournal:
         if not entries:
             raise DamagedError(f"the journal {file} is empty", hint=hint)
         try:
-            journal = cls(file, Begun.model_validate(_fields(entries[0], "begun")))
+            journal = cls(file, Begun.model_validate(_fields(entries[0], "begun")), disk)
             for entry in entries[1:]:
                 journal._take(entry)
         except (ValidationError, ValueError, KeyError, TypeError) as error:
@@ -234,10 +255,7 @@ class BackupJournal:
     def _append(self, kind: str, value: object) -> None:
         assert self._out is not None
         payload = json.dumps({kind: value}, separators=(",", ":")).encode()
-        line = b"%08x %s\n" % (zlib.crc32(payload), payload)
-        while line:
-            line = line[self._out.write(line) :]
-        os.fsync(self._out.fileno())
+        self._disk.append(self._out, b"%08x %s\n" % (zlib.crc32(payload), payload))
 
     def _give_up(self) -> None:
         self.is_durable = False
@@ -246,8 +264,7 @@ class BackupJournal:
                 self._out.close()
             self._out = None
         with contextlib.suppress(OSError):
-            self.file.unlink(missing_ok=True)
-            _sync_folder(self.file.parent)
+            self._disk.remove(self.file)
 
 
 def _parse(line: bytes) -> object:

@@ -112,7 +112,7 @@ def _own_process() -> str:
     return f"{_kernel()} {_started(os.getpid())}"
 
 
-def _is_gone(holder: Holder) -> bool:
+def has_ended(holder: Holder) -> bool:
     """Whether the holder was a process of this kernel and has ended. False for a process of any other kernel."""
     kernel = _kernel()
     return (
@@ -196,6 +196,7 @@ def _take(
     tell: Callable[[str], None],
     steady: Callable[[], float],
     sleep: Callable[[float], None],
+    has_ended: Callable[[Holder], bool],
 ) -> str:
     """Take the lease and return its tag. LeaseError if its owner is alive."""
     watched, since = "", 0.0
@@ -215,7 +216,7 @@ def _take(
                     f"another zsnapdb has the lease {key}: {holder.describe()}",
                     hint="wait until that process ends; only one process may write at a time",
                 )
-            if not watched and not _is_gone(holder):
+            if not watched and not has_ended(holder):
                 watched, since = version.tag, steady()
                 tell(f"waiting up to {holder.seconds:g} s for a sign of life of {holder.describe()}")
             if watched and steady() - since < holder.seconds:
@@ -237,11 +238,12 @@ def lease(
     seconds: float = SECONDS,
     steady: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
+    has_ended: Callable[[Holder], bool] = has_ended,
 ) -> Iterator[WriterLease]:
     """Own the lease `name` (such as main/writer) in the repository while the block runs.
 
     LeaseError if another owner is alive; to see that takes at most `seconds`. `tell` gets a line about waiting and
-    about a takeover.
+    about a takeover. `has_ended` says whether the process of an owner is known to be gone.
     """
     key = layout.lease(name)
     since = _text(datetime.now(UTC))
@@ -256,7 +258,7 @@ def lease(
         _after(seconds),
         seconds,
     )
-    writer_lease = WriterLease(repository, key, me, _take(repository, key, me, tell, steady, sleep))
+    writer_lease = WriterLease(repository, key, me, _take(repository, key, me, tell, steady, sleep, has_ended))
     try:
         yield writer_lease
     except BaseException:

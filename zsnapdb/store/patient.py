@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, UnreachableError
@@ -14,12 +15,19 @@ from zsnapdb.store.layer import Layer
 
 T = TypeVar("T")
 
-CHECK_SECONDS = 10.0
-"""For so long at most the first question to a store is tried again: a wrong address should be told soon."""
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-TOLD_PAUSE = 4.0
-"""Seconds: a pause as long as this is told."""
+@dataclass(frozen=True)
+class Pauses:
+    """How long a store waits between attempts, in seconds: first, then twice as long each time, up to the longest."""
+
+    first: float = 0.5
+    longest: float = 30.0
+
+    reported: float = 4.0
+    """A pause as long as this is reported."""
+
+    check: float = 10.0
+    """The check of a store is repeated for at most this time: the user hears of a wrong address soon."""
 
 
 class PatientStore(Layer):
@@ -28,15 +36,18 @@ class PatientStore(Layer):
     What is refused, denied or not there is told at once. `tell` gets a line before each long pause.
     """
 
-    def __init__(self, inner: Store, patience: float, tell: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, inner: Store, patience: float, tell: Callable[[str], None] | None = None, pauses: Pauses | None = None
+    ) -> None:
         super().__init__(inner)
         self.patience = patience
+        self.pauses = pauses or Pauses()
         self.tell = tell
         self._over = threading.Event()
 
     def _again(self, attempt: Callable[[], T], patience: float) -> T:
         deadline = time.monotonic() + patience
-        pause = _FIRST_PAUSE
+        pause = self.pauses.first
         while True:
             try:
                 return attempt()
@@ -46,15 +57,15 @@ class PatientStore(Layer):
                     raise
                 # Not all workers at the same moment; and the last attempt is made when the time is up.
                 wait = min(pause * random.uniform(0.75, 1.25), left)
-                if self.tell is not None and pause >= TOLD_PAUSE:
+                if self.tell is not None and pause >= self.pauses.reported:
                     self.tell(f"{error.message}; trying again in {wait:.0f} s, for up to {left:.0f} s more")
                 if self._over.wait(wait):
                     raise
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                pause = min(pause * 2, self.pauses.longest)
 
     def check(self) -> None:
         """Prove that the store can be reached, with little patience."""
-        self._again(self.inner.check, min(self.patience, CHECK_SECONDS))
+        self._again(self.inner.check, min(self.patience, self.pauses.check))
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object. After an attempt whose answer was lost, finding this very object there is success."""

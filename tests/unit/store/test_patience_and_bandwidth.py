@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,18 +18,16 @@ from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError,
 from zsnapdb.store.base import Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.patient import PatientStore
+from zsnapdb.store.patient import PatientStore, Pauses
+
+SHORT = Pauses(first=0.001, longest=0.01)
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zsnapdb.store.patient._FIRST_PAUSE", 0.001)
-    monkeypatch.setattr("zsnapdb.store.patient._LONGEST_PAUSE", 0.01)
-
-
-def patient(folder: Path, faults: dict[str, list[Fault]], patience: float = 60) -> tuple[PatientStore, FaultyStore]:
+def patient(
+    folder: Path, faults: dict[str, list[Fault]], patience: float = 60, pauses: Pauses = SHORT
+) -> tuple[PatientStore, FaultyStore]:
     faulty = FaultyStore(LocalStore(folder), faults)
-    return PatientStore(faulty, patience), faulty
+    return PatientStore(faulty, patience, pauses=pauses), faulty
 
 
 @pytest.mark.parametrize("fault", [Fault.UNREACHED, Fault.THROTTLED, Fault.ANSWER_LOST])
@@ -55,9 +54,8 @@ def test_without_patience_there_is_one_attempt(tmp_path: Path) -> None:
     assert len(faulty.calls) == 1
 
 
-def test_the_first_question_is_not_asked_for_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zsnapdb.store.patient.CHECK_SECONDS", 0.05)
-    store, _ = patient(tmp_path, {"check": [Fault.UNREACHED] * 100_000}, patience=3600)
+def test_the_first_question_is_not_asked_for_hours(tmp_path: Path) -> None:
+    store, _ = patient(tmp_path, {"check": [Fault.UNREACHED] * 100_000}, 3600, replace(SHORT, check=0.05))
     with pytest.raises(UnreachableError):
         store.check()
 
@@ -107,10 +105,8 @@ def test_a_listing_that_breaks_off_tells_everything_once(tmp_path: Path) -> None
     assert [item.key for item in store.list("p/")] == [f"p/{number}" for number in range(7)]
 
 
-def test_giving_up_wakes_those_who_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zsnapdb.store.patient._FIRST_PAUSE", 600.0)
-    monkeypatch.setattr("zsnapdb.store.patient._LONGEST_PAUSE", 600.0)
-    store, faulty = patient(tmp_path, {"get": [Fault.UNREACHED] * 9}, patience=3600)
+def test_giving_up_wakes_those_who_wait(tmp_path: Path) -> None:
+    store, faulty = patient(tmp_path, {"get": [Fault.UNREACHED] * 9}, 3600, Pauses(first=600.0, longest=600.0))
     threading.Timer(0.1, store.give_up).start()
     began = time.monotonic()
     with pytest.raises(UnreachableError):
@@ -121,10 +117,10 @@ def test_giving_up_wakes_those_who_wait(tmp_path: Path, monkeypatch: pytest.Monk
     assert (len(faulty.calls), faulty.given_up) == (2, True)
 
 
-def test_a_long_wait_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zsnapdb.store.patient.TOLD_PAUSE", 0.002)
+def test_a_long_wait_is_told(tmp_path: Path) -> None:
     told: list[str] = []
-    store = PatientStore(FaultyStore(LocalStore(tmp_path), {"put": [Fault.UNREACHED] * 3}), 60, told.append)
+    faulty = FaultyStore(LocalStore(tmp_path), {"put": [Fault.UNREACHED] * 3})
+    store = PatientStore(faulty, 60, told.append, replace(SHORT, reported=0.002))
     store.put("k", b"")
     assert len(told) == 2
     assert "put k: connection reset; trying again in" in told[0]

@@ -16,7 +16,7 @@ from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
-from zsnapdb.store.patient import PatientStore
+from zsnapdb.store.patient import PatientStore, Pauses
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
@@ -27,10 +27,7 @@ FAULTS = [Fault.UNREACHED, Fault.THROTTLED, Fault.ANSWER_LOST, Fault.DENIED, Fau
 CALLS = ("check", "put", "get", "list", "read_version", "replace", "folders")
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zsnapdb.store.patient._FIRST_PAUSE", 0.0005)
-    monkeypatch.setattr("zsnapdb.store.patient._LONGEST_PAUSE", 0.001)
+SHORT = Pauses(first=0.0005, longest=0.001)
 
 
 def data_of(number: int) -> bytes:
@@ -39,7 +36,7 @@ def data_of(number: int) -> bytes:
 
 def back_up(store: Store, number: int) -> None:
     """What a backup does with its repository, from opening it to the manifest."""
-    repository = Repository.open_or_create(PatientStore(store, 5), "", "r")
+    repository = Repository.open_or_create(PatientStore(store, 5, pauses=SHORT), "", "r")
     chunks = repository.chunks("main", IDS[number], "data")
     done = upload(io.BytesIO(data_of(number)), chunks, UploadSettings(4096, Codec.ZSTD, 1, 2), lambda _: None)
     confirm(chunks, done.chunks)

@@ -26,7 +26,7 @@ from zsnapdb.store.base import Afterlife, ObjectHold, Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore
 from zsnapdb.store.open import STORES, open_store
-from zsnapdb.store.patient import PatientStore
+from zsnapdb.store.patient import PatientStore, Pauses
 from zsnapdb.store.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -54,22 +54,20 @@ PLACES: dict[str, Callable[[Path], AbstractContextManager[Store]]] = {"file": in
 LAYERS = ("faulty", "limited", "flaky", "forgetful")
 
 
-def layered(kind: str, inner: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+def layered(kind: str, inner: Store) -> Store:
     if kind == "faulty":
         return FaultyStore(inner)
     if kind == "limited":
         return LimitedStore(inner, 1 << 40)
-    monkeypatch.setattr("zsnapdb.store.patient._FIRST_PAUSE", 0.0001)
     fault = Fault.UNREACHED if kind == "flaky" else Fault.ANSWER_LOST
-    return PatientStore(
-        FaultyStore(inner, {call: [fault, Fault.FINE] * (2 if call == "list" else 100) for call in CALLS}), 20
-    )
+    faulty = FaultyStore(inner, {call: [fault, Fault.FINE] * (2 if call == "list" else 100) for call in CALLS})
+    return PatientStore(faulty, 20, pauses=Pauses(first=0.0001))
 
 
 @pytest.fixture(params=[*STORES, *LAYERS])
-def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param in LAYERS:
-        yield layered(request.param, LocalStore(tmp_path), monkeypatch)
+        yield layered(request.param, LocalStore(tmp_path))
         return
     with PLACES[request.param](tmp_path) as opened:
         yield opened

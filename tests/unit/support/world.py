@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 import pytest
 
@@ -34,7 +35,7 @@ from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository import keys
 from zsnapdb.repository import writer_lease as leases
-from zsnapdb.repository.backup_journal import BackupJournal
+from zsnapdb.repository.backup_journal import JournalDisk
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, ZvolType
 from zsnapdb.repository.repository import Repository
@@ -159,6 +160,35 @@ class WatchedStore:
             return method(*args, **named)
 
         return call
+
+
+class WatchedDisk(JournalDisk):
+    """The disk of the journals; each change is a step, and it can fail or be full."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def append(self, out: BinaryIO, line: bytes) -> None:
+        """Write the line, or a part of it if the host dies."""
+        (kind,) = json.loads(line.partition(b" ")[2])
+        try:
+            self.world.step(f"journal {kind}")
+        except Died:
+            if self.world.steps and self.world.steps[-1] == f"journal {kind}":
+                # The line was being written.
+                out.write(b'0badc0de {"chunk": ["da')
+                self.world.steps.append("torn")
+            raise
+        if self.world.journal_fails_at is not None:
+            self.world.journal_fails_at -= 1
+            if self.world.journal_fails_at < 0:
+                raise OSError(28, "No space left on device")
+        super().append(out, line)
+
+    def remove(self, file: Path) -> None:
+        """Remove the file."""
+        self.world.step("journal removed")
+        super().remove(file)
 
 
 class World:
@@ -339,6 +369,9 @@ class World:
             now=lambda: self.time,
             new_backup_id=self.new_id,
             open_store=lambda settings, tell: (cast(Store, WatchedStore(self, self.local)), ""),
+            journal_disk=WatchedDisk(self),
+            # A dead run of this test is one of this very process; on a real host it would be known to have ended.
+            has_ended=lambda holder: True,
         )
         return replace(Instance.of(config.parse(text, "test"), "main"), host=host)
 
@@ -441,33 +474,4 @@ def made(folder: Path) -> Iterator[World]:
         patch.setattr(backup_send, "SendStream", world.send)
         patch.setattr(backup_send, "estimate", lambda name, base, flags: 0)
         patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))
-        # A dead run of this test is one of this very process; on a real host it would be known to have ended.
-        patch.setattr(leases, "_is_gone", lambda holder: True)
-        _watch_journal(patch, world)
         yield world
-
-
-def _watch_journal(patch: pytest.MonkeyPatch, world: World) -> None:
-    append, give_up = BackupJournal._append, BackupJournal._give_up
-
-    def watched_append(journal: BackupJournal, kind: str, value: object) -> None:
-        try:
-            world.step(f"journal {kind}")
-        except Died:
-            if world.steps and world.steps[-1] == f"journal {kind}" and journal._out is not None:
-                # The line was being written.
-                journal._out.write(b'0badc0de {"chunk": ["da')
-                world.steps.append("torn")
-            raise
-        if world.journal_fails_at is not None:
-            world.journal_fails_at -= 1
-            if world.journal_fails_at < 0:
-                raise OSError(28, "No space left on device")
-        append(journal, kind, value)
-
-    def watched_give_up(journal: BackupJournal) -> None:
-        world.step("journal removed")
-        give_up(journal)
-
-    patch.setattr(BackupJournal, "_append", watched_append)
-    patch.setattr(BackupJournal, "_give_up", watched_give_up)

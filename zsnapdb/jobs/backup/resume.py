@@ -47,7 +47,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
     found = []
     for file in journals(folder(instance)):
         try:
-            journal = BackupJournal.read(file)
+            journal = BackupJournal.read(file, instance.host.journal_disk)
         except DamagedError as error:
             found.append(
                 Found(file.name, file, None, Judgement(ResumeDecision.GIVE_UP, Because.UNREADABLE, error.message))

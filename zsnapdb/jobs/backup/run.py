@@ -141,8 +141,10 @@ def backup(
 @contextlib.contextmanager
 def _alone(asked: _Asked, repository: Repository) -> Iterator[WriterLease]:
     """Be the only writer of the instance's backups, on all hosts."""
-    name = asked.instance.name
-    with lease(repository, f"{name}/writer", doing=f"backing up {name}", tell=asked.note) as held:
+    name, host = asked.instance.name, asked.instance.host
+    with lease(
+        repository, f"{name}/writer", doing=f"backing up {name}", tell=asked.note, has_ended=host.has_ended
+    ) as held:
         yield held
 
 
@@ -222,7 +224,7 @@ def _store(
     with undone_on_error(lambda: owned.destroy_set(names, backup_id)):
         begun = _begun(instance, describe(), repository, made, planned.base.base)
         protect(names)
-        journal = BackupJournal.create(interrupted.folder(instance), begun, no_journal)
+        journal = BackupJournal.create(interrupted.folder(instance), begun, no_journal, instance.host.journal_disk)
     sender = Sender.of(instance, repository, journal, held, is_new=True)
 
     def undo() -> None:

@@ -150,7 +150,10 @@ def copy(source: Instance, target: Instance) -> CopyResult:
     if there is None:
         Marker(FORMAT, here.id, here.recipients).write(RepositoryObjects(*target.open_store()))
         there = target.open_repository()
-    with lease(there, f"{target.name}/writer", doing=f"copying {target.name}", tell=target.events.tell) as held:
+    name, host = target.name, target.host
+    with lease(
+        there, f"{name}/writer", doing=f"copying {name}", tell=target.events.tell, has_ended=host.has_ended
+    ) as held:
         planned = _plan(source, here, target, there)
         began, run = time.monotonic(), _Run(here, there, target, planned)
         copied: list[str] = []
