@@ -1,1 +1,1 @@
-"""The database server: one owned session, what it is, where it writes, how it is held, its binlog, its process."""
+"""The database server: session, facts, paths, locks, binlog and process."""

@@ -1,4 +1,4 @@
-"""The accounts that zsnapdb makes on its own copies, and what they may do."""
+"""The accounts that zsnapdb creates on its own copies, and their rights."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from zsnapdb.planning.family import family
 
 
 def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequence[str] = ()) -> str:
-    """Return the text of an init file that makes an account with every right.
+    """Return the text of an init file that creates an account with all privileges.
 
-    Nothing of it goes to the binlog, so that the server's GTIDs stay as they are. `before` are statements to run first.
+    The statements are not written to the binlog, so the GTIDs of the server do not change. `before` are statements to
+    run first.
     """
     secret = password.get_secret_value()
     lines = [f"{STOP_LOGGING};", *before]
@@ -35,19 +36,19 @@ def drop(session: Session, user: str) -> None:
 
 
 def awake(session: Session, flavour: Flavour) -> tuple[str, ...]:
-    """Return the accounts, as user@host, that can log in and are not the clone's own."""
+    """Return the accounts (user@host) that can log in, without those of the clone itself."""
     return tuple(str(row[0]) for row in session.query(awake_accounts_query(flavour)))
 
 
 def make_reader(session: Session, user: str, password: SecretStr) -> None:
-    """Make an account that can read everything and nothing else: no FILE, no EXECUTE, no temporary tables."""
+    """Create an account that can only read, and read everything: no FILE, EXECUTE or temporary tables."""
     session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
     session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
     refuse_writes_of_users(session)
 
 
 def make_replicator(session: Session, user: str, password: SecretStr) -> None:
-    """Make an account, for this host alone, as which a replica connects. Nothing of it goes to the binlog."""
+    """Create the account of a replica, for this host only. The statements are not written to the binlog."""
     stop_logging(session)
     for host in ("localhost", "127.0.0.1"):
         session.query(f"CREATE USER '{user}'@'{host}' IDENTIFIED BY %s", (password.get_secret_value(),))
@@ -55,10 +56,10 @@ def make_replicator(session: Session, user: str, password: SecretStr) -> None:
 
 
 def read_only_transaction(session: Session, flavour: Flavour) -> None:
-    """Let the session only read from here on, all of one moment, with times in UTC."""
+    """Make the session read only, with one consistent view of the data and times in UTC."""
     session.query("SET SESSION time_zone = '+00:00'")
     if family(flavour).limits_statements:
-        # A statement that nobody waits for any more ends with its clone; the default of a site must not cut it short.
+        # The end of the clone ends an abandoned statement; the site's default limit must not end it earlier.
         session.query("SET SESSION max_statement_time = 0")
     session.query("SET SESSION TRANSACTION READ ONLY")
     session.query("START TRANSACTION READ ONLY")

@@ -1,4 +1,4 @@
-"""The replication channels a server has: stopped, started, forgotten."""
+"""Stops, starts and removes the replication channels of a server."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from zsnapdb.planning.family import family
 
 
 def stop(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
-    """Stop the appliers of the named channels. Each statement waits for the transaction under way."""
+    """Stop the appliers of the named channels. Each statement waits for the running transaction."""
     for name in names:
         session.query(_of_channel(flavour, dialect.stop_applier, name))
 
 
 def start(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
-    """Start the appliers of the named channels. A stop that is still under way is waited for by the server."""
+    """Start the appliers of the named channels. The server first waits for a stop that is still running."""
     for name in names:
         session.query(_of_channel(flavour, dialect.start_applier, name))
 
 
 def _of_channel(flavour: Flavour, form: str, name: str) -> str:
-    """Return the form for the applier of one channel; the unnamed one has the empty name in both families."""
+    """Return the statement for the applier of one channel. The default channel has an empty name."""
     value = "'" + name.replace("'", "''") + "'"
     return (
         f"{form.removesuffix(' SQL_THREAD')} {value} SQL_THREAD"
@@ -60,7 +60,7 @@ def forget(session: Session) -> None:
 
 
 def go_on(session: Session) -> None:
-    """Let a replica replicate again from where it was; a server without a source is left alone."""
+    """Resume the replication of a replica at its old position. A server without a source is not changed."""
     _, dialect = flavour_and_dialect(session)
     if channels(session, dialect):
         session.query(dialect.start_applier.removesuffix(" SQL_THREAD"))
@@ -68,7 +68,7 @@ def go_on(session: Session) -> None:
 
 
 def follow_neighbour(session: Session, port: int, user: str, password: str) -> None:
-    """Make the server a replica of the source on that port of this host, from where both stand."""
+    """Make the server a replica of the source on that port of this host, from their present position."""
     flavour, _ = flavour_and_dialect(session)
     if family(flavour).names_connections:
         session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")
@@ -78,5 +78,5 @@ def follow_neighbour(session: Session, port: int, user: str, password: str) -> N
     )
     session.query(statements.change, (port, user, password))
     session.query(statements.start)
-    # Nobody without a special right writes to a replica by mistake.
+    # Only accounts with a special right can write to a replica.
     refuse_writes_of_users(session)

@@ -1,4 +1,4 @@
-"""Proves that replicas follow their source: a row that is written there arrives here."""
+"""Proves that replicas follow their source: a row that is written to the source arrives at the replica."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def has_reached(replica: Session, gtids: str, seconds: float) -> bool:
 
 
 def errors(replica: Session) -> list[str]:
-    """Return what the replica itself says stopped it; empty if it says nothing."""
+    """Return the replication errors that the replica reports; empty if there are none."""
     _, dialect = flavour_and_dialect(replica)
     return [
         str(row[key])

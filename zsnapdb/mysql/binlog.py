@@ -1,6 +1,7 @@
-"""The end of a binlog file: its last complete transaction and the GTIDs up to there; and what position a set of files stands for.
+"""The end of a binlog file, and the position to which a server recovers from a set of binlog files.
 
-tests/system/test_binlog_tail.py compares all this with real servers.
+The end is the last complete transaction and the GTIDs up to it. tests/system/test_binlog_tail.py compares both with
+real servers.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from zsnapdb.mysql.binlog_walk import Walk
 
 @dataclass(frozen=True)
 class Tail:
-    """The end of a binlog file: offset behind its last complete transaction, the GTIDs up to there.
+    """The end of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
 
-    `unfinished` is the number of bytes behind it that belong to no complete transaction.
+    `unfinished` is the number of bytes after this offset; they belong to no complete transaction.
     """
 
     offset: int
@@ -30,7 +31,7 @@ class Tail:
 
 
 def tail_of(file: BinaryIO, name: str) -> Tail:
-    """Return the tail of an open binlog. DamagedError or PreflightError as the file deserves."""
+    """Return the tail of an open binlog. DamagedError if an event is wrong, PreflightError if it is encrypted."""
     size = file.seek(0, os.SEEK_END)
     walk = Walk()
     events = decisive_events(file, name, size)
@@ -48,18 +49,18 @@ def tail_of(file: BinaryIO, name: str) -> Tail:
 def read_tail(path: Path) -> Tail:
     """Return the tail of a binlog file.
 
-    Plain reads: a mapping would outlive an interrupt and keep its snapshot busy.
+    The file is not memory-mapped: a mapping would outlive an interrupt and keep the snapshot busy.
     """
     with path.open("rb") as file:
         return tail_of(file, path.name)
 
 
 LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
-"""Ends of the files that list binlogs or relay logs by their whole paths (sql/binlog.cc of MySQL, sql/log.cc of MariaDB).
+"""Suffixes of the files that list binlogs or relay logs by absolute path.
 
-The first is the index; the second takes its place while it is replaced. The third lists files under creation or purge:
-a server that starts after a crash DELETES those that are not in its index. On a copy taken during a rotation it would
-delete the source's live binlog.
+(sql/binlog.cc of MySQL, sql/log.cc of MariaDB.) The first is the index. The second replaces the index while the server
+rewrites it. The third lists files that are being created or purged: a server that starts after a crash DELETES those
+that are not in its index. A server on a copy taken during a rotation would delete the live binlog of the source.
 """
 
 
@@ -68,7 +69,7 @@ def index_entries(index: Path) -> list[str]:
 
     ConsistencyError if it cannot be read.
 
-    While the server replaces its index there is only the crash-safe one, which it then takes for it.
+    While the server replaces its index, only the crash-safe file exists. The server then uses that file as the index.
     """
     try:
         chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
@@ -81,10 +82,10 @@ def index_entries(index: Path) -> list[str]:
 
 
 def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool) -> Position:
-    """Return the position a server recovers to that finds this index and the binlogs in `folder`.
+    """Return the position to which a server recovers with this index and the binlogs in `folder`.
 
-    It is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). A newest file
-    that is still empty, because a rotation was under way, stands for the end of the one before it.
+    The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If
+    the newest binlog is still empty during a rotation, the position is the end of the binlog before it.
     """
     entries = index_entries(index)
     if not entries:
@@ -108,4 +109,4 @@ def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool)
             tail.gtids if has_gtids else None,
             "binlog tail in the snapshot",
         )
-    raise ConsistencyError(f"no binlog of {index} holds a complete event", hint="run the backup again")
+    raise ConsistencyError(f"no binlog in {index} contains a complete event", hint="run the backup again")

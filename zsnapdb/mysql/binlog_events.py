@@ -27,7 +27,7 @@ _IN_USE = 1
 _CRC_BYTES = 4
 _WINDOW = 1 << 20
 _RESIDUE = 0x2144DF1C
-"""What CRC-32 gives over any data followed by its own CRC-32, little-endian."""
+"""The CRC-32 of any data followed by the little-endian CRC-32 of the data."""
 
 _DECISIVE = frozenset(
     {
@@ -47,23 +47,24 @@ _DECISIVE = frozenset(
         MARIADB_QUERY_COMPRESSED,
     }
 )
-"""Kinds that begin or end a transaction, or say what came before.
+"""Kinds that begin or end a transaction, or list the GTIDs of earlier files.
 
-Most events, rows and their tables above all, are only passed over.
+Most events are skipped, above all rows and table maps.
 """
 
 _WHOLE = frozenset({FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST})
-"""Kinds whose body is needed to its end however long it is."""
+"""Kinds whose whole body is needed, whatever its length."""
 
 
 MALFORMED = (struct.error, IndexError, ValueError)
-"""What taking an event apart raises if it does not have the form it should."""
+"""The exceptions that decoding a malformed event raises."""
 
 
 class Event(NamedTuple):
-    """One event: when (UTC seconds), where it starts and ends in the file (bytes), and its body without header and checksum.
+    """One event: its time (UTC seconds), its start and end in the file (bytes), and its body.
 
-    The body of an event longer than the window is cut there unless all of it is needed.
+    The body has no header and no checksum. The body of an event longer than the window is cut at the window, unless
+    the whole body is needed.
     """
 
     kind: int
@@ -75,7 +76,7 @@ class Event(NamedTuple):
 
 
 def check_magic(file: BinaryIO, name: str, size: int) -> bool:
-    """Return whether the file is a binlog with room for events; one that was only just created is not yet."""
+    """Return whether the file has the header of a binlog; False for a file that was just created."""
     file.seek(0)
     magic = file.read(len(MAGIC))
     if size < len(MAGIC) and MAGIC.startswith(magic):
@@ -93,13 +94,11 @@ def check_magic(file: BinaryIO, name: str, size: int) -> bool:
 def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = None) -> Generator[Event, None, int]:
     """Yield the decisive events of a file and return where the walk ended.
 
-    A last event that is cut or has a wrong checksum ends it.
+    The walk ends at a last event that is cut or has a wrong checksum. With a `start`, which must be the start of an
+    event, the first event is the format description and the next is the event at `start`.
 
-    With a `start`, which must be where an event starts, the first one is the description of the format, the next one
-    that at `start`.
-
-    Every event is checked, decisive or not. It is read through a window of constant size. DamagedError if an event in
-    the middle is wrong, PreflightError if the file is encrypted.
+    Every event is checked. The file is read through a window of constant size. DamagedError if an event in the middle
+    is wrong, PreflightError if the file is encrypted.
     """
     if not check_magic(file, name, size):
         return 0
@@ -120,8 +119,8 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
         if kind == FORMAT:
             has_checksum = window[place + length - 5] == 1
         elif at == len(MAGIC):
-            raise _damaged(name, at, "is not the description of the file's format")
-        # A format description has a checksum also if nothing else in its file has (log_event.cc,
+            raise _damaged(name, at, "is not a format description")
+        # A format description has a checksum even if no other event of the file has one (log_event.cc,
         # Format_description_log_event::write).
         if kind == FORMAT:
             right = _format_is_right(window[place : place + length], flags)
@@ -134,7 +133,7 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
         if not right:
             if end == size and following in (0, end & 0xFFFFFFFF):
                 return at
-            raise _damaged(name, at, "does not have its checksum")
+            raise _damaged(name, at, "has a wrong checksum")
         if kind == MARIADB_ENCRYPTION:
             raise _encrypted(name)
         if kind in _DECISIVE:
@@ -151,13 +150,13 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
 
 
 def _check_cut(name: str, at: int, header: memoryview) -> None:
-    """Raise DamagedError unless the header is of an event whose rest is missing.
+    """Raise DamagedError unless the header belongs to an event that is cut.
 
-    It then says rightly where its event would end; one that does not is damaged, as may be what follows.
+    The header of a cut event still has the correct end position. Another end position means damage.
     """
     _, _, _, length, following, _ = HEADER.unpack(header)
     if following not in (0, (at + length) & 0xFFFFFFFF) or (length < HEADER.size and any(header)):
-        raise _damaged(name, at, "says a wrong size")
+        raise _damaged(name, at, "has a wrong size")
 
 
 def _encrypted(name: str) -> PreflightError:
@@ -173,24 +172,24 @@ def _window(file: BinaryIO, at: int, least: int = 0) -> memoryview:
 
 
 def _format_is_right(event: memoryview, flags: int) -> bool:
-    """Whether a format description has its checksum.
+    """Whether a format description has the correct checksum.
 
-    The in-use flag is set after that was made (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
+    The server sets the in-use flag after it computed the checksum (log_event.h, LOG_EVENT_BINLOG_IN_USE_F).
     """
     head = HEADER.pack(*HEADER.unpack_from(event)[:5], flags & ~_IN_USE)
     return zlib.crc32(event[HEADER.size :], zlib.crc32(head)) == _RESIDUE
 
 
 def _long_is_right(file: BinaryIO, at: int, length: int) -> bool:
-    """Whether an event longer than the window has its checksum; read piece by piece."""
+    """Whether an event longer than the window has the correct checksum; reads one window at a time."""
     file.seek(at)
     checksum = 0
     while length > 0:
-        piece = file.read(min(_WINDOW, length))
-        if not piece:
+        data = file.read(min(_WINDOW, length))
+        if not data:
             return False
-        checksum = zlib.crc32(piece, checksum)
-        length -= len(piece)
+        checksum = zlib.crc32(data, checksum)
+        length -= len(data)
     return checksum == _RESIDUE
 
 
@@ -201,8 +200,8 @@ def _damaged(name: str, at: int, what: str) -> DamagedError:
 
 
 def malformed(name: str, error: Exception) -> DamagedError:
-    """Return what is to be said of an event that could not be taken apart."""
+    """Return the error for an event that could not be decoded."""
     return DamagedError(
-        f"binlog {name}: an event does not have the form it should: {error}",
+        f"binlog {name}: an event is malformed: {error}",
         hint="see the server's error log and `zpool status`",
     )

@@ -16,7 +16,7 @@ _HAS_ORIGINAL = 1 << 55
 
 
 def previous_gtids(body: memoryview) -> GtidSet:
-    """Decode a Previous-GTIDs event: Gtid_set::encode of MySQL 8.3+, where byte 7 tells the form with tags."""
+    """Decode a Previous-GTIDs event: Gtid_set::encode of MySQL 8.3+, where byte 7 marks the form with tags."""
     word = struct.unpack_from("<Q", body, 0)[0]
     tagged = word >> 56 == 1
     count = (word >> 8) & 0xFFFFFFFFFFFF if tagged else word & 0x00FFFFFFFFFFFFFF
@@ -39,7 +39,10 @@ def previous_gtids(body: memoryview) -> GtidSet:
 
 
 def _varlen(body: memoryview, at: int) -> tuple[int, int]:
-    """Decode an unsigned integer of mysql::serialization: as many low set bits as extra bytes follow; return it and what follows."""
+    """Decode an unsigned integer of mysql::serialization; return the integer and the offset after it.
+
+    The number of low set bits in the first byte is the number of extra bytes.
+    """
     first = body[at]
     extra = 0
     while extra < 8 and first >> extra & 1:
@@ -51,8 +54,7 @@ def _varlen(body: memoryview, at: int) -> tuple[int, int]:
 def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
     """Decode source, number and commit time (microseconds UTC; 0 if it has none) of a tagged GTID event of MySQL 8.3+.
 
-    In mysql::serialization's form: version, size, then id-value pairs.
-
+    The form of mysql::serialization is: version, size, then id-value pairs.
     Field 1 is the UUID as 16 variable-length integers, 2 the number (signed), 3 the tag, 6 the immediate commit
     timestamp; 0, 4 and 5 are single integers.
     """
@@ -89,10 +91,9 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 def committed_at(body: memoryview) -> int:
     """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, microseconds UTC.
 
-    0 where it has none (before 8.0.1).
-
-    It is the time at which this server wrote the transaction to its binlog: 7 bytes behind the logical clock, the
-    highest bit saying whether that of the original server follows (Gtid_log_event::write_body_to_memory).
+    0 if the event has none (before 8.0.1). The timestamp is the time at which this server wrote the transaction to its
+    binlog: 7 bytes after the logical clock. The highest bit says whether the timestamp of the original server follows
+    (Gtid_log_event::write_body_to_memory).
     """
     if len(body) < _COMMITTED_AT + 7:
         return 0

@@ -1,4 +1,4 @@
-"""The binlogs a server lists, who reads them, and the statement that removes them."""
+"""The binlogs of a server: their names, their readers, and their removal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zsnapdb.mysql.session import Session
 
 @dataclass(frozen=True)
 class BinlogReader:
-    """A connection that sends binlogs to a replica: where to, and what it is doing."""
+    """A connection that sends binlogs to a replica: the host of the replica, and the state of the connection."""
 
     host: str
     state: str

@@ -32,14 +32,14 @@ _MOST_RUNS = 1 << 16
 
 
 def _query_text(body: memoryview) -> bytes:
-    """Return the statement of a query event: behind post-header, status variables and schema name."""
+    """Return the statement of a query event; it follows post-header, status variables and schema name."""
     schema_length = body[8]
     variables = struct.unpack_from("<H", body, 11)[0]
     return bytes(body[13 + variables + schema_length + 1 :][:32])
 
 
 class Numbers:
-    """GTIDs as they come, kept as intervals: a file of millions of transactions takes no more memory than its gaps."""
+    """A growing set of GTIDs, stored as intervals: memory grows with the gaps, not with the transactions."""
 
     def __init__(self) -> None:
         self._runs: dict[str, list[list[int]]] = {}
@@ -52,7 +52,7 @@ class Numbers:
         else:
             runs.append([number, number])
             if len(runs) > self._most:
-                # Parallel appliers write numbers out of order; joined, they are few again.
+                # Parallel appliers write numbers out of order; joining the intervals leaves few.
                 joined = GtidSet.of((source, (run[0], run[1])) for run in runs).intervals[source]
                 self._runs[source] = [list(run) for run in joined]
                 self._most = max(self._most, 2 * len(joined))
@@ -65,10 +65,10 @@ class Numbers:
 
 
 class Walk:
-    """Follows transactions through the decisive events: which is open, what was complete last.
+    """Follows transactions through the decisive events: the open transaction, and the last complete one.
 
-    `opened` is the event that began the transaction, `number` its GTID: source and number (MySQL), or domain, server
-    and sequence (MariaDB).
+    `opened` is the event that began the transaction. `number` is the GTID of the transaction: source
+    and number (MySQL), or domain, server and sequence (MariaDB).
     """
 
     def __init__(self) -> None:
@@ -85,10 +85,10 @@ class Walk:
         self._sources: dict[bytes, str] = {}
 
     def see(self, event: Event) -> bool:
-        """Take in the next event; return whether a transaction ends with it."""
+        """Process the next event; return whether it ends a transaction."""
         kind = event.kind
         if not self._open:
-            # What was passed over since the last transaction belongs to none.
+            # Events skipped since the last transaction belong to no transaction.
             self.offset = event.start
         if kind in (GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID):
             self._begin(event)
@@ -105,7 +105,7 @@ class Walk:
         return False
 
     def finish(self, end: int) -> None:
-        """Take in that the walk ended at `end`: what is outside of a transaction there is complete."""
+        """Record that the walk ended at `end`. Events outside of a transaction are complete."""
         if not self._open:
             self.offset = end
 

@@ -1,4 +1,4 @@
-"""What a server's parser understands, found by offering it statements it does not run."""
+"""The statements that the parser of a server understands; PREPARE tests this without running them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _STOP = ("STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")
 _START = ("START REPLICA SQL_THREAD", "START SLAVE SQL_THREAD")
-"""In the order they are offered.
+"""The forms in the order in which they are tried.
 
-MariaDB's SHOW ALL SLAVES STATUS comes first: its other forms speak of one connection only.
+MariaDB's SHOW ALL SLAVES STATUS comes first: the other forms of MariaDB show one connection only.
 """
 
 
 def lock_statements(session: Session) -> frozenset[str]:
-    """Return which statements of the lock strategies the server understands. Nothing is executed."""
+    """Return the lock statements that the server understands. No statement is executed."""
     return frozenset(statement for statement in locks.STATEMENTS if session.understands(statement))
 
 
 def dialect(session: Session) -> Dialect:
-    """Return the forms this server understands. ServerError names the statement if it knows none."""
+    """Return the forms that this server understands. ServerError if it understands no form of a statement."""
     return Dialect(*(_first_understood(session, forms) for forms in (_POSITION, _CHANNELS, _STOP, _START)))
 
 
@@ -45,7 +45,7 @@ MYSQL, PERCONA, MARIADB = "MySQL", "Percona Server", "MariaDB"
 
 @dataclass(frozen=True)
 class KnownCapability:
-    """What a server has to have for something zsnapdb does, which servers do, and who says so.
+    """A capability that zsnapdb uses, the servers that have it, and the source of this information.
 
     `what` is a statement, a column (`information_schema.TABLE.COLUMN`) or a status variable (`status NAME`); `since` is
     inclusive, `until` exclusive (empty: no such bound is known).
@@ -140,4 +140,4 @@ KNOWN = (
         "status Innodb_redo_log_enabled", _UPSTREAM, "8.0.21", "", "refman 8.0, 'Disabling Redo Logging'; WL#13795"
     ),
 )
-"""Which server has what. For people, and for the answers the unit tests replay; a live server is asked instead."""
+"""The capabilities of each server, for readers and unit tests. zsnapdb itself asks the live server."""

@@ -1,4 +1,4 @@
-"""Who is connected to a server."""
+"""The connections of a server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from zsnapdb.mysql.session import Session
 
 @dataclass(frozen=True)
 class ServerUse:
-    """The clients connected now, this one left out, and how many connections there have been since the server's start."""
+    """The number of other clients connected now, and of all connections since the start of the server."""
 
     clients: int
     connections: int
 
 
 def server_use(session: Session) -> ServerUse:
-    """Return who uses the server. Threads of the server itself are no clients."""
+    """Return how many clients use the server. Threads of the server itself do not count."""
     clients = int(
         session.value(
             "SELECT COUNT(*) FROM information_schema.processlist WHERE id <> CONNECTION_ID() "

@@ -1,6 +1,6 @@
 """Every path a server writes, from its variables and its tablespaces, and the real block sizes of its files.
 
-Looks at files, changes none.
+Reads files and changes none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FILES = ("log_bin_index", "relay_log_index")
 
 @dataclass(frozen=True, order=True)
 class ServerPath:
-    """A path the server writes, real (no symbolic links left), and what says so."""
+    """A path the server writes, with symbolic links resolved, and the setting or file that names the path."""
 
     what: str
     path: str
@@ -65,7 +65,7 @@ def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
 
 
 def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
-    """Yield symbolic links in the data directory and in its databases: tables placed elsewhere."""
+    """Yield the symbolic links in the data directory and in its databases; they point to tables elsewhere."""
     try:
         with os.scandir(datadir) as entries:
             for entry in entries:
@@ -74,12 +74,12 @@ def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
                 elif depth > 1 and entry.is_dir(follow_symlinks=False) and entry.name != ".zfs":
                     yield from links_in(entry.path, depth - 1)
     except OSError:
-        # Not readable here; that datadir itself is unreadable is reported where it is placed.
+        # An unreadable datadir is reported by the placement check.
         return
 
 
 def with_real_paths(facts: ServerFacts) -> ServerFacts:
-    """Return the facts with every path variable absolute and free of symbolic links, as mount points are."""
+    """Return the facts with every path variable absolute and without symbolic links, like mount points."""
     variables = dict(facts.variables)
     datadir = os.path.realpath(variables["datadir"])
     for name in (*_DIRECTORIES, *_FILES):
@@ -95,16 +95,16 @@ def with_real_paths(facts: ServerFacts) -> ServerFacts:
 def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
     """Return every path the server writes, without repetition, sorted."""
     datadir = os.path.realpath(facts.variables["datadir"])
-    found = {*_from_variables(facts, datadir), *links_in(datadir)}
+    paths = {*_from_variables(facts, datadir), *links_in(datadir)}
     for file in facts.tablespace_files:
         real = _real(file, datadir)
         if not real.startswith(datadir + "/"):
-            found.add(ServerPath("tablespace", real))
-    return tuple(sorted(found))
+            paths.add(ServerPath("tablespace", real))
+    return tuple(sorted(paths))
 
 
 def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
-    """Return tablespace files outside the data directory: their absolute paths are in the data dictionary itself."""
+    """Return the tablespace files outside the data directory; the data dictionary has their absolute paths."""
     datadir = os.path.realpath(facts.variables["datadir"])
     home = os.path.realpath(facts.variables.get("innodb_data_home_dir") or datadir)
     undo = os.path.realpath(facts.variables.get("innodb_undo_directory") or datadir)
@@ -122,13 +122,13 @@ _KEYRING_COMPONENTS = ("component_keyring_file.cnf", "component_keyring_encrypte
 
 
 def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return the files that hold keys of encrypted tablespaces and logs: plugins by variable, components by their own configuration.
+    """Return the files with the keys of encrypted tablespaces and logs.
 
-    A component reads <plugin_dir>/NAME.cnf, which may point to one in the data directory (refman 8.4, "The
-    component_keyring_file").
+    A plugin names its file in a variable, a component in its own configuration: <plugin_dir>/NAME.cnf, which may
+    point to a file in the data directory (refman 8.4, "The component_keyring_file").
     """
     datadir = os.path.realpath(facts.variables["datadir"])
-    found = {
+    paths = {
         ServerPath(name, _real(facts.variables[name], datadir)) for name in _KEYRING_FILES if facts.variables.get(name)
     }
     for folder in (facts.variables.get("plugin_dir", ""), datadir):
@@ -136,12 +136,15 @@ def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
             with contextlib.suppress(OSError, ValueError, AttributeError), open(os.path.join(folder, name)) as file:
                 path = json.load(file).get("path")
                 if path:
-                    found.add(ServerPath(name, _real(path, datadir)))
-    return tuple(sorted(found))
+                    paths.add(ServerPath(name, _real(path, datadir)))
+    return tuple(sorted(paths))
 
 
 def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return where a replica keeps the files of a replicated LOAD DATA until it is applied (refman 8.4, "replica_load_tmpdir")."""
+    """Return the folder where a replica keeps the files of a replicated LOAD DATA until they are applied.
+
+    See refman 8.4, "replica_load_tmpdir".
+    """
     if not facts.channels:
         return ()
     names = ("replica_load_tmpdir", "slave_load_tmpdir")
@@ -153,7 +156,7 @@ def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
 def data_file_blocks(facts: ServerFacts) -> BlockSizes:
     """Return the real block sizes of the InnoDB data files.
 
-    On ZFS st_blksize is the file's own record size (zfs_getattr), whatever the property says now.
+    On ZFS st_blksize is the record size of the file itself (zfs_getattr), not the present recordsize property.
     """
     datadir = os.path.realpath(facts.variables["datadir"])
     counts: Counter[int] = Counter()

@@ -1,4 +1,4 @@
-"""What a server is and can do, by asking it; never by its major version."""
+"""The facts and capabilities of a server. The server itself is asked; its major version decides nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.capability import dialect, lock_statements
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.variables import flavour_asked, global_variables
+from zsnapdb.mysql.variables import global_variables, server_flavour
 from zsnapdb.planning.backup.crash_safety import row_versions_are_flawed
 from zsnapdb.planning.facts import Channel, Dialect, ServerFacts, release_of
 from zsnapdb.planning.family import family, flavour_of
@@ -20,7 +20,7 @@ SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
 
 def probe(session: Session) -> ServerFacts:
-    """Ask the server everything a backup needs to know of it. Changes nothing."""
+    """Return everything that a backup needs to know about the server. Changes nothing."""
     variables = global_variables(session)
     flavour = flavour_of(variables)
     forms = dialect(session)
@@ -44,14 +44,14 @@ def probe(session: Session) -> ServerFacts:
 
 
 def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
-    """Return what it takes to speak to the server, without a look at anything else."""
-    return flavour_asked(session), dialect(session)
+    """Return the flavour and dialect of the server without probing anything else."""
+    return server_flavour(session), dialect(session)
 
 
 def what_may_have_changed(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
-    """Return the facts with those asked again that anyone may change at any time and a snapshot's worth hangs on.
+    """Return the facts with fresh values of settings that can change at any time and that a snapshot depends on.
 
-    `engines`: whether the tables' engines matter; with very many tables they take long to ask for.
+    `engines`: whether to count the engines of the tables again; with very many tables this query takes long.
     """
     changed = global_variables(session, ("innodb_flush_log_at_trx_commit", "delay_key_write"))
     variables = {**facts.variables, **changed}
@@ -104,7 +104,7 @@ def _sees_all_tables(session: Session) -> bool:
 def _prepared_xa(session: Session) -> int | None:
     """Return how many external XA transactions wait in prepared state.
 
-    None if the account may not ask (MySQL: XA_RECOVER_ADMIN).
+    None if the account has no right to list them (MySQL: XA_RECOVER_ADMIN).
     """
     try:
         return len(session.query("XA RECOVER"))
@@ -113,9 +113,9 @@ def _prepared_xa(session: Session) -> int | None:
 
 
 def _row_versions(session: Session, flavour: Flavour, version: str) -> int:
-    """Return how many tables INSTANT ADD or DROP COLUMN has left with row versions, for releases that recover them badly.
+    """Return how many tables have row versions after INSTANT ADD or DROP COLUMN.
 
-    Others are not asked: INNODB_TABLES opens every table, and so waits for any DDL under way.
+    Only releases that recover such tables badly are asked: INNODB_TABLES opens every table and waits for running DDL.
     """
     if not row_versions_are_flawed(flavour, release_of(version)):
         return 0
@@ -136,7 +136,7 @@ def channels(session: Session, forms: Dialect) -> tuple[Channel, ...]:
 
 
 def channel_of(row: Mapping[str, Any]) -> Channel:
-    """Return a channel from a row of SHOW REPLICA STATUS or one of its older or other forms, whose columns differ in name only."""
+    """Return the channel in a row of SHOW REPLICA STATUS or an older form; only the column names differ."""
 
     def first(*names: str) -> str:
         return next((str(row[name]) for name in names if row.get(name) is not None), "")
@@ -156,7 +156,7 @@ def channel_of(row: Mapping[str, Any]) -> Channel:
 
 
 def published_position(session: Session, facts: ServerFacts) -> Position:
-    """Return what the server publishes as its position now: binlog file and offset, executed GTIDs."""
+    """Return the position that the server reports now: binlog file and offset, executed GTIDs."""
     if not facts.has_binlog:
         return Position(facts.flavour, None, None, "server")
     rows = session.records(facts.dialect.position)

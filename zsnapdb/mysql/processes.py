@@ -1,6 +1,6 @@
-"""Who keeps a server of ours running: a detached process, or a transient unit of systemd.
+"""Process managers for the servers that zsnapdb starts: detached processes, or transient units of systemd.
 
-One small protocol; nothing restarts by itself.
+Nothing restarts by itself.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ from typing import Protocol
 from zsnapdb.errors import PreflightError, ServerError
 
 SYSTEMD_RUNS = Path("/run/systemd/system")
-"""There while systemd is process 1 (sd_booted(3))."""
+"""This folder exists while systemd is process 1 (sd_booted(3))."""
 
 _COMMAND_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server may take: bytes of private writable memory, how many processors (a fraction is allowed), niceness 0 to 19 (None: its starter's)."""
+    """Resource limits of a server. None means no limit.
+
+    `memory` is bytes of private writable memory, `processors` a number that may have a fraction, `nice` a niceness from
+    0 to 19 (None: the niceness of this process).
+    """
 
     memory: int | None = None
     processors: float | None = None
@@ -36,42 +40,43 @@ class Limits:
 
 
 class Launched(Protocol):
-    """A server from its launch on."""
+    """A launched server."""
 
     def ended(self) -> str | None:
-        """Return how it ended, in a few words; None while it runs."""
+        """Return how the server ended, in a few words; None while the server runs."""
 
     def kill(self) -> None:
-        """End it at once and wait for that."""
+        """Kill the server and wait until it has ended."""
 
 
 class ProcessManager(Protocol):
-    """Starts a server so that it outlives whoever started it, within its limits."""
+    """Starts a server within its limits, so that the server outlives the process that started it."""
 
     def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
-        """Start it, both outputs appended to `log`.
+        """Start the server and append stdout and stderr to `log`.
 
-        `name` is for people who look. ServerError or PreflightError if it cannot be.
+        `name` labels the server for people. ServerError or PreflightError if the server cannot be started.
         """
 
 
-def choose(wanted: str) -> ProcessManager:
-    """Return the manager: `detached`, `systemd`, or `auto`, which is systemd where it is process 1 and we may ask it."""
-    if wanted == "systemd" and not SYSTEMD_RUNS.is_dir():
+def choose(manager: str) -> ProcessManager:
+    """Return the manager: `detached`, `systemd`, or `auto` (systemd if it is process 1 and we are root)."""
+    if manager == "systemd" and not SYSTEMD_RUNS.is_dir():
         raise PreflightError(
-            f"server.manager is systemd, which does not run here: there is no {SYSTEMD_RUNS}",
-            hint="set it to detached or auto",
+            f"server.manager is systemd, but systemd does not run on this host: there is no {SYSTEMD_RUNS}",
+            hint="set server.manager to detached or auto",
         )
-    if wanted == "detached" or not SYSTEMD_RUNS.is_dir() or os.geteuid() != 0:
+    if manager == "detached" or not SYSTEMD_RUNS.is_dir() or os.geteuid() != 0:
         return Detached()
     return SystemdUnits()
 
 
 @dataclass(frozen=True)
 class Detached:
-    """A process in a session and process group of its own, which a terminal's or a service's signals to its starter's group do not reach.
+    """A process in its own session and process group.
 
-    A service manager that ends a whole control group ends it too; where systemd runs, its units are the better keeper.
+    Signals of a terminal or a service to the group of the starter do not reach the process. A service manager that ends
+    a whole control group ends the process too; where systemd runs, a unit is the better choice.
     """
 
     def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
@@ -87,7 +92,7 @@ class Detached:
                     f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance"
                 ) from error
         if limits.nice:
-            # Where the kernel schedules by session, this is what weighs one session against another (sched(7), "The
+            # If the kernel schedules by session, this value weighs the sessions against each other (sched(7), "The
             # autogroup feature").
             with contextlib.suppress(OSError):
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(limits.nice))
@@ -95,20 +100,20 @@ class Detached:
 
 
 def _relative(limits: Limits) -> Limits:
-    """Return the limits with the steps from this thread's niceness in place of the one wanted.
+    """Return the limits with `nice` as the difference to the niceness of this thread.
 
-    Only root goes back up.
+    Only root may lower the niceness.
     """
     steps = 0 if limits.nice is None else limits.nice - os.getpriority(os.PRIO_PROCESS, 0)
     return replace(limits, nice=steps if os.geteuid() == 0 else max(0, steps))
 
 
 def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
-    """Return the command words that put a program under the limits before it runs; none where there is no limit.
+    """Return the command words that put a program under the limits; none if there is no limit.
 
-    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): what a server asks for
-    beyond it is refused, nobody is killed. Processors are given by affinity, a fraction rounded up; which of them
-    depends on the name, so that several servers spread. `limits.nice` is counted from the starter's here.
+    RLIMIT_DATA counts private writable memory, mapped as well as heap (getrlimit(2), Linux 4.7): the kernel refuses
+    memory above the limit and kills no process. Processors are given by affinity; a fraction is rounded up. The name
+    decides which processors, so that several servers spread. `limits.nice` is relative to the starter here.
     """
     words = ["nice", "-n", str(limits.nice)] if limits.nice else []
     if limits.memory is not None:
@@ -144,10 +149,13 @@ class _Child:
 
 @dataclass(frozen=True)
 class SystemdUnits:
-    """A transient service per server (systemd-run(1)): limits by control group, gone from systemd's list when it ends, whoever started it."""
+    """A transient service per server (systemd-run(1)), limited by its control group.
+
+    systemd forgets the unit when the server ends.
+    """
 
     def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
-        # A name of its own each time: the unit of a server just ended may not be forgotten yet.
+        # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
         unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
         _systemd(
             ["systemd-run", "--quiet", "--collect", f"--unit={unit}", *unit_properties(name, log, limits), "--", *argv]
@@ -160,10 +168,10 @@ def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
     """Return the unit's properties as words of systemd-run.
 
     `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota are the
-    control group's (systemd.resource-control(5)); a kernel without these controllers passes over them, so memory is
-    limited as for a detached server too.
+    control group's (systemd.resource-control(5)). A kernel without these controllers ignores them, so LimitDATA limits
+    memory too, as for a detached server.
     """
-    found = {
+    properties = {
         "Type": "exec",
         "Description": f"zsnapdb: the server of {name}",
         "StandardOutput": f"append:{log}",
@@ -171,14 +179,14 @@ def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
         "KillMode": "control-group",
     }
     if limits.nice is not None:
-        # Between control groups it is the weight that counts: a step of niceness is a factor of 1.25 (sched(7)), 100
-        # the weight of who has none.
-        found |= {"Nice": str(limits.nice), "CPUWeight": str(max(1, round(100 / 1.25**limits.nice)))}
+        # The weight counts between control groups: one step of niceness is a factor of 1.25 (sched(7)); 100 is the
+        # default weight.
+        properties |= {"Nice": str(limits.nice), "CPUWeight": str(max(1, round(100 / 1.25**limits.nice)))}
     if limits.memory is not None:
-        found |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
+        properties |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
     if limits.processors is not None:
-        found["CPUQuota"] = f"{limits.processors * 100:.0f}%"
-    return [f"--property={key}={value}" for key, value in found.items()]
+        properties["CPUQuota"] = f"{limits.processors * 100:.0f}%"
+    return [f"--property={key}={value}" for key, value in properties.items()]
 
 
 def _systemd(argv: Sequence[str]) -> str:
@@ -186,9 +194,9 @@ def _systemd(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], *, timeout: float) -> str:
-    """Run a program that works on a server of ours to its end and return what it printed.
+    """Run a program that works on a server of zsnapdb, wait for its end, and return its output.
 
-    ServerError with its words if it fails or takes too long.
+    ServerError with the output of the program if it fails or takes too long.
     """
     try:
         done = subprocess.run(
@@ -197,12 +205,14 @@ def run(argv: Sequence[str], *, timeout: float) -> str:
     except FileNotFoundError as error:
         raise PreflightError(f"the command {argv[0]} was not found", hint="install it") from error
     except subprocess.TimeoutExpired as error:
-        raise ServerError(f"`{argv[0]}` did not end within {timeout:.0f} s", hint="see its server's log") from error
+        raise ServerError(
+            f"`{argv[0]}` did not end within {timeout:.0f} s", hint="see the log of the server"
+        ) from error
     if done.returncode != 0:
         words = " ".join((done.stderr or done.stdout).decode(errors="replace").split())
         raise ServerError(
             f"`{argv[0]}` ended with exit status {done.returncode}: {words[-1000:]}",
-            hint="see what it says, and its server's log",
+            hint="see this output and the log of the server",
         )
     return done.stdout.decode(errors="replace")
 
@@ -214,22 +224,22 @@ class _Unit:
 
     def ended(self) -> str | None:
         # With --collect systemd forgets the unit and its exit status; the server's own log has the reason.
-        return None if self.pid and Path(f"/proc/{self.pid}").exists() else f"its unit {self.name} with it"
+        return None if self.pid and Path(f"/proc/{self.pid}").exists() else f"and its unit {self.name}"
 
     def kill(self) -> None:
         for words in (["systemctl", "kill", "--signal=SIGKILL", self.name], ["systemctl", "stop", self.name]):
             try:
                 _systemd(words)
             except ServerError:
-                # A unit that ended by itself is not known any more; any other refusal is told.
+                # systemd no longer knows a unit that ended by itself; any other error is raised.
                 if self.ended() is None:
                     raise
 
 
 def version_of(binary: Path) -> str:
-    """Return the version a server program says it has, as in its `version` variable.
+    """Return the version that a server program prints, as in its `version` variable.
 
-    PreflightError if it does not say.
+    PreflightError if it prints none.
     """
     try:
         done = subprocess.run(
@@ -241,11 +251,11 @@ def version_of(binary: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PreflightError(
-            f"`{binary} --version`: {error}", hint="name the server program of the instance's version as server.binary"
+            f"`{binary} --version`: {error}", hint="set server.binary to the server program of the instance's version"
         ) from error
     match = re.search(r"\bVer\s+(\S+)", done.stdout)
     if done.returncode != 0 or match is None:
         raise PreflightError(
-            f"`{binary} --version` does not say a version: {done.stdout.strip()[:200]}", hint="is it a server program?"
+            f"`{binary} --version` prints no version: {done.stdout.strip()[:200]}", hint="is it a server program?"
         )
     return match.group(1)

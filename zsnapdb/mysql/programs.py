@@ -1,6 +1,6 @@
 """The programs that come with a server: innochecksum, the dump program, the client.
 
-Found, proved to be of the server's family, run.
+This module locates them, checks that they belong to the family of the server, and runs them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _KEPT_OUTPUT = 2000
 _DAMAGE = ("invalid", "mismatch", "doesn't match page size")
 
 INNOCHECKSUM = ("innochecksum",)
-"""Both families call it so."""
+"""Both families use this name."""
 
 
 def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
-    """Return the program: from the configured folder, else beside the server program, else from the usual places.
+    """Return the program in the configured folder, else next to the server program, else in the usual folders.
 
-    One of the other family is passed over: hosts have both, and they do not understand each other's files and servers.
+    Programs of the other family are skipped: a host can have both, and they cannot read each other's files.
     """
     places = (
         [str(settings.programs)]
@@ -41,21 +41,21 @@ def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binar
     others = []
     for place in places:
         for name in names:
-            found = shutil.which(name, path=place)
-            if found is None:
+            program = shutil.which(name, path=place)
+            if program is None:
                 continue
-            if _is_of(found, flavour):
-                return Path(found)
-            others.append(found)
-    seen = f"; {', '.join(dict.fromkeys(others))} is of the other family" if others else ""
+            if _is_of(program, flavour):
+                return Path(program)
+            others.append(program)
+    skipped = f"; {', '.join(dict.fromkeys(others))} is of the other family" if others else ""
     raise PreflightError(
-        f"no {' or '.join(names)} of {flavour} was found in {', '.join(dict.fromkeys(places))}{seen}",
-        hint="install it, or name its folder as server.programs of the instance",
+        f"no {' or '.join(names)} of {flavour} was found in {', '.join(dict.fromkeys(places))}{skipped}",
+        hint="install the program, or set server.programs of the instance to its folder",
     )
 
 
 def _is_of(program: str, flavour: Flavour) -> bool:
-    """Whether the program is of that family: MariaDB's say so in their version (or carry a version of 10 or later that MySQL never had)."""
+    """Whether the program belongs to that family, by the version that it prints."""
     done = subprocess.run(
         [program, "--version"],
         stdin=subprocess.DEVNULL,
@@ -69,9 +69,9 @@ def _is_of(program: str, flavour: Flavour) -> bool:
 
 
 def is_version_of(text: str, flavour: Flavour) -> bool:
-    """Whether what a program prints as its version is of that family.
+    """Whether the version text of a program belongs to that family.
 
-    MySQL's releases are 5.x, 8.x and 9.x; innochecksum of MariaDB does not name its family, but its release is 10.x or
+    MySQL's releases are 5.x, 8.x and 9.x. innochecksum of MariaDB does not name its family, but its release is 10.x or
     later.
     """
     numbers = [word.strip(",") for word in text.split() if word[:1].isdigit() and "." in word]
@@ -84,12 +84,10 @@ def _environment() -> dict[str, str]:
 
 
 def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:
-    """Return what innochecksum says of a file with a page whose checksum is wrong, None if all are right.
+    """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
 
-    The file must not be in use.
-
-    Pages from `first` to `last` (None: to the end). Exit status 1 with a word of a page is damage, anything else but 0
-    is an error.
+    The file must not be in use. `first` and `last` are the pages to check (None: to the end). A failure that names a
+    wrong page is damage; any other failure is a CommandError.
     """
     argv = [str(program)]
     if first or last is not None:
@@ -116,15 +114,15 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
     if any(word in words for word in _DAMAGE):
         return words
     raise CommandError(
-        f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(it wrote nothing)'}",
-        hint="is it of the server's version?",
+        f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
+        hint="does the program have the version of the server?",
     )
 
 
 def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:
-    """Run a program from one open file to another.
+    """Run a program that reads one open file and writes another.
 
-    CommandError with its words if it fails or takes longer than `timeout` seconds.
+    CommandError with the output of the program if it fails or takes longer than `timeout` seconds.
     """
     try:
         done = subprocess.run(
@@ -136,36 +134,36 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
             env=_environment(),
         )
     except subprocess.TimeoutExpired as error:
-        raise CommandError(
-            f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="give it more time with --timeout"
-        ) from error
+        raise CommandError(f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="raise --timeout") from error
     if done.returncode != 0:
         words = " ".join(done.stderr.decode(errors="replace").split())[-_KEPT_OUTPUT:]
-        raise CommandError(
-            f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(it wrote nothing)'}"
-        )
+        raise CommandError(f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}")
 
 
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
-    """Run the first program into the second.
+    """Run both programs; the output of the first is the input of the second.
 
-    CommandError, with the words of the one that failed first, unless both end with status 0.
+    CommandError unless both end with status 0, with the error output of the failed one (the second if both failed).
     """
     deadline = time.monotonic() + timeout
-    with tempfile.TemporaryFile() as said_first, tempfile.TemporaryFile() as said_second:
+    with tempfile.TemporaryFile() as errors_of_first, tempfile.TemporaryFile() as errors_of_second:
         source = subprocess.Popen(
-            list(first), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said_first, env=_environment()
+            list(first), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors_of_first, env=_environment()
         )
         try:
             sink = subprocess.Popen(
-                list(second), stdin=source.stdout, stdout=subprocess.DEVNULL, stderr=said_second, env=_environment()
+                list(second),
+                stdin=source.stdout,
+                stdout=subprocess.DEVNULL,
+                stderr=errors_of_second,
+                env=_environment(),
             )
         except BaseException:
             source.kill()
             source.wait()
             raise
         assert source.stdout is not None
-        # Ours must go, or the first would never hear that the second is gone.
+        # Close our copy of the pipe, or the first program would never notice the end of the second.
         source.stdout.close()
         try:
             statuses = [process.wait(max(0.0, deadline - time.monotonic())) for process in (sink, source)]
@@ -176,13 +174,11 @@ def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None
             if isinstance(error, subprocess.TimeoutExpired):
                 raise CommandError(
                     f"`{' '.join(first)}` into `{' '.join(second)}` did not end within {timeout:.0f} s",
-                    hint="give it more --timeout",
+                    hint="raise --timeout",
                 ) from error
             raise
-        for argv, status, said in ((second, statuses[0], said_second), (first, statuses[1], said_first)):
+        for argv, status, errors in ((second, statuses[0], errors_of_second), (first, statuses[1], errors_of_first)):
             if status != 0:
-                said.seek(0)
-                words = " ".join(said.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
-                raise CommandError(
-                    f"`{' '.join(argv)}` ended with exit status {status}: {words or '(it wrote nothing)'}"
-                )
+                errors.seek(0)
+                words = " ".join(errors.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
+                raise CommandError(f"`{' '.join(argv)}` ended with exit status {status}: {words or '(no output)'}")

@@ -1,15 +1,14 @@
-"""Replay of binlogs as relay logs, by the server's own applier, in parallel where it can.
+"""Replays binlogs as relay logs with the server's own applier, in parallel where the server can.
 
-The files are given to a replication channel of our own as if it had received them. What that takes was tried on MySQL
-9.7 and MariaDB 11.8 (tests/campaigns/points.py goes on trying it):
+A replication channel of zsnapdb gets the files as if it had received them. The conditions were tested on MySQL 9.7 and
+MariaDB 11.8 (tests/campaigns/points.py keeps testing them):
 
-- the server needs another server_id than the events have, or it passes them over as its own;
-- relay_log_recovery must be off, or the files are thrown away at the start;
-- MariaDB's parallel applier needs to know the source's binlog name as well: without it 11.8 crashes in
-  compare_log_name().
+- the server needs another server_id than the events have, or it skips them as its own;
+- relay_log_recovery must be off, or the server removes the files at its start;
+- MariaDB's parallel applier also needs the binlog name of the source: without it 11.8 crashes in compare_log_name().
 
-The last file ends at the transaction boundary the replay goes to. So there is nothing to overshoot into, and no UNTIL
-clause is needed, some of which fall back to a single thread.
+The last file ends at the transaction boundary at which the replay ends. So the replay cannot go too far and needs no
+UNTIL clause; some UNTIL clauses fall back to a single thread.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ _POLL_SECONDS = 0.1
 
 
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
-    """Return the lines of the option file under which binlogs are replayed, to be put behind all others.
+    """Return the option file lines for a replay; they must follow all other lines.
 
-    A single worker is no parallel applier at all, which spares handing transactions over. Nothing is synced: a replay
-    that is interrupted goes back to the snapshot before it, and a clean shutdown writes everything.
+    With one worker the parallel applier is off, which saves the handover of transactions. Nothing is synced: an
+    interrupted replay goes back to the snapshot before the replay, and a clean shutdown writes everything.
     """
     both = (
         "relay_log_recovery=OFF",
@@ -72,7 +71,7 @@ CLIENT_OPTIONS = (
     "read_only=OFF",
     "loose_super_read_only=OFF",
 )
-"""The lines of the option file under which a client replays binlogs.
+"""The option file lines for a replay by a client.
 
 Only the applier may write to a server that is super_read_only.
 """
@@ -81,9 +80,9 @@ Only the applier may write to a server that is super_read_only.
 def client_pipe(
     tool: Path, client: Path, login: Path, files: Sequence[Path], start: int, scratch: Path
 ) -> tuple[list[str], list[str]]:
-    """Return the two commands whose pipe replays the files, the first from the offset `start` on, in one session.
+    """Return the two commands whose pipe replays the files in one session, the first file from the offset `start`.
 
-    GTIDs stay what they were.
+    The GTIDs do not change.
 
     `login` is the client's option file, `scratch` a folder for files of LOAD DATA.
     """
@@ -93,9 +92,9 @@ def client_pipe(
 
 
 def account_sql(password: str) -> str:
-    """Return the statements, for an init file, that make the account the replay is driven by.
+    """Return the statements of an init file that create the account for the replay.
 
-    They go to no binlog and get no GTID.
+    The statements are not written to the binlog and get no GTID.
     """
     return "\n".join(
         [
@@ -109,14 +108,14 @@ def account_sql(password: str) -> str:
 
 
 def drop_account(session: Session) -> None:
-    """Remove the account again, its own session's included; to no binlog."""
+    """Drop the account of the replay, which may be the account of this session. Nothing goes to the binlog."""
     session.query("SET SESSION sql_log_bin = 0")
     session.query(f"DROP USER '{ACCOUNT}'@'localhost'")
 
 
 @dataclass(frozen=True)
 class RelayLogs:
-    """Where the channel's relay logs lie: `base` is the server's relay_log (absolute, without number)."""
+    """The relay log files of the channel. `base` is the server's relay_log (absolute, without number)."""
 
     base: Path
 
@@ -131,16 +130,16 @@ class RelayLogs:
         return self.base.with_name(f"{self._stem.name}.index")
 
     def file(self, number: int) -> Path:
-        """Return the path of a relay log, from 1."""
+        """Return the path of a relay log; numbers start at 1."""
         return self.base.with_name(f"{self._stem.name}.{number:06d}")
 
     def remove(self) -> None:
-        """Remove what an earlier replay left of the channel."""
+        """Remove the files that an earlier replay left."""
         for path in self.base.parent.glob(f"{self._stem.name}.*"):
             path.unlink()
 
     def take(self, count: int, account: str) -> None:
-        """Write the index of relay logs 1 to `count`, which are there; they belong to the server's account."""
+        """Write the index for the existing relay logs 1 to `count` and give all files to the server's account."""
         uid, gid = server.account(account)
         self.index.write_text("".join(f"{self.file(number)}\n" for number in range(1, count + 1)))
         for path in (self.index, *(self.file(number) for number in range(1, count + 1))):
@@ -151,7 +150,7 @@ class RelayLogs:
 
 @dataclass(frozen=True)
 class ChannelStatements:
-    """The statements of one family for our channel."""
+    """The statements of one family for the channel of the replay."""
 
     change: str
     start: str
@@ -185,7 +184,10 @@ class ChannelStatements:
 
 @dataclass(frozen=True)
 class ApplierStatus:
-    """How far the applier is: the relay log and offset it reads, whether it runs, whether it has read everything, what stopped it."""
+    """The progress of the applier.
+
+    `number` and `offset` are the relay log and offset that the applier reads, `error` is what stopped it.
+    """
 
     number: int
     offset: int
@@ -195,7 +197,7 @@ class ApplierStatus:
 
 
 def status(session: Session, words: ChannelStatements) -> ApplierStatus:
-    """Ask the server how far its applier is."""
+    """Return how far the applier of the server is."""
     (row,) = session.records(words.status)
 
     def first(*names: str) -> str:
@@ -219,7 +221,11 @@ def executed(session: Session, flavour: Flavour) -> Gtids:
 
 @dataclass(frozen=True)
 class ReplayInput:
-    """What is replayed: sizes of the relay logs in order, where the first begins, the name its file had, what is in afterwards (None: unknown)."""
+    """The input of a replay and the expected result.
+
+    `sizes` are the bytes of the relay logs in order. `start` is the offset in the first one and `file` its old binlog
+    name. `gtids` are the GTIDs of the server afterwards (None: unknown).
+    """
 
     sizes: tuple[int, ...]
     start: int
@@ -232,22 +238,21 @@ def replay(
 ) -> None:
     """Apply the relay logs to their end and remove the channel.
 
-    Afterwards the server has executed exactly what is expected, no more and no less. ConsistencyError with the
-    applier's words if it stopped, or if something else came out. `on_bytes` is told how many bytes of binlog were read
-    so far.
+    Afterwards the server has executed exactly the expected transactions. ConsistencyError with the error of the applier
+    if it stopped, or if the result differs. `on_bytes` gets the number of binlog bytes read so far.
     """
     words = ChannelStatements.of(flavour)
     replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
     session.query(words.change, (source.file, source.start, logs.file(1).name, source.start))
     session.query(words.start)
     while True:
-        found = status(session, words)
-        on_bytes(_done(source.sizes, found))
-        if not found.is_running:
+        progress = status(session, words)
+        on_bytes(_done(source.sizes, progress))
+        if not progress.is_running:
             raise ConsistencyError(
-                f"the replay stopped: {found.error or 'see the error log'}", hint="the server's error log says where"
+                f"the replay stopped: {progress.error or 'see the error log'}", hint="see the error log of the server"
             )
-        if _is_finished(session, flavour, source, found):
+        if _is_finished(session, flavour, source, progress):
             break
         time.sleep(_POLL_SECONDS)
     session.query(words.stop)
@@ -257,27 +262,27 @@ def replay(
     check_executed(session, flavour, source.gtids)
 
 
-def _done(sizes: Sequence[int], found: ApplierStatus) -> int:
-    before = min(max(found.number - 1, 0), len(sizes))
-    return sum(sizes[:before]) + (min(found.offset, sizes[before]) if before < len(sizes) else 0)
+def _done(sizes: Sequence[int], progress: ApplierStatus) -> int:
+    before = min(max(progress.number - 1, 0), len(sizes))
+    return sum(sizes[:before]) + (min(progress.offset, sizes[before]) if before < len(sizes) else 0)
 
 
-def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, found: ApplierStatus) -> bool:
+def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, progress: ApplierStatus) -> bool:
     if source.gtids is not None:
-        return found.has_read_all and contains(executed(session, flavour), source.gtids)
-    # The server makes one more relay log behind those it was given; it reads that one when it is through with them.
-    return found.has_read_all and found.number > len(source.sizes)
+        return progress.has_read_all and contains(executed(session, flavour), source.gtids)
+    # The server adds one more relay log after the given ones, and reads it when it has applied the given ones.
+    return progress.has_read_all and progress.number > len(source.sizes)
 
 
-def check_executed(session: Session, flavour: Flavour, wanted: Gtids | None) -> None:
-    """Raise ConsistencyError unless the server has executed exactly the wanted transactions; None is not looked at."""
-    if wanted is None:
+def check_executed(session: Session, flavour: Flavour, expected: Gtids | None) -> None:
+    """Raise ConsistencyError unless the server has executed exactly the expected transactions; None: no check."""
+    if expected is None:
         return
-    found = executed(session, flavour)
-    if found != wanted:
+    actual = executed(session, flavour)
+    if actual != expected:
         raise ConsistencyError(
-            f"the server has executed {found}, wanted were {wanted}",
-            hint="what came out is not the state asked for; report this",
+            f"the server has executed {actual}; expected {expected}",
+            hint="the result is not the requested state; report this",
         )
 
 
@@ -286,7 +291,7 @@ def _slave_position(session: Session) -> GtidPosition:
 
 
 def _keep_slave_position(session: Session, before: GtidPosition) -> None:
-    """Take domains out of MariaDB's gtid_slave_pos that the server did not replicate before: the replay put them there."""
+    """Remove the domains that the replay added to MariaDB's gtid_slave_pos."""
     after = _slave_position(session)
     kept = GtidPosition({domain: head for domain, head in after.heads.items() if domain in before.heads})
     if kept != after:

@@ -1,4 +1,4 @@
-"""Makes a restored server a replica of a source, by GTID, and tells how far behind it is."""
+"""Makes a restored server a replica of a source, by GTID, and reports how far it is behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.mysql.session import Session
 
 @dataclass(frozen=True)
 class ReplicationSource:
-    """A source and the account to replicate as."""
+    """A replication source, and the account for the replica."""
 
     host: str
     port: int
@@ -20,28 +20,28 @@ class ReplicationSource:
 
 
 def options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the lines of the option file of a replica that is being made, to be put behind all others."""
+    """Return the option file lines for the first start of a replica; they must follow all other lines."""
     if flavour is Flavour.MARIADB:
         return ("log_slave_updates=ON", "relay_log_recovery=ON")
     return ("relay_log_recovery=ON", "loose_log_replica_updates=ON")
 
 
 def lasting_options(flavour: Flavour) -> tuple[str, ...]:
-    """Return those of one that is made: it replicates from its start on and takes writes from its source alone."""
+    """Return the lines for all later starts: the replica replicates and takes writes only from its source."""
     if flavour is Flavour.MARIADB:
         return (*options(flavour), "read_only=ON", "skip_slave_start=OFF")
     return (*options(flavour), "super_read_only=ON", "loose_skip_replica_start=OFF")
 
 
 def refuse_writes(session: Session, flavour: Flavour) -> None:
-    """Make the running replica take writes from its source alone."""
+    """Make the running replica refuse writes except from its source."""
     session.query("SET GLOBAL read_only = ON" if flavour is Flavour.MARIADB else "SET GLOBAL super_read_only = ON")
 
 
 def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids: Gtids) -> None:
-    """Begin to replicate from the source behind the transactions `gtids`, which the server has.
+    """Start to replicate from the source after the transactions `gtids`, which the server has.
 
-    What it knew of other sources is forgotten. MySQL: its own binlogs are begun anew, with gtid_purged = `gtids`
+    Other sources are removed. MySQL: the binlogs of the replica are reset, with gtid_purged = `gtids`
     (refman 8.4, "Setting Up Replication Using GTIDs"); MariaDB: gtid_slave_pos = `gtids` (MariaDB manual, "Global
     Transaction ID").
     """
@@ -72,14 +72,14 @@ def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids:
 
 @dataclass(frozen=True)
 class Lag:
-    """Whether the replica has everything its source had, and what stopped it (empty: nothing)."""
+    """Whether the replica has caught up with its source, and the error that stopped it (empty: none)."""
 
     has_caught_up: bool
     error: str
 
 
 def lag(session: Session, flavour: Flavour) -> Lag:
-    """Ask the replica."""
+    """Return the lag that the replica reports."""
     (row,) = session.records("SHOW SLAVE STATUS" if flavour is Flavour.MARIADB else "SHOW REPLICA STATUS")
 
     def first(*names: str) -> str:

@@ -1,6 +1,4 @@
-"""Removes what a server keeps of rows it no longer has: free space in tables, undo, statistics, logs.
-
-For copies that were masked.
+"""Removes the old versions of changed rows from a masked copy: free space in tables, undo, statistics, logs.
 
 An UPDATE leaves the old row in at least seven places: free space of its page, undo, redo, the binlog, histograms, log
 tables, log files.
@@ -24,7 +22,10 @@ _PURGE_SECONDS = 600.0
 
 
 def prepare(session: Session) -> None:
-    """Make the session and server fit for it: nothing goes to the binlog, no table is forgotten to have been changed, old tables may be rebuilt as they are."""
+    """Prepare the session and the server.
+
+    Nothing goes to the binlog, the server remembers every changed table, and old table definitions can be rebuilt.
+    """
     for statement in (
         "sql_log_bin = 0",
         "SESSION sql_mode = ''",
@@ -33,16 +34,16 @@ def prepare(session: Session) -> None:
     ):
         session.query(f"SET {statement}")
     count = int(session.value("SELECT COUNT(*) FROM information_schema.tables"))
-    # InnoDB forgets when a table was changed with its definition, and it forgets definitions beyond this many.
+    # InnoDB forgets the change time of a table with its definition; the cache keeps this many definitions.
     cache = max(int(session.value("SELECT @@GLOBAL.table_definition_cache")), count + 400)
     session.query(f"SET GLOBAL table_definition_cache = {cache}")
 
 
 def tables(session: Session, flavour: Flavour, since: float) -> list[Table]:
-    """Return the tables there are and whether each was changed since the server's own time `since` (seconds since 1970).
+    """Return all tables, and whether each was changed since `since` (seconds since 1970, clock of the server).
 
-    InnoDB tells it for changes since its start (refman 8.4, "The INFORMATION_SCHEMA TABLES Table", UPDATE_TIME), others
-    by their files' time.
+    InnoDB reports changes since its start (refman 8.4, "The INFORMATION_SCHEMA TABLES Table", UPDATE_TIME), other
+    engines the time of their files.
     """
     if flavour is Flavour.MYSQL:
         session.query("SET SESSION information_schema_stats_expiry = 0")
@@ -55,13 +56,13 @@ def tables(session: Session, flavour: Flavour, since: float) -> list[Table]:
 
 
 def rebuild(session: Session, chosen: Iterable[Table]) -> None:
-    """Write the tables anew: rows that are there go into a new file, and the old one with its free space goes."""
+    """Rebuild the tables: their rows go to new files, and the old files with their free space are removed."""
     for table in chosen:
         session.query(f"ALTER TABLE {table.quoted} FORCE")
 
 
 def forget_values(session: Session, flavour: Flavour) -> None:
-    """Empty what keeps values or statements beside the tables: histograms, column statistics, log tables."""
+    """Empty other places that keep values or statements: histograms, column statistics, log tables."""
     for name in ("general_log", "slow_log"):
         session.query(f"TRUNCATE TABLE mysql.{name}")
     if flavour is Flavour.MARIADB:
@@ -83,22 +84,22 @@ def forget_values(session: Session, flavour: Flavour) -> None:
 
 
 def purge(session: Session) -> None:
-    """Wait until no old row version is kept in undo any more. ServerError if a transaction keeps some."""
+    """Wait until undo has no old row version. ServerError if a transaction still needs some."""
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     deadline = time.monotonic() + _PURGE_SECONDS
     while int(session.value("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")):
         if time.monotonic() > deadline:
             raise ServerError(
                 "old row versions were not purged",
-                hint="an XA transaction prepared on the source keeps them: `XA RECOVER` there",
+                hint="a prepared XA transaction of the source keeps them: run `XA RECOVER` on the source",
             )
         time.sleep(0.05)
 
 
 def renew_undo(session: Session) -> bool:
-    """Make the undo tablespaces anew, one by one, a spare one serving meanwhile (refman 8.4, "Undo Tablespaces").
+    """Empty the undo tablespaces one by one, with a temporary spare one (refman 8.4, "Undo Tablespaces").
 
-    False where the server cannot.
+    Return False if the server cannot do this.
     """
     if not session.understands(f"CREATE UNDO TABLESPACE {_SPARE_UNDO} ADD DATAFILE '{_SPARE_UNDO}.ibu'"):
         return False
@@ -127,10 +128,11 @@ def renew_undo(session: Session) -> bool:
 def remove_logs(
     binlog: Path | None, relay: Path | None, redo: Path | None, doublewrite: Path | None, texts: Iterable[Path]
 ) -> None:
-    """Remove what a server that was shut down slowly makes anew by itself: binlogs, relay logs, MySQL's redo and doublewrite files, log files.
+    """Remove the logs that a server creates again after a slow shutdown.
 
-    `binlog` and `relay` are base names. MariaDB's BASE.state stays: it alone says which GTIDs the server has (MariaDB
-    manual, "gtid_binlog_state"). `redo` and `doublewrite` are the folders they lie in; None: they are not touched.
+    These are binlogs, relay logs, MySQL's redo and doublewrite files, and the text logs `texts`.
+    `binlog` and `relay` are base names. MariaDB's BASE.state stays: only this file has the GTIDs of the server (MariaDB
+    manual, "gtid_binlog_state"). `redo` and `doublewrite` are the folders of these files; None: they are not touched.
     """
     doomed = [path for path in texts if path.is_file()]
     for base in (binlog, relay):
@@ -149,12 +151,12 @@ def remove_logs(
 
 
 def text_logs(variables: Mapping[str, str]) -> list[str]:
-    """Return the log files with statements in them, as the source had them, absolute."""
+    """Return the absolute paths of the log files that can contain statements."""
     datadir = variables["datadir"]
-    found = [
+    paths = [
         variables.get(name, "")
         for name in ("general_log_file", "slow_query_log_file", "log_slow_query_file", "log_error")
     ]
     return [
-        path if path.startswith("/") else os.path.join(datadir, path) for path in found if path and path != "stderr"
+        path if path.startswith("/") else os.path.join(datadir, path) for path in paths if path and path != "stderr"
     ]

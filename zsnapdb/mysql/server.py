@@ -1,4 +1,4 @@
-"""A server process of ours: files made private, started, waited for, stopped. Never one we did not start."""
+"""The servers that zsnapdb starts: private files, start, stop. No other server is ever touched."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _PLACES = (
 
 
 def find_binary(configured: Path | None, flavour: Flavour) -> Path:
-    """Return the server program: the configured one, else one on the usual paths. PreflightError if there is none."""
+    """Return the server program: the configured one, else one in the usual folders. PreflightError if none exists."""
     if configured is not None:
         if not os.access(configured, os.X_OK):
             raise PreflightError(
                 f"server.binary {configured} cannot be executed",
-                hint="name the mysqld or mariadbd of the instance's version",
+                hint="set server.binary to the mysqld or mariadbd of the instance's version",
             )
         return configured
     for name in family(flavour).server_programs:
-        found = shutil.which(name, path=os.pathsep.join(_PLACES))
-        if found:
-            return Path(found)
+        program = shutil.which(name, path=os.pathsep.join(_PLACES))
+        if program:
+            return Path(program)
     raise PreflightError(f"no server program for {flavour} was found", hint="set server.binary of the instance")
 
 
@@ -64,7 +64,7 @@ def account(user: str) -> tuple[int, int]:
 
 
 def make_private_folder(folder: Path, user: str) -> None:
-    """Make the folder for socket, pid, log and temporary files, owned by the server's account, closed to others."""
+    """Make the folder for socket, pid, log and temporary files. Only the server's account can enter the folder."""
     if len(str(folder / "server.sock").encode()) > _SOCKET_LIMIT:
         raise PreflightError(
             f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root"
@@ -77,7 +77,7 @@ def make_private_folder(folder: Path, user: str) -> None:
 
 
 def write_private(path: Path, text: str, user: str) -> None:
-    """Write a file only the server's account can read, replacing one that is there."""
+    """Write a file that only the server's account can read. An existing file is replaced."""
     uid, gid = account(user)
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -89,7 +89,7 @@ def write_private(path: Path, text: str, user: str) -> None:
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A server of ours, known by its private folder; running or not."""
+    """A server started by zsnapdb, running or not. The private folder identifies it."""
 
     folder: Path
 
@@ -110,9 +110,9 @@ class ServerProcess:
         return self.folder / "error.log"
 
     def pid(self) -> int | None:
-        """Return the process id if it runs and is ours: its command line names our option file.
+        """Return the process id if the server runs; its command line must name our option file.
 
-        The pid file is only where to look first: one that starts has none yet, and a file can be lost.
+        The pid file is only a first guess: a starting server has none yet, and a file can be lost.
         """
         with contextlib.suppress(OSError, ValueError):
             number = int(self.pid_file.read_text())
@@ -128,7 +128,7 @@ class ServerProcess:
         return f"--defaults-file={self.option_file}".encode() in words
 
     def log_tail(self, lines: int = 15) -> str:
-        """Return the last lines of its error log."""
+        """Return the last lines of the error log."""
         try:
             return "\n".join(self.error_log.read_text(errors="replace").splitlines()[-lines:])
         except OSError:
@@ -145,11 +145,10 @@ class ServerProcess:
         manager: ProcessManager,
         limits: Limits,
     ) -> Session:
-        """Start it under the manager, within the limits, and return a session once it answers.
+        """Start the server within the limits and return a session as soon as the server answers.
 
-        ServerError with its log's end if it does not.
-
-        `user` owns its files, `login` is how to reach it, `timeout` in seconds.
+        ServerError with the end of the error log if the server does not answer within `timeout` seconds. `user` owns
+        the files of the server; `login` is its address.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
@@ -165,7 +164,7 @@ class ServerProcess:
         try:
             return self._wait_until_it_answers(launched, login, password, timeout)
         except BaseException:
-            # Until it has its pid file nobody else could find it.
+            # Before the pid file exists, no other code can identify this process.
             launched.kill()
             raise
 
@@ -178,10 +177,10 @@ class ServerProcess:
             if end is not None:
                 raise ServerError(
                     f"the server ended ({end}) while starting\n{self.log_tail()}",
-                    hint=f"its whole log is {self.error_log}",
+                    hint=f"see the error log {self.error_log}",
                 )
             if self.socket.exists():
-                # A first connection may be accepted and never served; another one is tried then.
+                # A first connection may be accepted and never served; the loop then tries another one.
                 with contextlib.suppress(ServerError):
                     Session.open(login, password, timeout=_GREETING_SECONDS, read_timeout=_GREETING_SECONDS).close()
                     return Session.open(login, password, timeout=_GREETING_SECONDS)
@@ -193,7 +192,7 @@ class ServerProcess:
             time.sleep(0.05)
 
     def stop(self, *, timeout: float) -> None:
-        """Shut it down cleanly; one that does not run is left so. ServerError if it does not end in time."""
+        """Shut the server down cleanly if it runs. ServerError if the server does not end in time."""
         number = self.pid()
         if number is None:
             return
@@ -204,24 +203,24 @@ class ServerProcess:
             if time.monotonic() > deadline:
                 raise ServerError(
                     f"server {number} did not shut down within {timeout:.0f} s\n{self.log_tail()}",
-                    hint="look at its log, then stop it by hand",
+                    hint="see the error log, then stop the server by hand",
                 )
             time.sleep(0.05)
         _reap(number)
 
     def kill(self) -> None:
-        """End it at once; for a copy that is thrown away."""
+        """Kill the server; only for a copy that is removed afterwards."""
         number = self.pid()
         if number is not None:
             _end(number)
 
     def kill_all(self) -> None:
-        """End at once every process that was started with our option file, one that has no pid file yet included."""
+        """Kill every process that was started with our option file, even if it has no pid file yet."""
         word = f"--defaults-file={self.option_file}".encode()
-        for found in Path("/proc").glob("[0-9]*/cmdline"):
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
-                if word in found.read_bytes().split(b"\0"):
-                    _end(int(found.parent.name))
+                if word in file.read_bytes().split(b"\0"):
+                    _end(int(file.parent.name))
 
 
 def _end(number: int) -> None:
@@ -241,15 +240,15 @@ def _is_zombie(number: int) -> bool:
 
 
 def _reap(number: int) -> None:
-    """Collect the status if it is a child of this process; otherwise its own parent does."""
+    """Collect the exit status of a child of this process; another parent collects its own children."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(number, 0)
 
 
 def remove_identity(datadir: Path) -> None:
-    """Remove what makes a copy of a data directory the same server: auto.cnf (server_uuid) and persisted variables.
+    """Remove the identity of a copied data directory: auto.cnf (server_uuid) and persisted variables.
 
-    mysqld makes a new auto.cnf (refman 8.4, "server_uuid"); mysqld-auto.cnf would override our option file (WL#8688).
+    mysqld creates a new auto.cnf (refman 8.4, "server_uuid"); mysqld-auto.cnf would override our option file (WL#8688).
     """
     for name in ("auto.cnf", "mysqld-auto.cnf"):
         (datadir / name).unlink(missing_ok=True)

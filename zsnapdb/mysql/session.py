@@ -1,4 +1,4 @@
-"""One owned connection. The only module that knows PyMySQL."""
+"""One owned connection. Only this module uses PyMySQL."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _END = "zsnapdb: end of the script"
 
 @dataclass(frozen=True)
 class Address:
-    """How a server is reached: by socket, or by host and port."""
+    """The address of a server: a socket, or host and port."""
 
     user: str
     socket: Path | None = None
@@ -60,15 +60,15 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
         return ServerError(message, hint="grant the privilege to zsnapdb's account: configs/grants-*.sql")
     if number == _NO_ROOM_TO_PREPARE:
         return ServerError(
-            message, hint="raise max_prepared_stmt_count: one prepared statement at a time is all it takes"
+            message, hint="raise max_prepared_stmt_count: zsnapdb needs one prepared statement at a time"
         )
     if number in _LOST:
-        return ServerError(message, hint="the connection was lost; the server log says why")
+        return ServerError(message, hint="the connection was lost; see the error log of the server")
     return ServerError(message)
 
 
 class Session:
-    """An open connection that one caller owns from begin to end; nothing is pooled or reconnected."""
+    """An open connection with one owner; connections are never pooled or reopened."""
 
     def __init__(self, connection: pymysql.Connection[Any], address: Address) -> None:
         self._connection = connection
@@ -87,9 +87,9 @@ class Session:
     ) -> Session:
         """Connect. ServerError if the server cannot be reached or refuses the account.
 
-        `timeout` in seconds is for the connection itself, `read_timeout` for every answer after it, the greeting
-        included: a server that accepts connections and says nothing is an error, not a wait without end. `scripts`: it
-        may be given several statements at once.
+        `timeout` (seconds) limits the connection itself, `read_timeout` each answer including the greeting: a server
+        that accepts connections but never answers is an error, not an endless wait. `scripts` allows several
+        statements in one text.
         """
         try:
             connection = pymysql.connect(
@@ -111,7 +111,7 @@ class Session:
         except (OSError, RuntimeError) as error:
             raise ServerError(f"connecting on {address}: {error}") from error
         session = cls(connection, address)
-        # Uploads, hooks and a budget may lie between two questions: longer than a site lets its clients be idle.
+        # Uploads, hooks and waits between two statements may take longer than the idle limit of a site.
         session.query(f"SET SESSION wait_timeout = {_IDLE_SECONDS}")
         return session
 
@@ -130,11 +130,9 @@ class Session:
     def script(self, text: str) -> tuple[int, int]:
         """Run the statements of a script, each ended by a semicolon, as one transaction.
 
-        Return how many there were and how many rows they changed.
-
-        The server itself takes the text apart. ServerError tells which statement failed; what came before it in the
-        transaction is rolled back, as far as the server can. A script that ends in an open comment or quote is refused:
-        its end would never have run.
+        Return the number of statements and of changed rows. The server itself splits the text. ServerError names the
+        failed statement; the statements before it are rolled back, as far as the server can. A script that ends in an
+        open comment or quote is refused, because its last part would not run.
         """
         done = rows = 0
         try:
@@ -145,21 +143,22 @@ class Session:
                     done, rows = done + 1, rows + (0 if cursor.description else max(0, cursor.rowcount))
                     if not cursor.nextset():
                         raise ServerError(
-                            f"statement {done} of the script swallowed its end", hint="close every quote and comment"
+                            f"statement {done} of the script does not end", hint="close every quote and comment"
                         )
             self._connection.commit()
         except pymysql.MySQLError as error:
             raise _classified(error, f"statement {done + 1} of the script", self.address) from error
         except OSError as error:
             raise ServerError(
-                f"the script on {self.address}: {error}", hint="the connection was lost; the server log says why"
+                f"the script on {self.address}: {error}",
+                hint="the connection was lost; see the error log of the server",
             ) from error
         return done, rows
 
     def stream(self, sql: str, *, batch: int = 1000) -> tuple[tuple[str, ...], Iterator[Row]]:
-        """Run one statement and return its column names and its rows as they arrive; memory holds `batch` rows at most.
+        """Run one statement; return its column names and an iterator that reads at most `batch` rows at a time.
 
-        One at a time per session.
+        A session can have only one open stream.
         """
         cursor = self._connection.cursor(pymysql.cursors.SSCursor)
         with self._errors(f"`{sql}`"):
@@ -172,7 +171,7 @@ class Session:
             while rows := self._next_rows(cursor, sql, batch):
                 yield from rows
         finally:
-            # What was not read is read and dropped: the connection can be used again.
+            # Closing reads and drops the remaining rows, so the connection can be used again.
             with contextlib.suppress(pymysql.MySQLError, OSError):
                 cursor.close()
 
@@ -182,21 +181,21 @@ class Session:
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
-        """Raise what goes wrong in the block as a ServerError that says what was done, and to which server."""
+        """Raise errors of the block as ServerError with the action and the server."""
         try:
             yield
         except pymysql.MySQLError as error:
             raise _classified(error, doing, self.address) from error
         except OSError as error:
             raise ServerError(
-                f"{doing} on {self.address}: {error}", hint="the connection was lost; the server log says why"
+                f"{doing} on {self.address}: {error}", hint="the connection was lost; see the error log of the server"
             ) from error
 
     def understands(self, statement: str) -> bool:
-        """Whether the server's parser knows the statement, which is not run.
+        """Whether the parser of the server understands the statement. The statement is not run.
 
-        PREPARE parses first: only what is not in the grammar ends with ER_PARSE_ERROR; a statement that exists but
-        cannot be prepared ends with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
+        PREPARE parses first: only an unknown statement fails with ER_PARSE_ERROR; a known statement that cannot be
+        prepared fails with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
         """
         try:
             with self._connection.cursor() as cursor:
@@ -207,7 +206,7 @@ class Session:
             if number == _SYNTAX:
                 return False
             if number in _LOST or number == _NO_ROOM_TO_PREPARE:
-                raise _classified(error, f"offering `{statement}`", self.address) from error
+                raise _classified(error, f"preparing `{statement}`", self.address) from error
         return True
 
     def value(self, sql: str) -> Any:
@@ -222,11 +221,11 @@ class Session:
             return False
 
     def close(self) -> None:
-        """End the connection; the server then drops every lock it held."""
+        """Close the connection; the server then releases all its locks."""
         try:
             self._connection.close()
         except pymysql.MySQLError:
-            # Already closed by the server: that is what was wanted.
+            # The server has closed the connection already.
             return
 
     def __enter__(self) -> Session:

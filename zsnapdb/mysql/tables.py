@@ -1,4 +1,4 @@
-"""Schemas and tables: which there are, what they are, whether they are sound."""
+"""Schemas and tables: names, content, columns, checks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from zsnapdb.planning.quoting import quoted
 
 @dataclass(frozen=True)
 class BaseTable:
-    """A base table: its name, its engine, about how many bytes it has.
+    """A base table: its name, its engine, its approximate size in bytes.
 
-    `engine` is None for a table that cannot be opened (MariaDB lists a damaged one so).
+    `engine` is None for a table that cannot be opened (MariaDB lists a damaged table this way).
     """
 
     schema: str
@@ -24,13 +24,13 @@ class BaseTable:
 
     @property
     def quoted(self) -> str:
-        """Its name as a statement has it."""
+        """The quoted name for a statement."""
         return quoted(self.schema, self.name)
 
 
 @dataclass(frozen=True)
 class SchemaContent:
-    """What is in a schema: its base tables, the views and other things that look like tables, its character set."""
+    """The content of a schema: base tables, views and similar objects, character set and collation."""
 
     tables: tuple[str, ...]
     others: tuple[str, ...]
@@ -39,7 +39,7 @@ class SchemaContent:
 
 
 def base_tables(session: Session) -> list[BaseTable]:
-    """Return the base tables that lie in files, those of the server's own schemas included."""
+    """Return the base tables that have files, including those of the system schemas."""
     rows = session.query(
         "SELECT table_schema, table_name, engine, COALESCE(data_length, 0) + COALESCE(index_length, 0) FROM"
         " information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('information_schema',"
@@ -52,7 +52,7 @@ def base_tables(session: Session) -> list[BaseTable]:
 
 
 def check(session: Session, table: str, *, for_upgrade: bool = False) -> list[Row]:
-    """Have the server check a table, its name quoted; return the rows of its answer: table, operation, kind, text."""
+    """Run CHECK TABLE for a quoted name and return the rows of the result: table, operation, kind, text."""
     return session.query(f"CHECK TABLE {table} FOR UPGRADE" if for_upgrade else f"CHECK TABLE {table}")
 
 
@@ -63,18 +63,18 @@ def schemas(session: Session) -> list[str]:
 
 
 def has_schema(session: Session, schema: str) -> bool:
-    """Whether there is a schema of that name."""
+    """Whether a schema of that name exists."""
     return bool(session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (schema,)))
 
 
 def has_table(session: Session, schema: str, table: str) -> bool:
-    """Whether there is a table, or a view, of that name."""
+    """Whether a table or view of that name exists."""
     sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
     return bool(session.query(sql, (schema, table)))
 
 
 def has_base_table(session: Session, schema: str, table: str) -> bool:
-    """Whether there is a table of that name that is no view."""
+    """Whether a base table (not a view) of that name exists."""
     sql = (
         "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s AND table_type = 'BASE"
         " TABLE'"
@@ -89,7 +89,7 @@ def names(session: Session, schema: str, limit: int) -> list[str]:
 
 
 def content(session: Session, schema: str) -> SchemaContent:
-    """Return what is in the schema, which must exist."""
+    """Return the content of the schema, which must exist."""
     rows = session.query(
         "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = %s ORDER BY table_name",
         (schema,),
@@ -113,7 +113,10 @@ def count(session: Session, schema: str, table: str) -> int:
 
 
 def columns(session: Session, schema: str, table: str) -> list[Column]:
-    """Return the table's columns in their order, with their places in the primary key; none if there is no such table."""
+    """Return the columns of the table in order, with their places in the primary key.
+
+    The list is empty if the table does not exist.
+    """
     pads = _padding_collations(session)
     keys = {
         str(column): int(part)
@@ -141,9 +144,9 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
 
 
 def _padding_collations(session: Session) -> Callable[[str], bool]:
-    """Return which collations ignore trailing spaces.
+    """Return a function that says whether a collation ignores trailing spaces.
 
-    MySQL says so in a column, MariaDB in the name of those that do not (…_nopad_…).
+    MySQL has a column for this; in MariaDB the collations that do not ignore spaces have …_nopad_… in their name.
     """
     has_column = (
         "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name ="

@@ -1,6 +1,6 @@
-"""The complete transactions of a binlog file, one by one: where each lies, its GTID, when it was committed.
+"""The complete transactions of a binlog file, one by one: offsets, GTID, commit time.
 
-In constant memory.
+The memory used is constant.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from zsnapdb.mysql.binlog_walk import Walk
 from zsnapdb.planning.family import flavour_in
 
 Number = tuple[str, int] | tuple[int, int, int]
-"""A GTID in its parts: source and number (MySQL), or domain, server and sequence (MariaDB)."""
+"""The parts of a GTID: source and number (MySQL), or domain, server and sequence (MariaDB)."""
 
 _SECOND = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class BinlogTransaction:
-    """A complete transaction: bytes from `start` to `end` of its file, its GTID (None if it has none), when it was committed.
+    """A complete transaction: its bytes in the file, its GTID (None if it has none), its commit time.
 
-    `committed` is in microseconds UTC. MySQL 8.0.1 and newer say it so; where `is_exact` is False the server gave whole
-    seconds, and the commit lies somewhere in that second. Commit times follow the order of the file except where the
-    server's clock was set back.
+    `committed` is in microseconds UTC, as MySQL 8.0.1 and newer record it. If `is_exact` is False, the server recorded
+    whole seconds, and the commit lies within that second. Commit times follow the order of the file, unless the clock
+    of the server was set back.
     """
 
     start: int
@@ -65,10 +65,10 @@ class BinlogTransaction:
 
 @dataclass(frozen=True)
 class Head:
-    """What a binlog file says of itself before its first transaction.
+    """The header events of a binlog file, before its first transaction.
 
-    `created` is when the server began the file (UTC seconds); `previous` are the GTIDs before the file, None if it does
-    not say; `end` is the offset behind all this, or None while the server is still writing it.
+    `created` is the time at which the server began the file (UTC seconds). `previous` are the GTIDs before the file;
+    None if the file does not have them. `end` is the offset after the head; None while the server writes the head.
     """
 
     flavour: Flavour
@@ -80,9 +80,9 @@ class Head:
 
 
 def read_head(file: BinaryIO, name: str) -> Head | None:
-    """Return the head of an open binlog; None if its first event is not there yet.
+    """Return the head of an open binlog; None if the first event is not written yet.
 
-    DamagedError or PreflightError as the file deserves.
+    DamagedError if an event is wrong, PreflightError if the file is encrypted.
     """
     size = file.seek(0, 2)
     walk = Walk()
@@ -109,10 +109,10 @@ def transactions(
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
-    Return the offset behind the last one and what follows it outside of any.
+    Return the offset after the last transaction and the events outside of transactions that follow it.
 
-    `start`: begin at this offset, which must be the end of a transaction or of the head. `size`: look at no more than
-    so many bytes of the file. DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
+    `start`: begin at this offset, which must be the end of a transaction or of the head. `size`: read at most this many
+    bytes of the file. DamagedError if an event in the middle is wrong; PreflightError if the file is encrypted.
     """
     walk = Walk()
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start)
@@ -130,7 +130,7 @@ def transactions(
 
 
 def _committed(first: Event, last: Event) -> tuple[int, bool]:
-    """Return when a transaction was committed and whether the server said so to the microsecond."""
+    """Return the commit time of a transaction, and whether it is exact to the microsecond."""
     exact = 0
     if first.kind in (GTID, ANONYMOUS_GTID):
         exact = committed_at(first.body)

@@ -1,4 +1,4 @@
-"""The statements by which a table, or a schema, is taken from one server and made on another."""
+"""The statements that move a table or a schema from one server to another."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from zsnapdb.planning.trial.rescue import TableKind, TableName
 
 
 def move_away(session: Session, schema: str, table: str, target: TableName) -> list[str]:
-    """Move a table to `target`, in a new schema, without its triggers and foreign keys; return what was left out.
+    """Move a table to `target`, in a new schema, without triggers and foreign keys; return the names left out.
 
-    For a server that is thrown away.
+    Only for an ephemeral server.
     """
     left_out = []
     session.query("SET SESSION foreign_key_checks = 0")
@@ -42,31 +42,31 @@ def move_away(session: Session, schema: str, table: str, target: TableName) -> l
 
 
 def definition(session: Session, table: TableName) -> str:
-    """Return the statement that makes the table, without its schema."""
+    """Return the CREATE TABLE statement of the table, without its schema."""
     return str(session.query(f"SHOW CREATE TABLE {_quoted(table)}")[0][1])
 
 
 def create_table(session: Session, schema: str, statement: str) -> None:
-    """Run a statement that makes a table, as `definition` returns it, in the schema, under a lenient SQL mode."""
+    """Run a CREATE TABLE statement, as `definition` returns it, in the schema, with a lenient SQL mode."""
     session.query("SET SESSION sql_mode = 'NO_ENGINE_SUBSTITUTION'")
     session.query(f"USE {quoted(schema)}")
     session.query(statement)
 
 
 def create_schema(session: Session, schema: str, like: SchemaContent) -> None:
-    """Make a schema with the character set of another."""
+    """Create a schema with the character set of another schema."""
     session.query(f"CREATE DATABASE {quoted(schema)} CHARACTER SET {like.charset} COLLATE {like.collation}")
 
 
 def drop(session: Session, name: TableName, *, unlogged: bool) -> None:
-    """Drop the table, or the schema where no table is named; `unlogged`: without a word in the binlog."""
+    """Drop the table, or the schema if no table is named. `unlogged`: do not write to the binlog."""
     if unlogged:
         stop_logging(session)
     session.query(f"DROP DATABASE {quoted(name.schema)}" if name.table is None else f"DROP TABLE {_quoted(name)}")
 
 
 def kind_of(session: Session, name: TableName) -> TableKind:
-    """Return what decides by which way the table can go to another server."""
+    """Return the properties that decide how the table can be copied to another server."""
     engine, options = session.query(
         "SELECT engine, create_options FROM information_schema.tables WHERE table_schema = %s AND table_name = %s",
         (name.schema, name.table),
@@ -82,9 +82,9 @@ def kind_of(session: Session, name: TableName) -> TableKind:
 
 @contextlib.contextmanager
 def exported(session: Session, table: TableName) -> Iterator[None]:
-    """Have the table's file whole on disk, and locked, for the block (refman 8.4, "Importing InnoDB Tables").
+    """Keep the file of the table complete on disk, and locked, for the block (refman 8.4, "Importing InnoDB Tables").
 
-    After an error in the block the lock lasts as long as the session.
+    After an error in the block the lock lasts until the session ends.
     """
     session.query(f"FLUSH TABLES {_quoted(table)} FOR EXPORT")
     yield
@@ -92,12 +92,12 @@ def exported(session: Session, table: TableName) -> Iterator[None]:
 
 
 def discard_tablespace(session: Session, table: TableName) -> None:
-    """Remove the file of the table, which is empty, so that another can take its place."""
+    """Remove the file of the empty table, so that another file can replace it."""
     session.query(f"ALTER TABLE {_quoted(table)} DISCARD TABLESPACE")
 
 
 def import_tablespace(session: Session, table: TableName) -> None:
-    """Take the file that was put in the place of the discarded one."""
+    """Import the file that replaces the discarded one."""
     session.query(f"ALTER TABLE {_quoted(table)} IMPORT TABLESPACE")
 
 

@@ -1,4 +1,4 @@
-"""What a server says of itself in variables, and the few settings a job changes for its own session or copy."""
+"""The variables of a server, and the settings that a job changes for its own session or copy."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import flavour_of
 
 STOP_LOGGING = "SET SESSION sql_log_bin = 0"
-"""The statement that keeps what a session changes out of the binlog."""
+"""The statement that keeps the changes of a session out of the binlog."""
 
 
 def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, str]:
-    """Return the global variables by lower-case name: the named ones that the server has, or all."""
+    """Return the global variables by lower-case name: those in `names` that the server has, or all."""
     if not names:
         rows = session.query("SHOW GLOBAL VARIABLES")
     else:
@@ -27,7 +27,7 @@ def version(session: Session) -> str:
     return str(session.value("SELECT VERSION()"))
 
 
-def flavour_asked(session: Session) -> Flavour:
+def server_flavour(session: Session) -> Flavour:
     """Return the family the server belongs to."""
     return flavour_of(global_variables(session, ("version", "version_comment")))
 
@@ -38,7 +38,7 @@ def clock(session: Session) -> float:
 
 
 def stop_logging(session: Session) -> None:
-    """Keep what this session changes out of the binlog."""
+    """Keep the changes of this session out of the binlog."""
     session.query(STOP_LOGGING)
 
 
@@ -50,6 +50,6 @@ def refuse_writes_of_users(session: Session) -> None:
 def shut_down_slowly(session: Session) -> None:
     """Make the next shutdown purge and merge everything.
 
-    Nothing is left to be done at the next start (refman 8.4 and MariaDB manual, innodb_fast_shutdown).
+    The next start then has no work left (refman 8.4 and MariaDB manual, innodb_fast_shutdown).
     """
     session.query("SET GLOBAL innodb_fast_shutdown = 0")

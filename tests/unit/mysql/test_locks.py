@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from zsnapdb.errors import LockError, LockNotGranted, ServerError
-from zsnapdb.mysql.locks import Terms, Watchdog, held, strategy
+from zsnapdb.mysql.locks import Terms, Watchdog, holding, strategy
 
 
 class Fake:
@@ -69,7 +69,7 @@ def hold(
     name: str, owner: Fake, second: Fake, *, deadline: float = 5.0, body: Any = None, kill: str = "never"
 ) -> float:
     second.victim = owner
-    with held(strategy(name, longest=1.0, kill=kill), owner, Watchdog(second), Terms(deadline, deadline)) as found:  # type: ignore[arg-type]
+    with holding(strategy(name, longest=1.0, kill=kill), owner, Watchdog(second), Terms(deadline, deadline)) as found:  # type: ignore[arg-type]
         if body is not None:
             body()
     return found.held_ms

@@ -216,7 +216,7 @@ def _attempt(
         }
         pending = request.prepare(properties)
         try:
-            with hurried(), locks.held(strategy, owner, locks.Watchdog(second), terms) as hold:
+            with hurried(), locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold:
                 hooked.locked(choice.name, hold.remaining())
                 pending.start()
                 in_time = pending.done_within(hold.remaining())

@@ -20,7 +20,7 @@ from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, POSITION_PROPERTY, snap
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql import applier
-from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, held
+from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT
@@ -228,5 +228,5 @@ def writes_paused(info: CloneInfo) -> Iterator[None]:
         return
     lock = GlobalReadLock(longest=_COMMIT_LOCK_SECONDS, kill="never")
     terms = Terms(_COMMIT_DEADLINE_SECONDS, _COMMIT_LOCK_SECONDS)
-    with session(info) as owner, session(info) as second, held(lock, owner, Watchdog(second), terms):
+    with session(info) as owner, session(info) as second, holding(lock, owner, Watchdog(second), terms):
         yield

@@ -115,7 +115,7 @@ def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, 
             output = _upgrade(instance, clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
             clock.done("upgrade")
             new_version = variables.version(session)
-            if variables.flavour_asked(session) is not clone.info.flavour:
+            if variables.server_flavour(session) is not clone.info.flavour:
                 raise PreflightError(
                     f"{binary} is {new_version}, which is not of the same family as the instance's {old_version}",
                     hint="give a newer server program of the same family (MySQL or MariaDB)",

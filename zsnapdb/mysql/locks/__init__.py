@@ -1,11 +1,11 @@
-"""Lock strategies, one file each, and how to get one by name.
+"""Lock strategies, one file each, and their registry.
 
 A new strategy is a file with a class, its line in `_REGISTRY`, and a test.
 """
 
 from __future__ import annotations
 
-from zsnapdb.mysql.locks.base import HeldLock, Strategy, Terms, held
+from zsnapdb.mysql.locks.base import HeldLock, Strategy, Terms, holding
 from zsnapdb.mysql.locks.ftwrl import GlobalReadLock
 from zsnapdb.mysql.locks.instance import InstanceLock
 from zsnapdb.mysql.locks.none import NoLock
@@ -22,7 +22,7 @@ __all__ = [
     "Strategy",
     "Terms",
     "Watchdog",
-    "held",
+    "holding",
     "properties",
     "strategy",
 ]
@@ -34,24 +34,24 @@ _REGISTRY: tuple[type[Strategy], ...] = (
     TableBackupLock,
     GlobalReadLock,
 )
-"""In the order in which they are preferred: the first that is enough for a server is taken."""
+"""The strategies in the order of preference: the first that is sufficient for a server is used."""
 
 STRATEGIES: tuple[LockProperties, ...] = tuple(kind.properties for kind in _REGISTRY)
-"""What each strategy is, in the order of preference."""
+"""The properties of each strategy, in the order of preference."""
 
 STATEMENTS: tuple[str, ...] = tuple(lock.statement for lock in STRATEGIES if lock.statement)
-"""What a server is asked for: does its parser understand the statement?"""
+"""The lock statements; each server is asked whether its parser understands them."""
 
 
 def properties(name: str) -> LockProperties:
-    """Return what the strategy of that name is."""
+    """Return the properties of the strategy of that name."""
     return next(lock for lock in STRATEGIES if lock.name == name)
 
 
 def strategy(name: str, *, longest: float, kill: str) -> Strategy:
     """Return the strategy of that name.
 
-    For one that waits for statements: `longest` is how many seconds a statement may have been running, `kill` which
-    statements it may end (never, select, all).
+    A strategy that waits for statements uses `longest`, how many seconds a statement may have been running, and `kill`,
+    which statements the strategy may end (never, select, all).
     """
     return next(kind for kind in _REGISTRY if kind.properties.name == name)(longest, kill)

@@ -1,4 +1,7 @@
-"""What every lock strategy does, and how one is held: by one owned connection, to a deadline, on every way out released."""
+"""The interface of lock strategies, and how a lock is held.
+
+One owned connection holds the lock, up to a deadline, and releases it on every way out.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,9 @@ _INTERRUPTED = "(1317)"
 
 
 class Strategy:
-    """A way to hold a server still. `properties` says what it is; after the last of `acquire` the lock is granted.
+    """A way to lock a server. The lock is granted after the last statement of `acquire`.
 
-    `longest` and `kill` matter to those alone that wait for statements: for how many seconds a statement may have been
+    `longest` and `kill` matter only to strategies that wait for statements: how many seconds a statement may have been
     running when the lock is tried, and which statements may be ended (never, select, all).
     """
 
@@ -32,19 +35,22 @@ class Strategy:
         self.kill = kill
 
     def prepare(self, session: Session) -> None:
-        """Do what may be slow, before anything is held; LockNotGranted if the lock should not be tried now."""
+        """Do slow work before the lock is taken. LockNotGranted if the lock should not be tried now."""
 
     def given_up(self, session: Session, waited: float) -> str:  # noqa: ARG002 - for those that leave something
-        """Undo, from another connection, what an attempt of `waited` seconds that was not granted may have left.
+        """Clean up, from another connection, after an attempt of `waited` seconds that was not granted.
 
-        Return what is left, or nothing.
+        Return a text about leftovers that remain, or an empty text.
         """
         return ""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How long a lock may last, in seconds: `deadline` from the first statement to the release, `patience` until it is granted."""
+    """How long a lock may take, in seconds.
+
+    `deadline` is from the first statement to the release, `patience` from the first statement to the grant.
+    """
 
     deadline: float
     patience: float
@@ -52,7 +58,7 @@ class Terms:
 
 @dataclass
 class HeldLock:
-    """A lock that is held and must be gone at `until` (monotonic seconds)."""
+    """A lock that must be released before `until` (monotonic seconds)."""
 
     until: float
     held_ms: float = 0.0
@@ -63,17 +69,18 @@ class HeldLock:
 
 
 @contextmanager
-def held(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms) -> Iterator[HeldLock]:
+def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms) -> Iterator[HeldLock]:
     """Hold the lock for the block.
 
-    However the block ends the lock is gone afterwards: released, or its connection closed.
+    Afterwards the lock is always gone: it was released, or its connection was closed.
 
-    Three things bound it: each statement waits only for what is left (lock_wait_timeout has whole seconds, at least
-    one); at the deadline the watchdog kills the connection from another one; and should this process be frozen, the
-    server ends the idle connection by wait_timeout. `held_ms` of the yielded Hold is afterwards the milliseconds from
-    the first statement that may hold something until the server had answered the release. LockNotGranted if it was not
-    to be had, LockError if it was lost: nothing reconnects, so a release that succeeds on the same connection proves
-    that it was held all along.
+    Three limits bound the lock. Each statement waits only for the remaining time (lock_wait_timeout has whole seconds,
+    at least one). At the deadline the watchdog kills the connection from another one. If this process is frozen, the
+    server ends the idle connection after wait_timeout. Afterwards `held_ms` of the yielded HeldLock is the milliseconds
+    from the first lock statement until the server answered the release.
+
+    LockNotGranted if the lock could not be acquired, LockError if it was lost. Nothing reconnects, so a successful
+    release on the same connection proves that the lock was never lost.
     """
     strategy.prepare(session)
     # A client that is stopped or frozen cannot keep the lock: the server ends its idle connection.
@@ -103,14 +110,14 @@ def held(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Terms)
 
 
 def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
-    """Return what an attempt left that was not granted, for its message.
+    """Return the leftovers of an attempt that was not granted, for the error message.
 
-    That it cannot be looked at does not hide the message itself.
+    An error of this check is added to the message and does not replace it.
     """
     try:
         return strategy.given_up(watchdog.session, waited)
     except ServerError as error:
-        return f"; and what it left could not be looked at: {error.message}"
+        return f"; and its leftovers could not be checked: {error.message}"
 
 
 def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: float, terms: Terms) -> None:
@@ -118,7 +125,7 @@ def _acquire(strategy: Strategy, session: Session, watchdog: Watchdog, until: fl
         left = until - time.monotonic()
         if left <= 0:
             raise LockNotGranted(
-                f"`{statement}` was not reached within {min(terms.deadline, terms.patience):g} s",
+                f"there was no time left for `{statement}` within {min(terms.deadline, terms.patience):g} s",
                 hint="the server is busy; or raise lock.deadline",
             )
         try:

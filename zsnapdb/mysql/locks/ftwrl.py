@@ -1,4 +1,4 @@
-"""FLUSH TABLES WITH READ LOCK: the last resort, for tables of other engines where nothing finer is there."""
+"""FLUSH TABLES WITH READ LOCK: the last resort for tables of other engines, where no finer lock exists."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NO_SUCH_THREAD = "(1094)"
 class GlobalReadLock(Strategy):
     """Refman 8.4, "FLUSH TABLES WITH READ LOCK". Needs RELOAD. Waits for every running statement, SELECTs too.
 
-    While it waits, new writers already wait behind it, and on MySQL an attempt that is given up leaves tables marked
-    for flush: statements on them go on waiting until the one that was in the way ends (seen on 9.7: 57 s behind a
-    SELECT, after an attempt of one). So it is not tried at all while a statement has been running for `longest`
-    seconds; and should a younger one turn out to be in the way, it is ended if `kill` (never, select, all) allows that,
-    else it is named.
+    While the lock waits, new writers already wait for it. On MySQL an abandoned attempt leaves tables marked for flush:
+    statements on these tables wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an
+    attempt of 1 s). So the lock is not tried while a statement has been running for `longest` seconds. If a younger
+    statement blocks the lock, the strategy ends the statement if `kill` (never, select, all) allows this, and else
+    names the statement.
     """
 
     properties = LockProperties(name="ftwrl", merit="", waits="every write", writers_wait=True)
-    # A plain flush first makes the locked one short.
+    # A flush without lock first makes the flush with lock short.
     acquire = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
     release = ("UNLOCK TABLES",)
 
@@ -40,23 +40,25 @@ class GlobalReadLock(Strategy):
                 waiting = self._in_the_way(session)
         if waiting:
             raise LockNotGranted(
-                "not taking the global read lock: it would wait, and every writer behind it, for"
+                "the global read lock is not tried: the lock, and every writer after it, would wait for"
                 f" {waiting[0].describe()}",
                 hint=(
-                    "let the statement end or kill it (`KILL QUERY`), raise lock.budget to wait for longer, or see"
+                    "wait for the end of the statement, kill it (`KILL QUERY`), raise lock.budget to wait longer, or set"
                     " lock.kill"
                 ),
             )
 
     def given_up(self, session: Session, waited: float) -> str:
-        # Only queries: a write of that age may as well have waited for us. One that was in the way is found before the
-        # next attempt.
+        # Only queries: a write of that age may have waited for this attempt. `prepare` of the next attempt sees a write
+        # that blocked the lock.
         waiting = [statement for statement in self._in_the_way(session, max(1.0, waited)) if statement.only_reads]
         killed = to_kill(waiting, self.kill)
         for statement in killed:
             _kill(session, statement)
         left = [statement for statement in waiting if statement not in killed]
-        return f"; statements on the tables it uses may wait until this one ends: {left[0].describe()}" if left else ""
+        return (
+            f"; statements on the same tables may wait until this statement ends: {left[0].describe()}" if left else ""
+        )
 
     def _in_the_way(self, session: Session, longest: float | None = None) -> list[Statement]:
         processes = session.records("SHOW FULL PROCESSLIST")
@@ -69,6 +71,6 @@ def _kill(session: Session, statement: Statement) -> None:
     try:
         session.query(f"KILL QUERY {statement.connection_id}")
     except ServerError as error:
-        # It ended by itself in the meantime: as was wanted.
+        # The statement has ended by itself in the meantime.
         if _NO_SUCH_THREAD not in error.message:
             raise

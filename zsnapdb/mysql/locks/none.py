@@ -1,4 +1,4 @@
-"""No lock at all: an atomic snapshot is what a crash leaves, and the server recovers from that."""
+"""No lock at all: an atomic snapshot looks like the files after a crash, from which the server recovers."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from zsnapdb.planning.backup.lock_strategy import LockProperties
 
 
 class NoLock(Strategy):
-    """For servers whose every user table and every DDL survives a crash; planning/backup/crash_safety.py says which.
+    """For servers whose user tables and DDL all survive a crash; see planning/backup/crash_safety.py.
 
-    Its connection is still opened before and asked after, so a server that restarted meanwhile is noticed.
+    A connection is still opened before and checked after the snapshot, so a restart of the server is noticed.
     """
 
     properties = LockProperties(

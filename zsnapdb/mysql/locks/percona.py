@@ -1,4 +1,4 @@
-"""LOCK TABLES FOR BACKUP (Percona Server): holds DDL and writes to non-transactional tables; waits for no reader."""
+"""LOCK TABLES FOR BACKUP (Percona Server): blocks DDL and non-transactional writes; waits for no reader."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zsnapdb.planning.facts import ServerFacts
 
 
 def _refused(facts: ServerFacts) -> str | None:
-    """MyISAM keys that stay in memory for all tables: the lock then fails (Percona Server manual, "Backup locks")."""
+    """Return why the server refuses the lock: delay_key_write = ALL (Percona Server manual, "Backup locks")."""
     if facts.variables.get("delay_key_write", "").upper() != "ALL":
         return None
     return "LOCK TABLES FOR BACKUP is refused under delay_key_write = ALL: set it to ON or OFF"

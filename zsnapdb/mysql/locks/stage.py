@@ -1,4 +1,7 @@
-"""BACKUP STAGE (MariaDB 10.4.1+): commits, DDL and non-transactional writes wait; no reader and no InnoDB writer is waited for."""
+"""BACKUP STAGE (MariaDB 10.4.1+): commits, DDL and non-transactional writes wait.
+
+The lock waits for no reader and no InnoDB writer.
+"""
 
 from __future__ import annotations
 

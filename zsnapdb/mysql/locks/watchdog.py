@@ -1,4 +1,4 @@
-"""Ends the lock's connection at its deadline, from a second one: the first may be stuck in a statement."""
+"""Ends the connection of a lock at its deadline, from a second connection: the first may be stuck."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.mysql.session import Session
 
 
 class Watchdog:
-    """Watches over one lock after another. `session` is used by nobody else while it guards."""
+    """Guards one lock at a time. Nothing else may use `session` while a lock is guarded."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -37,6 +37,6 @@ class Watchdog:
         if done.wait(seconds):
             return
         self.has_fired = True
-        # It may have ended by itself in this moment: then there is nothing to kill, as was wanted.
+        # The connection may have ended by itself just now; then there is nothing to kill.
         with contextlib.suppress(ServerError):
             self.session.query(f"KILL {connection_id}")
