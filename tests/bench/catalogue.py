@@ -1,4 +1,4 @@
-"""How long it takes to know ten thousand backups: list, prune --plan and the choice of a base, cold and warm.
+"""Measures list, prune --plan and the choice of a base with ten thousand backups, cold and warm.
 
     python3 tests/bench/catalogue.py [--backups N] [--store file,versitygw,moto] [--json FILE]
 
@@ -49,7 +49,7 @@ FULL_EVERY = 168
 
 @dataclass(frozen=True)
 class Timing:
-    """What one thing took in one store: wall seconds, and CPU seconds of the process when warm."""
+    """The time of one command in one store: wall seconds, and CPU seconds of the process when warm."""
 
     store: str
     what: str
@@ -186,26 +186,26 @@ def opened(url: str, settings: str) -> tuple[Store, str]:
 
 
 def make_bucket(settings: str) -> None:
-    """Make the bucket on the server the settings name."""
+    """Create the bucket on the server that the settings name."""
     import boto3
 
-    found = tomllib.loads(settings)
+    store = tomllib.loads(settings)
     credentials = configparser.ConfigParser()
-    credentials.read(found["credentials_file"])
+    credentials.read(store["credentials_file"])
     key = credentials["default"]
     boto3.client(
         "s3",
-        endpoint_url=found["endpoint"],
-        region_name=found["region"],
+        endpoint_url=store["endpoint"],
+        region_name=store["region"],
         aws_access_key_id=key["aws_access_key_id"],
         aws_secret_access_key=key["aws_secret_access_key"],
     ).create_bucket(Bucket="backups")
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -229,19 +229,19 @@ def server(argv: list[str], port: int, env: dict[str, str]) -> Iterator[None]:
 
 
 def measure(store: str, config: Path, cache: Path) -> list[Timing]:
-    """Time each thing cold and then three times warm, the quickest of which counts, each in a process of its own."""
-    found = []
+    """Time each command cold once and warm three times (the fastest counts), each in a new process."""
+    timings = []
     for what in ("list", "prune-plan", "base"):
         shutil.rmtree(cache, ignore_errors=True)
         cold, _ = once(what, config, cache)
         warm, cpu = min(once(what, config, cache) for _ in range(3))
-        found.append(Timing(store, what, round(cold, 2), round(warm, 2), round(cpu, 2)))
+        timings.append(Timing(store, what, round(cold, 2), round(warm, 2), round(cpu, 2)))
         print(f"{store:<10} {what:<11} cold {cold:6.2f} s   warm {warm:5.2f} s ({cpu:.2f} s of CPU)", flush=True)
-    return found
+    return timings
 
 
 def once(what: str, config: Path, cache: Path) -> tuple[float, float]:
-    """Run one thing in a new process; return its wall and CPU seconds, start of Python included."""
+    """Run one command in a new process; return its wall and CPU seconds, with the start of Python."""
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     argv = [sys.executable, __file__, "--run", what, "--config", str(config), "--cache", str(cache)]
     done = subprocess.run(argv, capture_output=True, text=True)
@@ -252,7 +252,7 @@ def once(what: str, config: Path, cache: Path) -> tuple[float, float]:
 
 
 def run(what: str, config: Path, cache: Path) -> None:
-    """Do what the command does, but for what asks ZFS or the server: there is none here."""
+    """Do what the command does, without its queries to ZFS and the server: neither exists here."""
     from zsnapdb.config import load
     from zsnapdb.jobs.host import Host
     from zsnapdb.jobs.instance import Instance
@@ -266,14 +266,14 @@ def run(what: str, config: Path, cache: Path) -> None:
     if what == "prune-plan":
         print(PrunePlanView(prune.plan(instance, local=prune.NOTHING_LOCAL)).text())
         return
-    found = instance.summaries(instance.open_repository())
+    catalogue = instance.summaries(instance.open_repository())
     if what == "list":
-        entries = tuple(InventoryEntry(backup, False) for backup in found.backups)
+        entries = tuple(InventoryEntry(backup, False) for backup in catalogue.backups)
         print(InventoryView(Inventory(entries, ())).text())
         return
-    newest = found.backups[-1]
+    newest = catalogue.backups[-1]
     plan = choose_base(
-        found.backups,
+        catalogue.backups,
         {volume.role: {volume.guid} for volume in newest.volumes},
         newest.volumes[0].send_flags,
         now=datetime.now(UTC),
@@ -283,12 +283,12 @@ def run(what: str, config: Path, cache: Path) -> None:
 
 
 def stores(
-    wanted: list[str], folder: Path
+    names: list[str], folder: Path
 ) -> Iterator[tuple[str, str, str, Callable[[], contextlib.AbstractContextManager[None]]]]:
-    """Yield name, address and settings of each wanted store, and what runs its server."""
+    """Yield name, address and settings of each store in `names`, and a context that runs its server."""
     credentials = folder / "credentials"
     credentials.write_text("[default]\naws_access_key_id = zsnapdb\naws_secret_access_key = zsnapdb-secret\n")
-    for name in wanted:
+    for name in names:
         if name == "file":
             (folder / "file").mkdir()
             yield name, f"file://{folder / 'file'}", "", contextlib.nullcontext
@@ -311,14 +311,14 @@ def versitygw() -> str:
     """Return the S3 server that the lab built."""
     from tests.lab.cache import Cache
 
-    found = [*sorted(Cache.default().top.glob("s3-*/versitygw")), shutil.which("versitygw")]
-    if not found or found[0] is None:
+    programs = [*sorted(Cache.default().top.glob("s3-*/versitygw")), shutil.which("versitygw")]
+    if not programs or programs[0] is None:
         raise SystemExit("there is no versitygw: build the lab, or leave it out with --store file,moto")
-    return str(found[0])
+    return str(programs[0])
 
 
 def inside() -> int | None:
-    """Where this machine has not what zsnapdb needs, run in the lab's root instead, as a chroot on the same kernel.
+    """Run in the lab's root, a chroot on the same kernel, if this machine lacks what zsnapdb needs.
 
     Return its exit status.
     """

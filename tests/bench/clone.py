@@ -1,6 +1,8 @@
-"""How long a clone takes to its first answer: `python3 tests/bench/clone.py [--json FILE] [--sizes 0.1,1] [--rounds N] [--clones N] [--flavour mysql|mariadb]`.
+"""Measures the time until a clone answers, phase by phase, beside a bare server on a bare copy of the same data.
 
-Phase by phase, beside a bare server on a bare copy of the same data (inside/clone.py says how). It boots a guest of
+    python3 tests/bench/clone.py [--json FILE] [--sizes 0.1,1] [--rounds N] [--clones N] [--flavour mysql|mariadb]
+
+inside/clone.py has the method. The benchmark boots a guest of
 each flavour, one after the other, prints the figures and ends with 0 whenever it could measure: it reports, it does not
 judge.
 """
@@ -34,8 +36,8 @@ def measure(lab: Lab, flavour: str, options: argparse.Namespace) -> list[dict[st
         done = guest.run(argv, timeout=options.timeout, env={"PYTHONDONTWRITEBYTECODE": "1"}, sink=_to_terminal)
         if done.code != 0:
             raise LabError(f"{flavour}: the measurement ended with exit status {done.code}")
-        found: list[dict[str, Any]] = json.loads((guest.out / "clone.json").read_text())
-        return found
+        samples: list[dict[str, Any]] = json.loads((guest.out / "clone.json").read_text())
+        return samples
 
 
 def _median(samples: Sequence[Mapping[str, Any]], size: str, case: str, *names: str) -> float:
@@ -49,42 +51,42 @@ def figures(flavour: str, samples: Sequence[Mapping[str, Any]], sizes: Sequence[
     The overhead is what zsnapdb takes beyond a bare server's start on the same kind of copy: after a clean shutdown
     (prepared), or in need of recovery (plain).
     """
-    found: dict[str, Figure] = {}
+    result: dict[str, Figure] = {}
     overheads = []
     for size in sizes:
         name = f"{flavour}_{size}gib"
         for case in ("plain", "prepared"):
             for phase in PHASES:
-                found[f"{name}_{case}_{phase}"] = Figure(_median(samples, size, case, phase), "s")
-            found[f"{name}_{case}_command"] = Figure(_median(samples, size, case, "wall"), "s")
-            found[f"{name}_{case}_own_bytes"] = Figure(_median(samples, size, case, "own_bytes"), "B")
+                result[f"{name}_{case}_{phase}"] = Figure(_median(samples, size, case, phase), "s")
+            result[f"{name}_{case}_command"] = Figure(_median(samples, size, case, "wall"), "s")
+            result[f"{name}_{case}_own_bytes"] = Figure(_median(samples, size, case, "own_bytes"), "B")
         for case in ("bare_crash", "bare_clean"):
-            found[f"{name}_{case}_start"] = Figure(_median(samples, size, case, "start"), "s")
-        found[f"{name}_recovery"] = Figure(
+            result[f"{name}_{case}_start"] = Figure(_median(samples, size, case, "start"), "s")
+        result[f"{name}_recovery"] = Figure(
             _median(samples, size, "plain", "start") - _median(samples, size, "prepared", "start"), "s"
         )
-        found[f"{name}_ready"] = Figure(_median(samples, size, "prepared", "start"), "s")
+        result[f"{name}_ready"] = Figure(_median(samples, size, "prepared", "start"), "s")
         overheads.append(_median(samples, size, "prepared", *PHASES) - _median(samples, size, "bare_clean", "start"))
-        found[f"{name}_overhead"] = Figure(overheads[-1], "s", "<= 0.5")
-        found[f"{name}_overhead_with_recovery"] = Figure(
+        result[f"{name}_overhead"] = Figure(overheads[-1], "s", "<= 0.5")
+        result[f"{name}_overhead_with_recovery"] = Figure(
             _median(samples, size, "plain", *PHASES) - _median(samples, size, "bare_crash", "start"), "s", "<= 0.5"
         )
         recovered = sum(
             sample["recovered"] for sample in samples if sample["case"] == "prepared" and sample["size"] == size
         )
-        found[f"{name}_prepared_recoveries"] = Figure(recovered, "count", "<= 0")
+        result[f"{name}_prepared_recoveries"] = Figure(recovered, "count", "<= 0")
     if len(overheads) > 1:
-        found[f"{flavour}_overhead_largest_vs_smallest"] = Figure(overheads[-1] / overheads[0], "ratio", "<= 1.1")
+        result[f"{flavour}_overhead_largest_vs_smallest"] = Figure(overheads[-1] / overheads[0], "ratio", "<= 1.1")
     for sample in samples:
         if sample["case"] == "at_once":
-            found[f"{flavour}_{sample['of']}_at_once"] = Figure(sample["seconds"], "s")
-            found[f"{flavour}_{sample['of']}_at_once_right"] = Figure(sample["right"], "count", f">= {sample['of']}")
-            found[f"{flavour}_commit_gap_nothing"] = Figure(sample["gap_nothing"] * 1000, "ms")
-            found[f"{flavour}_commit_gap_snapshot"] = Figure(sample["gap_snapshot"] * 1000, "ms")
-            found[f"{flavour}_commit_gap_during_{sample['of']}"] = Figure(
+            result[f"{flavour}_{sample['of']}_at_once"] = Figure(sample["seconds"], "s")
+            result[f"{flavour}_{sample['of']}_at_once_right"] = Figure(sample["right"], "count", f">= {sample['of']}")
+            result[f"{flavour}_commit_gap_nothing"] = Figure(sample["gap_nothing"] * 1000, "ms")
+            result[f"{flavour}_commit_gap_snapshot"] = Figure(sample["gap_snapshot"] * 1000, "ms")
+            result[f"{flavour}_commit_gap_during_{sample['of']}"] = Figure(
                 sample["gap"] * 1000, "ms", f"<= {sample['gap_snapshot'] * 1000:.1f}"
             )
-    return found
+    return result
 
 
 def _parser() -> argparse.ArgumentParser:

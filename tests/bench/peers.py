@@ -1,7 +1,9 @@
-"""A full backup beside the tools that know ZFS and S3: `python3 tests/bench/peers.py [--json FILE] [--mebibytes N] [--rounds N] [--zfsbackup PROGRAM]`.
+"""Measures a full backup beside other tools for ZFS and S3.
+
+    python3 tests/bench/peers.py [--json FILE] [--mebibytes N] [--rounds N] [--zfsbackup PROGRAM]
 
 zfs_uploader (PyPI) and zfsbackup-go, each as it comes, in one guest, of the same datasets of a MySQL server
-(inside/peers.py says how). zfsbackup-go is built by `go install`, or given as a program; where neither is to be had its
+(inside/peers.py says how). zfsbackup-go is built by `go install`, or given as a program; without both, its
 figures are left out. Prints a table and ratios; it reports, it does not judge.
 """
 
@@ -36,19 +38,19 @@ def measure(lab: Lab, options: argparse.Namespace) -> dict[str, Any]:
         guest.run(
             argv, cwd="/checkout", env={"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}, timeout=3600
         ).check()
-        found: dict[str, Any] = json.loads((guest.out / "bench.json").read_text())
-        return found
+        results: dict[str, Any] = json.loads((guest.out / "bench.json").read_text())
+        return results
 
 
-def figures(found: dict[str, Any]) -> dict[str, Figure]:
+def figures(results: dict[str, Any]) -> dict[str, Figure]:
     """Return medians by tool and measure, and our ratio to the better of the others, each with its goal."""
-    names = list(dict.fromkeys(sample["tool"] for sample in found["samples"]))
+    names = list(dict.fromkeys(sample["tool"] for sample in results["samples"]))
     result: dict[str, Figure] = {}
     others = [name for name in names if name != "zsnapdb"]
     for measure_name, unit in UNITS.items():
         scale = 1 << 20 if unit == "MiB" else 1
         medians = {
-            name: statistics.median(s[measure_name] for s in found["samples"] if s["tool"] == name) / scale
+            name: statistics.median(s[measure_name] for s in results["samples"] if s["tool"] == name) / scale
             for name in names
         }
         result |= {f"{name}_{measure_name}": Figure(value, unit) for name, value in medians.items()}
@@ -67,18 +69,18 @@ def main() -> int:
     parser.add_argument("--zfsbackup", type=Path, metavar="PROGRAM", help="a zfsbackup-go that is already built")
     options = parser.parse_args()
     try:
-        found = measure(Lab.ready(Cache.default()), options)
+        results = measure(Lab.ready(Cache.default()), options)
     except LabError as error:
         print(f"peers: {error}", file=sys.stderr)
         return 1
-    result = figures(found)
-    print(f"{found['plain'] / 2**20:.0f} MiB in two datasets, {options.rounds} rounds, medians")
+    result = figures(results)
+    print(f"{results['plain'] / 2**20:.0f} MiB in two datasets, {options.rounds} rounds, medians")
     for name, figure in result.items():
         print(f"  {name:32s} {figure.value:10.2f} {figure.unit:6s} {figure.goal or ''}")
     if options.json:
         options.json.write_text(
             json.dumps(
-                {"figures": {name: f.document() for name, f in result.items()}, "samples": found["samples"]}, indent=1
+                {"figures": {name: f.document() for name, f in result.items()}, "samples": results["samples"]}, indent=1
             )
             + "\n"
         )

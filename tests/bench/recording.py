@@ -20,7 +20,10 @@ TABLE_BYTES = 1_400_000_000
 
 @dataclass(frozen=True)
 class Recording:
-    """Send streams of one data volume: full; full and compressed as on disk; the increment after 1 % of the rows changed."""
+    """Send streams of one data volume.
+
+    A full stream, a full stream compressed as on disk, and the increment after a change of 1 % of the rows.
+    """
 
     full: Path
     compressed: Path

@@ -1,4 +1,6 @@
-"""How fast binlogs are replayed: `python3 tests/bench/replay.py [--json FILE] [--mebibytes N] [--flavour mysql|mariadb]`.
+"""Measures how fast binlogs are replayed.
+
+    python3 tests/bench/replay.py [--json FILE] [--mebibytes N] [--flavour mysql|mariadb]
 
 The binlogs of a load on several schemas are replayed by a restore (relay logs and the parallel applier; the whole step:
 fetching, starting, applying, checking, shutting down) and by `mysqlbinlog | mysql` (the pipe alone, the server already
@@ -31,23 +33,23 @@ def measure(lab: Lab, flavour: str, mebibytes: int) -> dict[str, Any]:
     with Guest.boot(lab, flavour) as guest:
         env = {"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}
         guest.run([PYTHON, INSIDE, str(mebibytes)], cwd="/checkout", env=env, timeout=3600).check()
-        found: dict[str, Any] = json.loads((guest.out / "bench.json").read_text())
-        return found
+        results: dict[str, Any] = json.loads((guest.out / "bench.json").read_text())
+        return results
 
 
-def lines(flavour: str, found: dict[str, Any]) -> list[str]:
+def lines(flavour: str, results: dict[str, Any]) -> list[str]:
     """Return the table of a flavour."""
-    count, step = found["transactions"], found["replay_step_seconds"]
-    rows = [f"{flavour}: {count} transactions, {found['bytes'] / 2**20:.0f} MiB of binlogs"]
+    count, step = results["transactions"], results["replay_step_seconds"]
+    rows = [f"{flavour}: {count} transactions, {results['bytes'] / 2**20:.0f} MiB of binlogs"]
     for name, label in (
         ("replay_step_seconds", "zsnapdb, the whole step"),
         ("pipe_same_options_seconds", "pipe alone, same options"),
         ("pipe_seconds", "pipe alone, default durability"),
     ):
-        seconds = found[name]
+        seconds = results[name]
         ratio = "" if name == "replay_step_seconds" else f"  {seconds / step:5.2f} x"
         rows.append(f"  {label:32s} {seconds:8.1f} s {count / seconds:9.0f} transactions/s{ratio}")
-    rows.append(f"  goal: {GOAL} x; came out otherwise: {', '.join(found['wrong']) or 'none'}")
+    rows.append(f"  goal: {GOAL} x; came out otherwise: {', '.join(results['wrong']) or 'none'}")
     return rows
 
 
@@ -69,16 +71,16 @@ def main() -> int:
         return 1
     if options.json:
         figures = {}
-        for flavour, found in everything.items():
-            for name, seconds in found.items():
+        for flavour, results in everything.items():
+            for name, seconds in results.items():
                 if name.endswith("_seconds"):
                     figures[f"{flavour}_{name}"] = {"value": round(seconds, 2), "unit": "s"}
-            ratio = found["pipe_same_options_seconds"] / found["replay_step_seconds"]
+            ratio = results["pipe_same_options_seconds"] / results["replay_step_seconds"]
             figures[f"{flavour}_replay_speed_vs_pipe"] = {"value": round(ratio, 2), "unit": "x", "goal": f">= {GOAL}"}
-            rate = found["transactions"] / found["replay_step_seconds"]
+            rate = results["transactions"] / results["replay_step_seconds"]
             figures[f"{flavour}_transactions_per_second"] = {"value": round(rate, 1), "unit": "1/s"}
         options.json.write_text(json.dumps({"figures": figures, "samples": everything}, indent=1) + "\n")
-    return 1 if any(found["wrong"] for found in everything.values()) else 0
+    return 1 if any(results["wrong"] for results in everything.values()) else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""How long a whole restore takes: `python3 tests/bench/restore.py [--json FILE] [--mebibytes N …] [--rounds N] [--flavour mysql|mariadb]`.
+"""Measures how long a whole restore takes.
+
+    python3 tests/bench/restore.py [--json FILE] [--mebibytes N …] [--rounds N] [--flavour mysql|mariadb]
 
 A backup of tables of that size is restored from the S3 server of the guest, with the share of each step, beside `zfs
 receive` of the same streams from files and the server's own recovery and shutdown. It boots a guest for each size and
@@ -30,23 +32,23 @@ def measure(lab: Lab, flavour: str, mebibytes: int, rounds: int) -> dict[str, An
     with Guest.boot(lab, flavour) as guest:
         env = {"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}
         guest.run([PYTHON, INSIDE, str(mebibytes), str(rounds)], cwd="/checkout", env=env, timeout=3600).check()
-        found: dict[str, Any] = json.loads((guest.out / "bench.json").read_text())
-        return found
+        results: dict[str, Any] = json.loads((guest.out / "bench.json").read_text())
+        return results
 
 
-def best(found: dict[str, Any], which: str) -> dict[str, float]:
+def best(results: dict[str, Any], which: str) -> dict[str, float]:
     """Return the quickest round of one kind."""
-    rounds: list[dict[str, float]] = [sample[which] for sample in found["samples"]]
+    rounds: list[dict[str, float]] = [sample[which] for sample in results["samples"]]
     return min(rounds, key=lambda seconds: seconds["whole"])
 
 
-def lines(flavour: str, found: dict[str, Any]) -> list[str]:
+def lines(flavour: str, results: dict[str, Any]) -> list[str]:
     """Return the table of a flavour and size."""
-    ours, hand = best(found, "ours"), best(found, "hand")
+    ours, hand = best(results, "ours"), best(results, "hand")
     rows = [
         (
-            f"{flavour}: streams of {found['stream_bytes'] / 2**20:.0f} MiB, stored as"
-            f" {found['stored_bytes'] / 2**20:.0f} MiB; the best of {len(found['samples'])}"
+            f"{flavour}: streams of {results['stream_bytes'] / 2**20:.0f} MiB, stored as"
+            f" {results['stored_bytes'] / 2**20:.0f} MiB; the best of {len(results['samples'])}"
         )
     ]
     for name, seconds in ours.items():
@@ -81,10 +83,10 @@ def main() -> int:
         lab = Lab.ready(Cache.default())
         for flavour in [options.flavour] if options.flavour else FLAVOURS:
             for mebibytes in options.mebibytes:
-                found = measure(lab, flavour, mebibytes, options.rounds)
-                samples[f"{flavour}_{mebibytes}"] = found
-                print("\n".join(lines(flavour, found)), flush=True)
-                ours, hand = best(found, "ours")["whole"], best(found, "hand")["whole"]
+                results = measure(lab, flavour, mebibytes, options.rounds)
+                samples[f"{flavour}_{mebibytes}"] = results
+                print("\n".join(lines(flavour, results)), flush=True)
+                ours, hand = best(results, "ours")["whole"], best(results, "hand")["whole"]
                 figures[f"{flavour}_{mebibytes}_restore"] = {"value": round(ours, 2), "unit": "s"}
                 figures[f"{flavour}_{mebibytes}_by_hand"] = {"value": round(hand, 2), "unit": "s"}
                 figures[f"{flavour}_{mebibytes}_ratio"] = {

@@ -1,4 +1,6 @@
-"""How long commits wait for a snapshot: `python3 tests/bench/stall.py [--json FILE] [--rounds N] [--flavour mysql|mariadb]`.
+"""Measures how long commits wait for a snapshot.
+
+    python3 tests/bench/stall.py [--json FILE] [--rounds N] [--flavour mysql|mariadb]
 
 A probe commits one row as fast as it can beside the ledger's load; the figure is the longest time between two
 acknowledged commits around an action (inside/run.py says which). It boots a guest of each flavour, one after the other,
@@ -29,7 +31,11 @@ PYTHON = "/opt/venv/bin/python"
 FLAVOURS = ("mysql", "mariadb")
 ALREADY_LONG = 3.0
 LONGEST = 100.0
-"""Seconds: when inside/run.py begins the action beside a SELECT; what the connections of the ledger's load wait for an answer, less some."""
+"""Limits of --long-seconds.
+
+inside/run.py begins the action when a SELECT has run for ALREADY_LONG seconds. LONGEST is a little less than the time
+that the connections of the ledger's load wait for an answer.
+"""
 
 CASES = {
     "nothing": "nothing",
@@ -60,7 +66,7 @@ MAX_GOALS = {"default_long_select": "<= 5000", "ftwrl_long_select": "<= 2000"}
 
 @dataclass(frozen=True)
 class Line:
-    """What the rounds of one case came to.
+    """The result of the rounds of one case.
 
     Milliseconds, None where a case has no lock of its own or its rounds were refused.
     """
@@ -80,9 +86,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Measured:
-    """The samples of a flavour, and for how much of the time some process of the machine waited for a processor, in percent.
+    """The samples of a flavour, and the percentage of time in which a process of the machine waited for a processor.
 
-    A guest is a process of a machine that may have other work: what it waits for its processor, commits wait too.
+    A guest is a process of a machine that may have other work. While the guest waits for a processor, commits wait.
     """
 
     samples: list[dict[str, Any]]
@@ -91,14 +97,14 @@ class Measured:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of the result, with its unit and, where there is one, its goal."""
+    """One number of the result, with its unit and its goal (None: no goal)."""
 
     value: float
     unit: str
     goal: str | None = None
 
     def document(self) -> dict[str, object]:
-        """Return it as it stands in the JSON."""
+        """Return the figure as JSON fields."""
         return {"value": round(self.value, 3), "unit": self.unit, **({"goal": self.goal} if self.goal else {})}
 
 
@@ -109,9 +115,9 @@ def _to_terminal(descriptor: int, data: bytes) -> None:
 
 
 def _waited_for_processor() -> float | None:
-    """Return for how many seconds since its start a process of this machine has waited for a processor.
+    """Return for how many seconds since the boot any process of this machine has waited for a processor.
 
-    None where the kernel does not count.
+    None if the kernel does not count this time.
     """
     try:
         words = Path("/proc/pressure/cpu").read_text().splitlines()[0].split()
@@ -143,54 +149,54 @@ def summary(samples: Sequence[Mapping[str, Any]]) -> dict[str, Line]:
     """Return a line for each case that was measured."""
     lines = {}
     for case in CASES:
-        found = [sample for sample in samples if sample["case"] == case]
-        if not found:
+        chosen = [sample for sample in samples if sample["case"] == case]
+        if not chosen:
             continue
-        gaps = [sample["gap_ms"] for sample in found]
-        held = [sample["outcome"]["held_ms"] for sample in found if sample["outcome"]["held_ms"] is not None]
-        codes = sorted({sample["outcome"]["code"] for sample in found})
+        gaps = [sample["gap_ms"] for sample in chosen]
+        lock_times = [sample["outcome"]["held_ms"] for sample in chosen if sample["outcome"]["held_ms"] is not None]
+        codes = sorted({sample["outcome"]["code"] for sample in chosen})
         lines[case] = Line(
             case,
-            len(found),
+            len(chosen),
             min(gaps),
             statistics.median(gaps),
             max(gaps),
-            statistics.median(sample["even_gap_ms"] for sample in found),
-            statistics.median(held) if held else None,
-            statistics.median(sample["action_ms"] for sample in found),
-            statistics.median(sample["commits_per_second"] for sample in found),
-            max(sample["load_wait_ms"] for sample in found),
+            statistics.median(sample["even_gap_ms"] for sample in chosen),
+            statistics.median(lock_times) if lock_times else None,
+            statistics.median(sample["action_ms"] for sample in chosen),
+            statistics.median(sample["commits_per_second"] for sample in chosen),
+            max(sample["load_wait_ms"] for sample in chosen),
             "ok" if codes == [0] else "exit " + ", ".join(str(code) for code in codes),
         )
     return lines
 
 
 def figures(flavour: str, lines: Mapping[str, Line]) -> dict[str, Figure]:
-    """Return the ratios and what they were made of, by name.
+    """Return the ratios and the medians behind them, by name.
 
     Other work on the machine only ever adds, so the minima are the least disturbed.
     """
-    found = {}
+    values = {}
     for name, (above, below, goal) in RATIOS.items():
         if above in lines and below in lines:
-            found[f"{flavour}_{name}"] = Figure(lines[above].median_ms / lines[below].median_ms, "ratio", goal)
-            found[f"{flavour}_{name}_of_minima"] = Figure(lines[above].min_ms / lines[below].min_ms, "ratio")
+            values[f"{flavour}_{name}"] = Figure(lines[above].median_ms / lines[below].median_ms, "ratio", goal)
+            values[f"{flavour}_{name}_of_minima"] = Figure(lines[above].min_ms / lines[below].min_ms, "ratio")
     for name, (above, below) in EVEN_RATIOS.items():
         if above in lines and below in lines:
-            found[f"{flavour}_{name}_even_window"] = Figure(lines[above].even_ms / lines[below].even_ms, "ratio")
+            values[f"{flavour}_{name}_even_window"] = Figure(lines[above].even_ms / lines[below].even_ms, "ratio")
     for case, line in lines.items():
-        found[f"{flavour}_{case}_min_ms"] = Figure(line.min_ms, "ms")
-        found[f"{flavour}_{case}_median_ms"] = Figure(line.median_ms, "ms")
-        found[f"{flavour}_{case}_even_window_median_ms"] = Figure(line.even_ms, "ms")
-        found[f"{flavour}_{case}_max_ms"] = Figure(line.max_ms, "ms", MAX_GOALS.get(case))
+        values[f"{flavour}_{case}_min_ms"] = Figure(line.min_ms, "ms")
+        values[f"{flavour}_{case}_median_ms"] = Figure(line.median_ms, "ms")
+        values[f"{flavour}_{case}_even_window_median_ms"] = Figure(line.even_ms, "ms")
+        values[f"{flavour}_{case}_max_ms"] = Figure(line.max_ms, "ms", MAX_GOALS.get(case))
         if line.held_ms is not None:
-            found[f"{flavour}_{case}_held_ms"] = Figure(line.held_ms, "ms")
+            values[f"{flavour}_{case}_held_ms"] = Figure(line.held_ms, "ms")
     if "nothing" in lines:
-        found[f"{flavour}_probe_commits_per_second"] = Figure(lines["nothing"].commits_per_second, "1/s")
-    return found
+        values[f"{flavour}_probe_commits_per_second"] = Figure(lines["nothing"].commits_per_second, "1/s")
+    return values
 
 
-def table(flavour: str, lines: Mapping[str, Line], found: Mapping[str, Figure]) -> str:
+def table(flavour: str, lines: Mapping[str, Line], values: Mapping[str, Figure]) -> str:
     """Return the cases as a table, then the ratios and the goals."""
     columns = ("min ms", "median ms", "max ms", "even ms", "held ms", "action ms", "commits/s", "load max")
     text = [f"{flavour}: longest time between two commits ('even ms': median in windows of the same length)"]
@@ -203,7 +209,7 @@ def table(flavour: str, lines: Mapping[str, Line], found: Mapping[str, Figure]) 
             f"{CASES[line.case]:<36} {line.rounds:>6} " + " ".join(f"{cell:>9}" for cell in cells) + f"  {line.outcome}"
         )
     text.append("")
-    for name, figure in found.items():
+    for name, figure in values.items():
         if figure.unit in ("ratio", "%") or figure.goal:
             text.append(
                 f"{name:<56} {figure.value:>9.2f} {figure.unit:<6}" + (f" goal {figure.goal}" if figure.goal else "")
@@ -257,11 +263,11 @@ def main() -> int:
             measured = measure(lab, flavour, options)
             samples += [{"flavour": flavour, **sample} for sample in measured.samples]
             lines = summary(measured.samples)
-            found = figures(flavour, lines)
+            values = figures(flavour, lines)
             if measured.busy_percent is not None:
-                found[f"{flavour}_machine_busy"] = Figure(measured.busy_percent, "%")
-            everything |= found
-            tables.append(table(flavour, lines, found))
+                values[f"{flavour}_machine_busy"] = Figure(measured.busy_percent, "%")
+            everything |= values
+            tables.append(table(flavour, lines, values))
     except LabError as error:
         print(f"stall: {error}", file=sys.stderr)
         return 1

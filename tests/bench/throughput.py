@@ -1,4 +1,6 @@
-"""How fast the stream engine is beside the shell pipelines: `python3 tests/bench/throughput.py [--json FILE] [--rounds N] [--only PART…]`.
+"""Measures how fast the stream engine is beside shell pipelines.
+
+    python3 tests/bench/throughput.py [--json FILE] [--rounds N] [--only PART…]
 
 Runs on the machine itself, with the recorded stream of a real InnoDB dataset (made in a guest once) and versitygw as S3
 server. The contenders take turns, so that drift of the machine hits all alike; a ratio is the median of the rounds' own
@@ -48,7 +50,10 @@ MEMORY_GOAL = "<= 256"
 
 @dataclass(frozen=True)
 class Run:
-    """One contender's turn: wall and processor seconds, the server's processor seconds, the largest memory of one process in MiB."""
+    """One turn of a contender.
+
+    Wall and processor seconds, processor seconds of the server, and the largest memory of one process in MiB.
+    """
 
     wall: float
     cpu: float
@@ -58,7 +63,7 @@ class Run:
 
 @dataclass
 class Server:
-    """A running versitygw with an empty bucket, its data in a folder that goes with it."""
+    """A running versitygw with an empty bucket; its data folder is removed with it."""
 
     folder: Path
     port: int
@@ -71,12 +76,12 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def cpu(self) -> float:
-        """Return the processor seconds it has used."""
+        """Return the processor seconds that the server has used."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def environment(self) -> dict[str, str]:
-        """Return what the contenders need to reach it."""
+        """Return the environment variables with which the contenders reach the server."""
         return {
             **os.environ,
             "AWS_ACCESS_KEY_ID": self.key,
@@ -115,7 +120,7 @@ class Server:
 
 @contextlib.contextmanager
 def serve(binary: Path, near: Path) -> Iterator[Server]:
-    """Run a server for the block; nothing of it is left."""
+    """Run a server for the block; afterwards its process and files are gone."""
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir=near))
     for name in (f"buckets/{BUCKET}", "metadata"):
         (folder / name).mkdir(parents=True)
@@ -202,7 +207,7 @@ def pipeline(
 
 @dataclass
 class Bench:
-    """What is measured with, and what came out: the runs by contender, the figures for the JSON."""
+    """The server, programs and streams of the measurement, and its results: runs by contender, figures for the JSON."""
 
     server: Server
     tools: Tools
@@ -228,22 +233,22 @@ class Bench:
         for number in range(self.rounds + 1):
             for name, run in contenders.items():
                 os.sync()
-                found = run()
+                result = run()
                 after()
                 if number > 0:
-                    runs[name].append(found)
+                    runs[name].append(result)
         return runs
 
     def compare(self, title: str, runs: Mapping[str, Sequence[Run]], bars: Sequence[str], part: str) -> None:
         """Print the runs and our ratios to the better pipeline of each round; note the ratios as figures."""
         print(f"\n{title}: {len(next(iter(runs.values())))} rounds, in turns, {os.cpu_count()} processors")
         print(f"{'':<24}{'wall s':>8}{'least':>8}{'cpu s':>8}{'least':>8}{'server':>8}{'MiB':>8}")
-        for name, found in runs.items():
-            walls, cpus = [run.wall for run in found], [run.cpu for run in found]
-            server = statistics.median(run.server for run in found)
+        for name, rounds in runs.items():
+            walls, cpus = [run.wall for run in rounds], [run.cpu for run in rounds]
+            server = statistics.median(run.server for run in rounds)
             print(
                 f"{name:<24}{statistics.median(walls):8.2f}{min(walls):8.2f}{statistics.median(cpus):8.2f}{min(cpus):8.2f}"
-                f"{server:8.2f}{max(run.memory for run in found):8.0f}"
+                f"{server:8.2f}{max(run.memory for run in rounds):8.0f}"
             )
         for what in ("wall", "cpu"):
             for name in runs:
@@ -293,7 +298,7 @@ class Bench:
         self.limits(runs["zsnapdb encrypted"])
 
     def limits(self, ours: Sequence[Run]) -> None:
-        """Print what the parts of the work cost on one processor, and how close the whole is to zstd's share of it."""
+        """Print the cost of each part of the work on one processor, and the ratio of the whole to the part of zstd."""
         alone = [
             pipeline(self.server, [["zstd", f"-{LEVEL}", "--single-thread", "-q", "-c"]], self.streams.full).cpu
             for _ in range(2)
@@ -414,15 +419,15 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     cache = Cache.default()
     try:
-        found, streams = tools(cache), recording(cache)
+        programs, streams = tools(cache), recording(cache)
         # Into the page cache: the disk is not what is measured. Piece by piece: a child inherits the largest memory of
         # who starts it.
         with streams.full.open("rb", buffering=0) as file:
             while file.read(MIB):
                 pass
         cache.runs.mkdir(parents=True, exist_ok=True)
-        with serve(found.server, cache.top) as server:
-            bench = Bench(server, found, streams, options.rounds)
+        with serve(programs.server, cache.top) as server:
+            bench = Bench(server, programs, streams, options.rounds)
             for part in options.only:
                 getattr(bench, part)()
     except (LabError, subprocess.CalledProcessError) as error:

@@ -32,7 +32,7 @@ class Tools:
 
 
 def _made(cache: Cache, name: str, key: str, make: object) -> Path:
-    """Return the product's folder; `make` fills a new one, which becomes the product only when it is whole."""
+    """Return the folder of the product; `make` fills a new folder, which becomes the product only when complete."""
     folder = cache.product(name, key)
     if not folder.exists():
         cache.forget_older(name, key)
@@ -71,14 +71,14 @@ def tools(cache: Cache) -> Tools:
 
     own = _made(cache, "benchpython", digest(*needed, AWSCLI, sys.version), python)
     other = _made(cache, "rclone", digest(RCLONE), rclone)
-    found = list(cache.top.glob("s3-*/versitygw"))
-    if not found:
+    programs = list(cache.top.glob("s3-*/versitygw"))
+    if not programs:
         raise LabError("the lab was built without Go, so there is no versitygw to measure with")
-    return Tools(own / "bin" / "python", own / "aws" / "bin" / "aws", other / "rclone", found[-1])
+    return Tools(own / "bin" / "python", own / "aws" / "bin" / "aws", other / "rclone", programs[-1])
 
 
 def peers(cache: Cache, zfsbackup: Path | None) -> Path:
-    """Return a folder with zfs_uploader, as `python` for a PYTHONPATH, and zfsbackup-go where it is given or can be built."""
+    """Return a folder with zfs_uploader (`python`, for a PYTHONPATH) and zfsbackup-go, if given or buildable."""
 
     def make(folder: Path) -> None:
         pip = [

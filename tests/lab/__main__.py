@@ -67,15 +67,15 @@ def _test(cache: Cache, options: argparse.Namespace) -> int:
 
 def _campaign(cache: Cache, options: argparse.Namespace) -> int:
     flavours = [options.flavour] if options.flavour else ["mysql", "mariadb"]
-    found = campaign.run(
+    outcomes = campaign.run(
         Lab.ready(cache), options.name, flavours, options.arguments, timeout=options.timeout, keep=options.out
     )
-    for outcome in found:
+    for outcome in outcomes:
         print(
             f"{options.name}, {outcome.flavour}: {'ok' if outcome.code == 0 else 'FAILED'}, {outcome.seconds:.0f} s",
             flush=True,
         )
-    return max(outcome.code for outcome in found)
+    return max(outcome.code for outcome in outcomes)
 
 
 def _exec(cache: Cache, options: argparse.Namespace) -> int:

@@ -1,4 +1,7 @@
-"""Campaigns: long, seeded proofs that run inside guests, one of each flavour side by side; those that cut the power of theirs, on the host."""
+"""Campaigns: long, seeded proofs that run inside guests, one guest per flavour side by side.
+
+A campaign that cuts the power of its guest runs on the host.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,12 @@ from .host import LabError
 FOLDER = CHECKOUT / "tests" / "campaigns"
 PYTHON = "/opt/venv/bin/python"
 ON_HOST = "\nON_HOST = True\n"
-"""A campaign with this line starts its own guest, of the flavour it is told."""
+"""A campaign with this line starts its own guest, of the given flavour."""
 
 
 @dataclass
 class Outcome:
-    """What came of a campaign on one flavour: its exit status, how long it took in seconds."""
+    """The result of a campaign on one flavour: exit status and seconds."""
 
     flavour: str
     code: int = 1
@@ -37,15 +40,15 @@ def known() -> list[str]:
 def run(
     lab: Lab, name: str, flavours: Sequence[str], arguments: Sequence[str], *, timeout: float, keep: Path | None = None
 ) -> list[Outcome]:
-    """Run a campaign on each flavour at once and return what came of it; LabError if there is none of that name.
+    """Run a campaign on all flavours at once and return the outcomes. LabError if the name is unknown.
 
-    What it leaves in its guest's /out/campaign.json goes to `keep`, named by flavour.
+    The file /out/campaign.json of each guest is copied to `keep`, named by flavour.
     """
     if name not in known():
         raise LabError(f"no campaign {name!r}; there are: {', '.join(known())}")
     outcomes = [Outcome(flavour) for flavour in flavours]
     threads = [
-        threading.Thread(target=_run_one, args=(lab, name, found, arguments, timeout, keep)) for found in outcomes
+        threading.Thread(target=_run_one, args=(lab, name, outcome, arguments, timeout, keep)) for outcome in outcomes
     ]
     for thread in threads:
         thread.start()
@@ -55,7 +58,7 @@ def run(
 
 
 class _Lines:
-    """Shows each line a campaign prints as it comes, with its flavour before it."""
+    """Prints each line of a campaign at once, with the flavour before it."""
 
     def __init__(self, flavour: str) -> None:
         self._flavour = flavour
@@ -67,29 +70,31 @@ class _Lines:
             print(f"[{self._flavour}] {line.decode(errors='replace')}", flush=True)
 
 
-def _run_one(lab: Lab, name: str, found: Outcome, arguments: Sequence[str], timeout: float, keep: Path | None) -> None:
+def _run_one(
+    lab: Lab, name: str, outcome: Outcome, arguments: Sequence[str], timeout: float, keep: Path | None
+) -> None:
     began = time.monotonic()
     if ON_HOST in (FOLDER / f"{name}.py").read_text():
-        found.code = _on_host(lab, name, found.flavour, arguments, timeout, keep)
-        found.seconds = time.monotonic() - began
+        outcome.code = _on_host(lab, name, outcome.flavour, arguments, timeout, keep)
+        outcome.seconds = time.monotonic() - began
         return
     try:
-        with Guest.boot(lab, found.flavour) as guest:
+        with Guest.boot(lab, outcome.flavour) as guest:
             argv = [PYTHON, f"/checkout/tests/campaigns/{name}.py", *arguments]
             env = {"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}
-            found.code = guest.run(argv, cwd="/checkout", env=env, timeout=timeout, sink=_Lines(found.flavour)).code
+            outcome.code = guest.run(argv, cwd="/checkout", env=env, timeout=timeout, sink=_Lines(outcome.flavour)).code
             written = guest.out / "campaign.json"
             if keep is not None and written.exists():
                 keep.mkdir(parents=True, exist_ok=True)
-                (keep / f"{name}-{found.flavour}.json").write_bytes(written.read_bytes())
+                (keep / f"{name}-{outcome.flavour}.json").write_bytes(written.read_bytes())
     except Exception as error:
-        found.code = 1
-        print(f"[{found.flavour}] {error}", flush=True)
-    found.seconds = time.monotonic() - began
+        outcome.code = 1
+        print(f"[{outcome.flavour}] {error}", flush=True)
+    outcome.seconds = time.monotonic() - began
 
 
 def _on_host(lab: Lab, name: str, flavour: str, arguments: Sequence[str], timeout: float, keep: Path | None) -> int:
-    """Run a campaign of the host's side and return its exit status."""
+    """Run a campaign on the host and return its exit status."""
     argv = [sys.executable, str(FOLDER / f"{name}.py"), "--flavour", flavour, *arguments]
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,8 @@
-"""The folders of running guests: one each, locked by who owns it, removed when that one is gone; and when their disks are free again."""
+"""The folders of running guests.
+
+Each guest has one folder, which its owner locks. The folder is removed when the owner is gone. This module also waits
+until the disks of a killed guest are free again.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +19,27 @@ from .host import LabError
 
 
 def wait_unused(path: Path, seconds: float = 120.0) -> None:
-    """Wait until no thread of a killed guest has the file open: the kernel buries them after the kill returns.
+    """Wait until no thread of a killed guest has the file open; the kernel ends the threads after the kill returns.
 
     A guest that is started earlier finds its disk locked. The one that writes to the disk may outlive the process's
     first thread.
     """
     if not path.exists():
         return
-    wanted = path.stat()
+    disk = path.stat()
     deadline = time.monotonic() + seconds
-    while any(_holds(thread, (wanted.st_dev, wanted.st_ino)) for thread in glob.iglob("/proc/[0-9]*/task/*/fd")):
+    while any(_holds(thread, (disk.st_dev, disk.st_ino)) for thread in glob.iglob("/proc/[0-9]*/task/*/fd")):
         if time.monotonic() > deadline:
             raise LabError(f"{path} is still in use {seconds:.0f} s after its guest was killed")
         time.sleep(0.02)
 
 
-def _holds(descriptors: str, wanted: tuple[int, int]) -> bool:
+def _holds(descriptors: str, file: tuple[int, int]) -> bool:
     try:
         for name in os.listdir(descriptors):
             with contextlib.suppress(OSError):
                 status = os.stat(f"{descriptors}/{name}")
-                if (status.st_dev, status.st_ino) == wanted:
+                if (status.st_dev, status.st_ino) == file:
                     return True
     except OSError:
         return False
@@ -55,7 +59,7 @@ def new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
 
 
 def _sweep(runs: Path) -> None:
-    """Remove folders of guests whose owner was killed before it could."""
+    """Remove the folders of guests whose owner was killed."""
     for folder in runs.iterdir():
         try:
             descriptor = os.open(folder / "lock", os.O_RDWR)

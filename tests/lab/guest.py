@@ -61,7 +61,7 @@ class Lab:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command in the guest left: its exit status (128 + signal if killed) and its output."""
+    """The result of a command in the guest: exit status (128 + signal if killed) and output."""
 
     code: int
     stdout: str
@@ -115,7 +115,7 @@ class Running:
         return Outcome(self.code, self.output(1), self.output(2))
 
     def output(self, descriptor: int) -> str:
-        """Return what has been collected of one output so far."""
+        """Return the output of one descriptor that was collected so far."""
         return self.collected[descriptor].decode(errors="replace")
 
 
@@ -186,12 +186,12 @@ class Guest:
 
     @property
     def bucket(self) -> Path:
-        """What the guest's S3 server holds: outside the guest, so a power cut leaves it alone."""
+        """The data folder of the guest's S3 server. It lies outside the guest, so a power cut does not affect it."""
         return self.folder / "bucket"
 
     @property
     def out(self) -> Path:
-        """What the guest sees as /out."""
+        """The folder that the guest sees as /out."""
         return self.folder / "out"
 
     @property
@@ -219,7 +219,8 @@ class Guest:
             f"uml_dir={self.folder / 'uml'} umid=guest panic=-1 con=null ssl=null",
             f"con0=null,fd:1 ssl0=fd:{descriptor},fd:{descriptor}",
             (
-                f"lab.checkout={CHECKOUT} lab.out={self.out} lab.bucket={self.bucket} lab.flavour={self.flavour} lab.pool={'none' if blank_pool else 'tank'}"
+                f"lab.checkout={CHECKOUT} lab.out={self.out} lab.bucket={self.bucket} lab.flavour={self.flavour}"
+                f" lab.pool={'none' if blank_pool else 'tank'}"
             ),
             f"lab.init={self.init}",
         ]
@@ -248,9 +249,9 @@ class Guest:
                 state = "it ended" if not self.is_on else f"not ready after {timeout:.0f} s"
                 self.power_cut()
                 raise LabError(f"the guest did not boot: {state}\n{self.console_tail()}")
-        found = self.console_tail().rpartition("loading modules")[2]
-        if any(words in found for words in BOOT_FAILURES):
-            raise LabError(f"the guest came up without its pool or its server\n{found}")
+        output = self.console_tail().rpartition("loading modules")[2]
+        if any(words in output for words in BOOT_FAILURES):
+            raise LabError(f"the guest came up without its pool or its server\n{output}")
         self.boot_seconds = time.monotonic() - started
 
     def send(self, **message: object) -> None:
@@ -362,9 +363,9 @@ class Guest:
 
 
 def _compile(root: Path) -> None:
-    """Compile the package where Python looks for it: else each command in a guest does it again, for 0.6 s.
+    """Compile the package into Python's cache folders; else each command in a guest compiles it again (0.6 s).
 
-    Not done where the checkout is read-only.
+    A read-only checkout is left alone.
     """
     argv = ["/opt/venv/bin/python", "-m", "compileall", "-q", "zsnapdb"]
     subprocess.run(
@@ -378,7 +379,7 @@ def _die_with_parent() -> None:
 
 
 def _allow_many_mappings() -> None:
-    """A guest maps its memory page by page; the usual limit of 65530 mappings ends a large process in it."""
+    """Raise the limit of memory mappings: a guest maps its memory page by page, and 65530 are too few."""
     limit = Path("/proc/sys/vm/max_map_count")
     if int(limit.read_text()) < MAPPINGS:
         limit.write_text(str(MAPPINGS))

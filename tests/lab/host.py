@@ -1,4 +1,4 @@
-"""What the lab asks of the machine it runs on: root, apt, a package mirror, chroot in private namespaces."""
+"""What the lab needs from its machine: root, apt, a package mirror, chroot in private namespaces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import recipe
 
 
 class LabError(Exception):
-    """The lab cannot go on; the text says what is missing and what to do."""
+    """The lab cannot continue; the text says what is missing and what to do."""
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Bind:
 
 def missing() -> list[str]:
     """Return what this machine lacks to build the lab, one sentence each (empty: nothing)."""
-    found = []
+    absent = []
     if platform.system() != "Linux" or platform.machine() != "x86_64":
-        found.append(f"an x86-64 Linux (this is {platform.system()} {platform.machine()})")
+        absent.append(f"an x86-64 Linux (this is {platform.system()} {platform.machine()})")
     if os.geteuid() != 0:
-        found.append("root (chroot, mknod and debootstrap need it)")
+        absent.append("root (chroot, mknod and debootstrap need it)")
     tools = ("apt-get", "dpkg", "unshare", "chroot")
-    return found + [
+    return absent + [
         f"the command {tool} (a Debian 12 or 13 machine has it)" for tool in tools if shutil.which(tool) is None
     ]
 

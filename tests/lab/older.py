@@ -1,6 +1,6 @@
 """Servers of an older Debian, for rehearsals of upgrades.
 
-Made when a test asks for one; no guest has it unless it mounts it.
+A server is fetched when a test needs it; a guest sees the folder only if the test mounts it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _make(b: Builder, out: Path) -> None:
 
 
 def mariadb(cache: Cache) -> Path:
-    """Return the folder with MariaDB 10.11 of Debian 12 in it (usr/sbin, usr/bin, usr/share), fetched if it is not there yet."""
+    """Return the folder with MariaDB 10.11 of Debian 12 (usr/sbin, usr/bin, usr/share); fetch it if missing."""
     builder = Builder(cache)
     needed = [product for product in products() if product.name in ("base", "toolroot")]
     with cache.lock():

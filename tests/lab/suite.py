@@ -1,7 +1,7 @@
-"""Runs everything that is checked: lint, types, unit tests, system tests in guests of both flavours, samples of campaigns, fault tests.
+"""Runs all checks: lint, types, unit tests, system tests, samples of campaigns, fault tests.
 
-The parts are independent jobs; a few run side by side, the longest first. Only the lab's own fault tests run alone:
-they count what is on the machine.
+System tests run in guests of both flavours. The parts are independent jobs; a few run side by side, the longest first.
+Only the lab's own fault tests run alone: they count what is on the machine.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ _SUMMARY = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
 
 @dataclass
 class Stage:
-    """One part of the run and what came of it."""
+    """One part of the run and its result."""
 
     name: str
     seconds: float = 0.0
@@ -95,14 +95,14 @@ class Stage:
 
 @dataclass
 class Job:
-    """Something to run: what it is called, about how long it takes in seconds, and a function that returns exit status and output."""
+    """Something to run: a name, the approximate seconds, and a function that returns exit status and output."""
 
     name: str
     weight: float
     work: Callable[[], tuple[int, str]]
 
     def run(self) -> Stage:
-        """Run it, show its output in one piece, and return what came of it."""
+        """Run the job, print its whole output at once, and return its stage."""
         stage = Stage(self.name)
         began = time.monotonic()
         usual = f" (about {self.weight:.0f} s on an idle machine)" if 0 < self.weight < FIRST else ""
@@ -151,7 +151,7 @@ def _in_guest(lab: Lab, flavour: str, arguments: Sequence[str]) -> tuple[int, st
 
 
 def _system(lab: Lab, arguments: Sequence[str]) -> list[Job]:
-    """Return the jobs of the system tests: those asked for in one guest of each flavour, or all of them in several."""
+    """Return the jobs of the system tests: named tests in one guest per flavour, or all tests in several guests."""
     own = arguments_for("system", arguments)
     if own[0] != "tests/system":
         shards = [own]
@@ -188,7 +188,7 @@ def shared_out(files: Sequence[str], parts: int) -> list[list[str]]:
 
 
 def _faults(lab: Lab, arguments: Sequence[str]) -> list[Job]:
-    """Return the jobs of the fault tests: what is asked for as one, or each file and flavour."""
+    """Return the jobs of the fault tests: the named tests as one job, or a job per file and flavour."""
     own = arguments_for("faults", arguments)
     if own[0] != "tests/faults":
         return [Job("faults", usual_seconds(own), functools.partial(_pytest, lab, own))]
@@ -222,28 +222,27 @@ def _campaigns(lab: Lab, arguments: Sequence[str]) -> list[Job]:
 
 
 def _sample(lab: Lab, name: str, flavour: str) -> tuple[int, str]:
-    (found,) = campaign.run(lab, name, (flavour,), SAMPLES[name], timeout=3600)
-    return found.code, "1 passed" if found.code == 0 else "1 failed"
+    (outcome,) = campaign.run(lab, name, (flavour,), SAMPLES[name], timeout=3600)
+    return outcome.code, "1 passed" if outcome.code == 0 else "1 failed"
 
 
-def wanted(arguments: Sequence[str]) -> list[str]:
+def named_kinds(arguments: Sequence[str]) -> list[str]:
     """Return which kinds of test the arguments name; all (and lint) if they name none."""
     named = [kind for kind in KINDS if any(f"tests/{kind}" in word for word in arguments)]
     return named or ["lint", *KINDS]
 
 
 def arguments_for(kind: str, arguments: Sequence[str]) -> list[str]:
-    """Return pytest's arguments for one kind of test: what names another kind is left out; what names none goes to each."""
+    """Return the pytest arguments for one kind of test: arguments of no kind go to each kind."""
     others = [f"tests/{other}" for other in KINDS if other != kind]
     own = [word for word in arguments if not any(other in word for other in others)]
     return own if any(f"tests/{kind}" in word for word in own) else [f"tests/{kind}", *own]
 
 
 def lanes(processors: int, memory: int) -> int:
-    """Return how many jobs run at once on a machine of so many processors and bytes of memory.
+    """Return how many jobs run at once on a machine with these processors and bytes of memory.
 
-    One more than processors, as a guest often waits; no more than fit, a guest with what is around it taking up to 5
-    GiB.
+    One more than processors, because a guest often waits; but only as many as fit, at 5 GiB per guest.
     """
     return max(2, min(processors + 1, memory // (5 << 30), 12))
 
@@ -251,7 +250,7 @@ def lanes(processors: int, memory: int) -> int:
 def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
     """Run jobs, the longest first, as many at once as the machine can.
 
-    Return what came of them, in the order they were given.
+    Return the stages in the order of the jobs.
     """
     waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
     for job in sorted(jobs, key=lambda job: -job.weight):
@@ -278,8 +277,8 @@ def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
 
 
 def run(lab: Lab, arguments: Sequence[str]) -> int:
-    """Run what is wanted, print a table and a closing line, and return 0 only if nothing failed."""
-    kinds = wanted(arguments)
+    """Run the named checks, print a table and a closing line, and return 0 only if nothing failed."""
+    kinds = named_kinds(arguments)
     began = time.monotonic()
     stages: list[Stage] = []
     if "lint" in kinds:

@@ -1,4 +1,4 @@
-"""What a system test asks of the guest it runs in: commands, the server, ZFS, the store."""
+"""What system tests use in their guest: commands, the server, ZFS, the store."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def run(*argv: str, timeout: float = 600.0, env: Mapping[str, str] | None = None
 
 
 def end_process(pid: int) -> None:
-    """Kill a process that need not be ours, and return when it is gone: from then on nothing keeps its files and mounts busy."""
+    """Kill a process, which need not be a child, and wait until it is gone and its files and mounts are free."""
     process = os.pidfd_open(pid)
     signal.pidfd_send_signal(process, signal.SIGKILL)
     select.select([process], [], [])
@@ -64,9 +64,9 @@ def zfs(*words: str) -> list[str]:
 
 
 def everything() -> list[str]:
-    """Every dataset, snapshot and bookmark there is, with its GUID.
+    """Return all datasets, snapshots and bookmarks with their GUIDs.
 
-    The home of clones, which the first one makes, left out.
+    The parent dataset of clones is left out: the first clone creates it.
     """
     home = ("tank/zsnapdb\t", "tank/zsnapdb/clones\t", "tank/zsnapdb/received\t", "tank/zsnapdb/prepared\t")
     return [line for line in zfs("list", "-H", "-p", "-t", "all", "-o", "name,guid") if not line.startswith(home)]
@@ -90,7 +90,7 @@ class Lab:
         return Done(*self.zygote.run(words, {**os.environ, "ZSNAPDB_CONFIG": str(config)}, timeout))
 
     def changed(self, *replacements: tuple[str, str]) -> Path:
-        """A copy of the configuration with texts replaced; each must be there."""
+        """Write a copy of the configuration with replaced texts; the configuration must have each text."""
         text = CONFIG.read_text()
         for old, new in replacements:
             assert old in text
@@ -127,7 +127,7 @@ class Lab:
 
 @contextlib.contextmanager
 def started(lab: Lab, restored: Mapping[str, Any]) -> Iterator[pymysql.Connection]:
-    """The server of a finished restore, started by its own option file as its owner would; ended afterwards."""
+    """Start the server of a finished restore with its own option file, and end it after the block."""
     binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
     server = subprocess.Popen([binary, f"--defaults-file={restored['option_file']}"], stdin=subprocess.DEVNULL)
     try:
@@ -139,7 +139,7 @@ def started(lab: Lab, restored: Mapping[str, Any]) -> Iterator[pymysql.Connectio
 
 
 def connect(made: dict[str, Any]) -> pymysql.Connection:
-    """A session with a clone, given what the command that made it printed."""
+    """Open a session with a clone; `made` is the output of the command that made the clone."""
     return pymysql.connect(
         host="127.0.0.1", port=made["clone"]["port"], user=made["user"], password=made["password"], autocommit=True
     )

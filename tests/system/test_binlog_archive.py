@@ -1,4 +1,4 @@
-"""The binlog archive under the ledger's load, with rotations, killed and started again: what it holds is what the server wrote."""
+"""The binlog archive holds what the server wrote, under load, with rotations, and after kills of the archiver."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def config(lab: Lab) -> Path:
 
 @pytest.fixture
 def archived(lab: Lab, first: dict[str, Any], load_running: ledger.Load, config: Path) -> tuple[ArchivedFile, ...]:
-    """The archive after some seconds of load with rotations, in which the archiver was killed again and again, and ended politely."""
+    """The archive after load with rotations, during which the archiver was killed many times and terminated once."""
     chance = random.Random(3)
     for _ in range(4):
         archiver = start(config)
@@ -86,9 +86,9 @@ def plain(path: Path) -> bytes:
 def test_what_is_archived_is_what_the_server_wrote(
     lab: Lab, archived: tuple[ArchivedFile, ...], config: Path, tmp_path: Path
 ) -> None:
-    """To the byte, to the last commit, in one history without gaps.
+    """To the byte, to the last commit, in one incarnation without gaps.
 
-    Times and GTIDs as the server's own tool and the server tell them.
+    Times and GTIDs are those of the server and of its own tool.
     """
     names = [Path(line).name for line in (FOLDER / "binlog.index").read_text().split()]
     assert [file.name for file in archived] == names
@@ -124,28 +124,28 @@ def check_times(lab: Lab, file: Path) -> None:
         check=True,
     )
     with file.open("rb") as opened:
-        found = list(transactions(opened, file.name))
-    assert len(found) > 10
+        archived = list(transactions(opened, file.name))
+    assert len(archived) > 10
     if lab.flavour == "mysql":
         stamps = re.findall(r"^# immediate_commit_timestamp=(\d+)", done.stdout, re.MULTILINE)
-        assert [t.committed for t in found] == [int(number) for number in stamps]
-        assert all(t.is_exact for t in found)
+        assert [t.committed for t in archived] == [int(number) for number in stamps]
+        assert all(t.is_exact for t in archived)
         return
     printed: dict[str, float] = {}
     for when, gtid in re.findall(r"^#(\d{6} +[\d:]+) server id \d+ .*\tGTID ([\d-]+)", done.stdout, re.MULTILINE):
         printed[gtid] = datetime.strptime(f"{' '.join(when.split())} +0000", "%y%m%d %H:%M:%S %z").timestamp()
-    assert set(printed) == {t.gtid for t in found}
-    assert all(0 <= t.committed / 1e6 - printed[str(t.gtid)] <= 1 for t in found)
+    assert set(printed) == {t.gtid for t in archived}
+    assert all(0 <= t.committed / 1e6 - printed[str(t.gtid)] <= 1 for t in archived)
 
 
 def check_status(lab: Lab, archived: tuple[ArchivedFile, ...]) -> None:
     """From the first backup to the last commit everything can be recovered, and the status says so."""
-    found = lab.zsnapdb("status", "main", "--json").json
-    assert found["gaps"] == []
-    assert [part["backups"] != [] for part in found["recoverable"]] == [True]
-    assert found["recoverable"][0]["to"] == found["binlog"]["last_commit"]
-    assert (found["binlog"]["file"], found["binlog"]["offset"]) == (archived[-1].name, archived[-1].end)
-    assert 0 <= found["binlog"]["lag_seconds"] < 300
+    status = lab.zsnapdb("status", "main", "--json").json
+    assert status["gaps"] == []
+    assert [part["backups"] != [] for part in status["recoverable"]] == [True]
+    assert status["recoverable"][0]["to"] == status["binlog"]["last_commit"]
+    assert (status["binlog"]["file"], status["binlog"]["offset"]) == (archived[-1].name, archived[-1].end)
+    assert 0 <= status["binlog"]["lag_seconds"] < 300
     rows = lab.zsnapdb("binlog", "status", "main", "--json").json["incarnations"]
     assert [[file["name"] for file in row["files"]] for row in rows] == [[file.name for file in archived]]
     assert all(file["gap"] is None for row in rows for file in row["files"])
@@ -165,6 +165,6 @@ def test_a_commit_is_dated_when_it_was_made_and_not_when_it_was_begun(lab: Lab, 
         cursor.execute("SELECT id FROM ledger.dated")
     name = Path((FOLDER / "binlog.index").read_text().split()[-1]).name
     with (FOLDER / name).open("rb") as file:
-        found = list(transactions(file, name))[-1]
-    slack = 0.0 if found.is_exact else 1.0
-    assert before - slack <= found.committed / 1e6 <= after
+        transaction = list(transactions(file, name))[-1]
+    slack = 0.0 if transaction.is_exact else 1.0
+    assert before - slack <= transaction.committed / 1e6 <= after

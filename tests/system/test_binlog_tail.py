@@ -1,4 +1,4 @@
-"""What the binlog reader says of a server's newest binlog is what the server itself says of it, after every kind of statement."""
+"""The binlog reader and the server agree on the newest binlog after every kind of statement."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INDEX = FOLDER / "binlog.index"
 
 @dataclass
 class Server:
-    """The server with the database of these tests, by two connections for statements and one for what it says of itself."""
+    """The server with the database of these tests: two connections for statements, one for the status."""
 
     lab: Lab
     lines: Path
@@ -60,7 +60,10 @@ class Server:
             self.rows(statement, name)
 
     def leave(self, name: str) -> None:
-        """Close a connection and wait until the server has parted with it: only then others may end its prepared transactions."""
+        """Close a connection and wait until the server has removed it.
+
+        Only then other connections can end its prepared transactions.
+        """
         ((number,),) = self.rows("SELECT CONNECTION_ID()", name)
         self.open.pop(name).close()
         deadline = time.monotonic() + 300
@@ -73,7 +76,7 @@ class Server:
             self.leave(name)
 
     def says(self) -> tuple[BinlogCoordinates, Gtids]:
-        """Where the server says its newest binlog ends, and which GTIDs it has executed."""
+        """Return the end of the newest binlog and the executed GTIDs, as the server reports them."""
         status, variable = (
             ("BINARY LOG", "gtid_executed") if FLAVOUR is Flavour.MYSQL else ("MASTER", "gtid_binlog_pos")
         )
@@ -82,9 +85,9 @@ class Server:
         return BinlogCoordinates(row[0], row[1]), parse_gtids(FLAVOUR, gtids)
 
     def compare(self, after: str) -> None:
-        """The tail of the newest binlog is what the server says.
+        """Check that the tail of the newest binlog is what the server reports.
 
-        MariaDB adds checkpoints of its own, so it is asked before and behind.
+        MariaDB adds checkpoints by itself, so the server is asked before and after the read.
         """
         deadline = time.monotonic() + 300
         while True:
@@ -107,20 +110,20 @@ def server(lab: Lab) -> Iterator[Server]:
     lines.write_text("".join(f"line {n}\n" for n in range(50)))
     lines.chmod(0o644)
     lab.sql("CREATE DATABASE tail")
-    found = Server(lab, lines)
+    server_of_lab = Server(lab, lines)
     try:
-        found.rows("CREATE TABLE i (id INT PRIMARY KEY AUTO_INCREMENT, b LONGTEXT) ENGINE=InnoDB")
-        found.rows("CREATE TABLE j LIKE i")
-        found.rows("CREATE TABLE m (id INT PRIMARY KEY AUTO_INCREMENT, b LONGTEXT) ENGINE=MyISAM")
+        server_of_lab.rows("CREATE TABLE i (id INT PRIMARY KEY AUTO_INCREMENT, b LONGTEXT) ENGINE=InnoDB")
+        server_of_lab.rows("CREATE TABLE j LIKE i")
+        server_of_lab.rows("CREATE TABLE m (id INT PRIMARY KEY AUTO_INCREMENT, b LONGTEXT) ENGINE=MyISAM")
         # The rows that every system test begins with are large; without them a file is read in no time.
-        found.rows("FLUSH BINARY LOGS")
-        yield found
+        server_of_lab.rows("FLUSH BINARY LOGS")
+        yield server_of_lab
     finally:
-        found.leave_all()
-        for _, length, branch, data in found.rows("XA RECOVER"):
-            found.rows(f"XA ROLLBACK '{data[:length]}', '{data[length : length + branch]}'")
+        server_of_lab.leave_all()
+        for _, length, branch, data in server_of_lab.rows("XA RECOVER"):
+            server_of_lab.rows(f"XA ROLLBACK '{data[:length]}', '{data[length : length + branch]}'")
         lab.sql("DROP DATABASE tail")
-        found.open["truth"].close()
+        server_of_lab.open["truth"].close()
         lines.unlink()
 
 
@@ -145,16 +148,16 @@ def test_the_tail_is_where_the_server_says_it_is_after_each_statement(server: Se
 
 
 def types_since(start: BinlogCoordinates) -> set[int]:
-    """The types of the events behind a position, headers only."""
+    """Return the types of the events after a position, from their headers."""
     names = [Path(line).name for line in INDEX.read_text().splitlines()]
-    found: set[int] = set()
+    types: set[int] = set()
     for name in names[names.index(start.file) :]:
         data, at = (FOLDER / name).read_bytes(), start.offset if name == start.file else len(MAGIC)
         while at < len(data):
             _, kind, _, length, _, _ = HEADER.unpack_from(data, at)
-            found.add(kind)
+            types.add(kind)
             at += length
-    return found
+    return types
 
 
 def header_of(path: Path, folder: Path) -> Path:
@@ -178,7 +181,10 @@ def test_each_file_is_complete_and_ends_with_the_gtids_the_next_begins_with(serv
 
 @dataclass(frozen=True)
 class Truth:
-    """A file as the server's own tool tells it: where its events start, and per complete transaction its end and the GTIDs up to there."""
+    """A binlog as the server's own tool shows it.
+
+    The starts of the events, and for each complete transaction its end and the GTIDs up to the end.
+    """
 
     data: bytes
     starts: list[int]
@@ -192,7 +198,7 @@ _BETWEEN = ("Start: ", "Previous-GTIDs", "Gtid list ", "Binlog checkpoint ", "Ro
 def truth_of(path: Path, tool: str, before: Gtids) -> Truth:
     """Read a file with the server's tool.
 
-    A transaction lasts until the next one, or until an event that is in none, starts.
+    A transaction lasts until the next transaction starts, or an event outside of transactions.
     """
     text = run(tool, str(path)).stdout
     assert [word for word in WORDS[FLAVOUR] if word not in text] == []
@@ -234,10 +240,10 @@ def truth(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Truth:
     position, gtids = server.says()
     copy = tmp_path_factory.mktemp("binlog") / position.file
     copy.write_bytes((FOLDER / position.file).read_bytes())
-    found = truth_of(copy, server.lab.binlog_tool, before)
-    assert len(found.ends) > 80
-    assert (found.ends[-1][0], str(found.ends[-1][1])) == (position.offset, str(gtids))
-    return found
+    truth_of_copy = truth_of(copy, server.lab.binlog_tool, before)
+    assert len(truth_of_copy.ends) > 80
+    assert (truth_of_copy.ends[-1][0], str(truth_of_copy.ends[-1][1])) == (position.offset, str(gtids))
+    return truth_of_copy
 
 
 def test_a_file_cut_anywhere_ends_at_the_last_transaction_complete_before_the_cut(truth: Truth, tmp_path: Path) -> None:

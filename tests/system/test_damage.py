@@ -1,4 +1,4 @@
-"""What is damaged in the repository stops a restore with its name, and leaves nothing half restored."""
+"""A damaged object stops a restore with its name, and nothing half restored is left."""
 
 from __future__ import annotations
 

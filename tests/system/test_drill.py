@@ -1,4 +1,4 @@
-"""Drills: what is good passes, a wrong answer fails, a damaged page is found; whatever happens, nothing of the copy stays."""
+"""Drills: a good backup passes, a wrong answer fails, a damaged page fails; the copy is always removed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def innochecksum(lab: Lab) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_stays(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
-    """Afterwards there is no dataset, hold, mount folder or server process that was not there before."""
+    """Check that no new dataset, hold, mount folder or server process exists after the block."""
     home = tuple(f"{SCRATCH}{below}\t" for below in ("", "/main", "/main/drill", "/main/rescue"))
 
     def seen() -> tuple[list[str], list[str], list[str]]:
@@ -66,14 +66,14 @@ def nothing_stays(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
 
 
 def servers_of_drills() -> list[int]:
-    found = []
+    servers = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             if b"/drill-" in path.read_bytes() and b"--defaults-file=" in path.read_bytes():
-                found.append(int(path.parent.name))
+                servers.append(int(path.parent.name))
         except OSError:
             continue
-    return found
+    return servers
 
 
 def with_probes(lab: Lab, probes: str) -> Path:
@@ -84,25 +84,25 @@ def test_a_drill_passes_and_leaves_its_evidence_alone(lab: Lab, first: dict[str,
     config, before = with_probes(lab, GOOD_PROBE), lab.objects()
     plan = lab.zsnapdb("drill", "main", "--plan", "--json", config=config).json
     assert (plan["probes"], plan["steps"][0], lab.objects()) == (2, "preflight", before)
-    found = lab.zsnapdb("drill", "main", "--all", "--json", config=config).json["drill"]
-    assert found["outcome"] == "passed"
-    assert {check["kind"] for check in found["checks"]} == {"position", "pages", "isolation", "table", "probe"}
-    checked = {check["what"] for check in found["checks"] if check["kind"] in ("pages", "table")}
+    evidence = lab.zsnapdb("drill", "main", "--all", "--json", config=config).json["drill"]
+    assert evidence["outcome"] == "passed"
+    assert {check["kind"] for check in evidence["checks"]} == {"position", "pages", "isolation", "table", "probe"}
+    checked = {check["what"] for check in evidence["checks"] if check["kind"] in ("pages", "table")}
     assert {"data/ledger/ballast.ibd", "data/ibdata1", "`ledger`.`accounts`"} <= checked
-    kinds = [step["kind"] for step in found["steps"]]
+    kinds = [step["kind"] for step in evidence["steps"]]
     assert (kinds[0], kinds[-4:]) == ("preflight", ["pages", "start", "tables", "probes"])
     assert {"receive", "mount", "recover"} <= set(kinds)
     assert all(
-        step["seconds"] > 0 and step["size"] > 0 for step in found["steps"] if step["kind"] in ("receive", "pages")
+        step["seconds"] > 0 and step["size"] > 0 for step in evidence["steps"] if step["kind"] in ("receive", "pages")
     )
     (new,) = set(lab.objects()) - set(before)
-    assert new.endswith(f"main/drills/{found['drill_id']}.json")
-    assert lab.zsnapdb("drills", "main", "latest", "--json").json["drill"] == found
-    assert found["drill_id"] in lab.zsnapdb("drills", "main").stdout
+    assert new.endswith(f"main/drills/{evidence['drill_id']}.json")
+    assert lab.zsnapdb("drills", "main", "latest", "--json").json["drill"] == evidence
+    assert evidence["drill_id"] in lab.zsnapdb("drills", "main").stdout
 
 
 def test_a_damaged_page_is_found(lab: Lab) -> None:
-    """A page that was written long before: one written since the last checkpoint is made anew from the redo log, damaged or not."""
+    """The page is old: the server rebuilds a page written since the last checkpoint from its redo log."""
     table, page = ("sys/sys_config", 4) if lab.flavour == "mysql" else ("mysql/transaction_registry", 3)
     file = Path(f"/var/lib/mysql/data/{table}.ibd")
     good = file.read_bytes()

@@ -23,7 +23,7 @@ S3 = {
 
 @dataclass(frozen=True)
 class Sealed:
-    """A full and an incremental backup, encrypted to two identities and signed, made by a host without either identity."""
+    """A full and an incremental backup, signed and encrypted to two identities; the host has neither identity."""
 
     writer: Path
     readers: tuple[Path, Path]
@@ -33,8 +33,8 @@ class Sealed:
 
 
 def keys(lab: Lab, *words: str) -> dict[str, Any]:
-    (found,) = lab.zsnapdb("key", "generate", *words, "--json").json["keys"]
-    return dict(found)
+    (key,) = lab.zsnapdb("key", "generate", *words, "--json").json["keys"]
+    return dict(key)
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,8 @@ def test_without_an_identity_a_restore_is_refused_before_anything_is_made(lab: L
 
 
 def test_the_doctor_says_who_can_read_and_finds_a_host_that_would_not_encrypt_unfit(lab: Lab, sealed: Sealed) -> None:
-    (found,) = lab.zsnapdb("doctor", "--instance", "main", "--json", config=sealed.writer).json["instances"]
-    (detail,) = [f["detail"] for f in found["findings"] if f["what"] == "repository"]
+    (diagnosis,) = lab.zsnapdb("doctor", "--instance", "main", "--json", config=sealed.writer).json["instances"]
+    (detail,) = [f["detail"] for f in diagnosis["findings"] if f["what"] == "repository"]
     assert "2 backups, encrypted to 2 recipients" in detail
     careless = lab.changed(('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'))
     done = lab.zsnapdb("doctor", "--instance", "main", config=careless)

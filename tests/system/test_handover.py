@@ -1,4 +1,8 @@
-"""What becomes of a restored server: a replica that follows its source, one that takes the old one's place, one on a host that never had the instance."""
+"""Handover of a restored server.
+
+The server becomes a replica that follows its source, replaces the old server, or starts on a host that never had the
+instance.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ def remove(top: str) -> None:
 
 @pytest.fixture
 def account(lab: Lab, tmp_path: Path) -> Iterator[Path]:
-    """An account for a replica on the guest's server; the file has its password."""
+    """Create an account for a replica on the guest's server; the file has its password."""
     lab.sql("CREATE USER replica@'127.0.0.1' IDENTIFIED BY 'Repl-1ca-x'")
     lab.sql("CREATE USER replica@localhost IDENTIFIED BY 'Repl-1ca-x'")
     for host in ("127.0.0.1", "localhost"):
@@ -149,7 +153,7 @@ def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: La
 
 
 def _back_to_the_old_one() -> None:
-    """Let the guest's first server have its place again, for the tests after this."""
+    """Put the first server of the guest back in its place, for the tests after this one."""
     subprocess.run([SERVER, "stop"], check=False)
     old = next(
         (

@@ -1,4 +1,4 @@
-"""The least lock, chosen with its reason, never longer than its deadline, released on every way out, and no more than configured."""
+"""The least lock is chosen with a reason, ends at its deadline, and is released on every way out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONG = 600
 
 @contextlib.contextmanager
 def long_select(lab: Lab, seconds: int) -> Iterator[int]:
-    """A SELECT that keeps a ledger table open for so long, unless it is killed; yields its connection."""
+    """Run a SELECT that keeps a ledger table open for that many seconds, unless killed; yield its connection."""
     connection = ledger.connect(SOCKET)
     number = ledger.connection_id(connection)
 
@@ -61,8 +61,8 @@ def long_select(lab: Lab, seconds: int) -> Iterator[int]:
 
 
 def lock_of(done: Done) -> dict[str, Any]:
-    found: dict[str, Any] = done.json["backup"]["lock"]
-    return found
+    lock: dict[str, Any] = done.json["backup"]["lock"]
+    return lock
 
 
 def test_lock_free_is_taken_where_it_is_forced_and_the_restored_server_is_exact(
@@ -152,7 +152,7 @@ def test_other_peoples_queries_are_ended_only_if_the_configuration_says_so(lab: 
 def test_a_query_that_gets_in_the_way_after_the_look_is_ended_where_that_is_allowed(
     lab: Lab, load_running: ledger.Load
 ) -> None:
-    """On MySQL the attempt leaves tables marked for flush, and writers would wait for the SELECT's end although the lock was given up."""
+    """On MySQL an abandoned attempt leaves tables marked for flush: writers would wait for the SELECT."""
     lab.sql(f"GRANT {'CONNECTION_ADMIN' if lab.flavour == 'mysql' else 'CONNECTION ADMIN'} ON *.* TO zsnapdb@localhost")
     with long_select(lab, LONG):
         load_running.longest_wait = 0.0
@@ -164,7 +164,7 @@ def test_a_query_that_gets_in_the_way_after_the_look_is_ended_where_that_is_allo
 
 
 def test_a_lock_that_is_stuck_is_ended_at_its_deadline_and_writers_go_on(lab: Lab) -> None:
-    """A transaction of another table keeps FLUSH TABLES waiting, but is no running statement that could be seen before."""
+    """A lock of another connection blocks FLUSH TABLES; no running statement shows this before."""
     with ledger.connect(SOCKET) as holder, holder.cursor() as cursor:
         cursor.execute("LOCK TABLES ballast WRITE")
         done = lab.zsnapdb("backup", config=with_lock(lab, 'strategy = "ftwrl", deadline = "500ms", budget = "0s"'))
@@ -326,13 +326,16 @@ def test_a_snapshot_says_whose_it_is_and_where_it_stands(lab: Lab) -> None:
     for dataset in ("tank/mysql", "tank/mysql/data"):
         name = f"{dataset}@zsnapdb-{backup['backup_id']}"
         rows = [line.split("\t") for line in zfs("get", "-H", "-s", "local", "-o", "property,value", "all", name)]
-        found = dict(rows)
+        properties = dict(rows)
         position = backup["position"]
-        assert found["zsnapdb:backup"] == backup["backup_id"]
-        assert found["zsnapdb:instance"] == "main"
-        assert found["zsnapdb:lock"] == backup["lock"]["strategy"]
-        assert found["zsnapdb:version"]
-        assert found["zsnapdb:position"] == f"{position['binlog_file']}:{position['binlog_offset']} {position['gtids']}"
+        assert properties["zsnapdb:backup"] == backup["backup_id"]
+        assert properties["zsnapdb:instance"] == "main"
+        assert properties["zsnapdb:lock"] == backup["lock"]["strategy"]
+        assert properties["zsnapdb:version"]
+        assert (
+            properties["zsnapdb:position"]
+            == f"{position['binlog_file']}:{position['binlog_offset']} {position['gtids']}"
+        )
 
 
 @pytest.fixture(params=["library", "command"])

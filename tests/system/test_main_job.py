@@ -1,4 +1,4 @@
-"""Backup under load, restore, clone: each holds exactly the transactions up to its recorded position."""
+"""Backup under load, restore and clone have exactly the transactions up to the recorded position."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ def test_a_restored_dataset_has_the_properties_that_matter(lab: Lab) -> None:
         lab.zsnapdb("restore", "main", "--target", "tank/properties", "--json").json  # noqa: B018
     finally:
         zfs("inherit", "primarycache", "tank/mysql/data")
-    found = {
+    properties = {
         dataset: zfs("get", "-H", "-p", "-o", "value", "recordsize,compression,primarycache,atime", dataset)
         for dataset in ("tank/properties", "tank/properties/data")
     }
-    assert found == {
+    assert properties == {
         "tank/properties": ["131072", "zstd", "all", "off"],
         "tank/properties/data": ["16384", "lz4", "metadata", "off"],
     }
@@ -95,8 +95,8 @@ def test_a_plan_changes_nothing(lab: Lab, unchanged: None) -> None:
 def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
     assert lab.zsnapdb("config", "check", "--json").json["instances"] == ["main"]
     done = lab.zsnapdb("doctor", "--instance", "main", "--json")
-    (found,) = done.json["instances"]
-    assert (found["worst"], [f for f in found["findings"] if f["severity"] != "ok"]) == ("ok", [])
+    (diagnosis,) = done.json["instances"]
+    assert (diagnosis["worst"], [f for f in diagnosis["findings"] if f["severity"] != "ok"]) == ("ok", [])
 
 
 def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
@@ -110,7 +110,7 @@ def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
 
 
 def test_a_server_with_transactions_in_no_binlog_is_backed_up_restored_and_cloned(lab: Lab) -> None:
-    """As after loading a dump: GTIDs that only gtid_purged knows belong to the state."""
+    """As after the load of a dump: GTIDs that are only in gtid_purged belong to the state."""
     if lab.flavour != "mysql":
         pytest.skip("MariaDB has no gtid_purged: its position has only the heads of its binlog")
     lab.sql("SET GLOBAL gtid_purged = '+aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa:1-7'")

@@ -1,6 +1,6 @@
-"""Restores to a point in time hold exactly the transactions up to it.
+"""Restores to a point in time have exactly the transactions up to the point.
 
-What cannot be reached is refused before anything is touched.
+An unreachable point is refused before anything is changed.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class History:
-    """A backup and what was written behind it, all of it archived: each transaction with its binlog."""
+    """A backup and the archived transactions after it, each with the name of its binlog."""
 
     backup: dict[str, Any]
     written: tuple[tuple[str, BinlogTransaction], ...]
     ballast: str
 
     def time(self, index: int) -> str:
-        """When a transaction was committed, as `--to` takes it."""
+        """Return the commit time of a transaction in the form of `--to`."""
         return (EPOCH + timedelta(microseconds=self.written[index][1].committed)).isoformat()
 
 
@@ -68,7 +68,7 @@ def history(lab: Lab) -> History:
     written = []
     for name in names[names.index(backup["position"]["binlog_file"]) :]:
         with (PARENT / name).open("rb") as file:
-            written += [(name, found) for found in transactions(file, name)]
+            written += [(name, transaction) for transaction in transactions(file, name)]
     written = [
         w
         for w in written
@@ -94,13 +94,13 @@ def end(lab: Lab, restored: Mapping[str, Any]) -> None:
 
 
 def check(lab: Lab, history: History, restored: Mapping[str, Any], last: int) -> None:
-    """The running restored server holds exactly what the source's binlogs hold up to and with transaction `last`, by the server's own tool."""
-    file, found = history.written[last]
-    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
+    """Check that the restored server has exactly the transactions of the source up to and including `last`."""
+    file, transaction = history.written[last]
+    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, transaction.end)
     with connected(lab, restored) as connection:
         checks = ledger.compare("restored", ledger.read_state(connection), truth, history.ballast)
     assert [c for c in checks if not c.ok] == []
-    assert restored["point"]["last"]["gtid"] == found.gtid
+    assert restored["point"]["last"]["gtid"] == transaction.gtid
 
 
 def middle(history: History) -> int:
@@ -132,8 +132,8 @@ def restored(lab: Lab) -> Iterator[Any]:
         return made[-1]
 
     yield restore
-    for found in made:
-        end(lab, found)
+    for restore_made in made:
+        end(lab, restore_made)
 
 
 def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cloned_again(
@@ -143,8 +143,10 @@ def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cl
     index = middle(history)
     # Everything committed by then: where the server dates by the second, that may be more than one.
     stamp = history.written[index][1].committed
-    file, found = history.written[max(i for i, (_, other) in enumerate(history.written) if other.committed <= stamp)]
-    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
+    file, transaction = history.written[
+        max(i for i, (_, other) in enumerate(history.written) if other.committed <= stamp)
+    ]
+    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, transaction.end)
     plan = lab.zsnapdb("clone", "create", "main", "--at", history.time(index), "--plan", "--json").json
     assert (plan["source"], plan["backup_id"]) == ("point", history.backup["backup_id"])
     assert plan["replays"] >= 1
@@ -166,14 +168,14 @@ def test_a_clone_of_a_time_holds_exactly_the_transactions_up_to_it_and_can_be_cl
 
 def test_a_question_is_answered_as_of_any_transaction_in_the_archive(lab: Lab, history: History) -> None:
     last = middle(history)
-    file, found = history.written[last]
-    assert found.gtid is not None
-    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, found.end)
+    file, transaction = history.written[last]
+    assert transaction.gtid is not None
+    truth = ledger.journal_in_binlog(PARENT, PARENT / "binlog.index", lab.binlog_tool, file, transaction.end)
     answer = lab.zsnapdb(
         "query",
         "main",
         "--at",
-        found.gtid,
+        transaction.gtid,
         "--json",
         "SELECT worker, MAX(number), COUNT(*) FROM ledger.journal GROUP BY worker",
     ).json
@@ -188,9 +190,9 @@ def test_a_question_is_answered_as_of_any_transaction_in_the_archive(lab: Lab, h
 
 
 def test_latest_goes_to_the_end_of_the_archive(lab: Lab, history: History, restored: Any) -> None:
-    found = restored("latest", "p-latest")
-    check(lab, history, found, len(history.written) - 1)
-    with connected(lab, found) as connection, connection.cursor() as cursor:
+    document = restored("latest", "p-latest")
+    check(lab, history, document, len(history.written) - 1)
+    with connected(lab, document) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT COUNT(*) FROM replayed WHERE body = 'the event'")
         fired = cursor.fetchone()
         cursor.execute("SELECT COUNT(*) FROM replayed WHERE LENGTH(body) = 3000000")
@@ -200,17 +202,17 @@ def test_latest_goes_to_the_end_of_the_archive(lab: Lab, history: History, resto
 
 def test_before_a_gtid_it_is_the_first_one_out(lab: Lab, history: History, restored: Any) -> None:
     at = middle(history)
-    found = restored(f"before-{history.written[at][1].gtid}", "p-before")
-    check(lab, history, found, at - 1)
-    assert found["point"]["following"]["gtid"] == history.written[at][1].gtid
+    document = restored(f"before-{history.written[at][1].gtid}", "p-before")
+    check(lab, history, document, at - 1)
+    assert document["point"]["following"]["gtid"] == history.written[at][1].gtid
 
 
 def test_a_time_takes_in_what_was_committed_by_then(lab: Lab, history: History, restored: Any) -> None:
     at = len(history.written) - 5
     stamp = history.written[at][1].committed
-    last = max(i for i, (_, found) in enumerate(history.written) if found.committed <= stamp)
-    found = restored(history.time(at), "p-time")
-    check(lab, history, found, last)
+    last = max(i for i, (_, document) in enumerate(history.written) if document.committed <= stamp)
+    document = restored(history.time(at), "p-time")
+    check(lab, history, document, last)
 
 
 def test_a_client_replays_to_the_same_state_as_the_applier(lab: Lab, history: History, restored: Any) -> None:
@@ -219,8 +221,8 @@ def test_a_client_replays_to_the_same_state_as_the_applier(lab: Lab, history: Hi
         "restore", "main", "--to", "latest", "--target", "tank/p-client", "--plan", "--json", config=config
     ).json
     assert ["through the client" in step["what"] for step in plan["steps"] if step["kind"] == "replay"] == [True]
-    found = restored("latest", "p-client", config=config)
-    check(lab, history, found, len(history.written) - 1)
+    document = restored("latest", "p-client", config=config)
+    check(lab, history, document, len(history.written) - 1)
 
 
 def test_what_cannot_be_reached_is_refused(lab: Lab, history: History) -> None:

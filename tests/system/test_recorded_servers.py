@@ -1,7 +1,7 @@
-"""The answers the unit tests replay are those of the real server: the one of this guest against its file in tests/unit/recorded.
+"""The recorded answers that unit tests replay are the answers of a real server.
 
-Only what zsnapdb decides on is compared, not values such as positions; the patch level may differ from the recorded
-one.
+The server of this guest is compared with its file in tests/unit/recorded. Only the answers that decide something are
+compared, not values such as positions; the patch level may differ from the recorded one.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def a_stranger(root: Session) -> Iterator[Session]:
 
 @pytest.fixture(scope="module")
 def real(root: Session, session: Session) -> dict[str, Any]:
-    """The answers of the guest's server, asked as they were when the file was recorded."""
+    """The answers of the guest's server to the same queries as in the recorded file."""
     with a_shop(root), replica_of_nobody(root), a_stranger(root) as stranger:
         answers: dict[str, Any] = json.loads(json.dumps(answers_of(session, stranger), default=str))
     return answers
 
 
 def differences(real: dict[str, Any], recorded: dict[str, Any]) -> list[str]:
-    """Return one line for each name that only one of the two has, or for which they say different things."""
+    """Return one line for each name that only one side has, or that has different answers."""
     lines = [f"{name}: the server has it, the file does not" for name in sorted(real.keys() - recorded.keys())]
     lines += [f"{name}: the file has it, the server does not" for name in sorted(recorded.keys() - real.keys())]
     return lines + [
@@ -80,14 +80,14 @@ def test_the_server_answers_what_is_written_down(part: str, real: dict[str, Any]
 
 
 def test_the_server_has_the_variables_that_are_written_down(real: dict[str, Any], recorded: Recorded) -> None:
-    # What is asked for since then, and stands in no recording of any server, cannot be missing from this one.
-    asked = {name for file in RECORDINGS.glob("*.json") for name in Recorded.load(file.stem).answers["variables"]}
-    assert recorded.answers["variables"].keys() <= asked
-    found, written = (
-        dict.fromkeys((name for name in part["variables"] if name in asked), "there")
+    # A new query that no recording has cannot be missing from this one.
+    names = {name for file in RECORDINGS.glob("*.json") for name in Recorded.load(file.stem).answers["variables"]}
+    assert recorded.answers["variables"].keys() <= names
+    actual, written = (
+        dict.fromkeys((name for name in part["variables"] if name in names), "there")
         for part in (real, recorded.answers)
     )
-    assert differences(found, written) == []
+    assert differences(actual, written) == []
     assert flavour_of(real["variables"]) is flavour_of(recorded.answers["variables"])
 
 
@@ -96,16 +96,16 @@ def test_the_server_names_the_columns_that_are_written_down(
     part: str, real: dict[str, Any], recorded: Recorded
 ) -> None:
     assert real[part]["statement"] == recorded.answers[part]["statement"]
-    (found,), (written,) = real[part]["rows"], recorded.answers[part]["rows"]
-    assert differences(dict.fromkeys(found, "there"), dict.fromkeys(written, "there")) == []
+    (actual,), (written,) = real[part]["rows"], recorded.answers[part]["rows"]
+    assert differences(dict.fromkeys(actual, "there"), dict.fromkeys(written, "there")) == []
 
 
 def test_the_server_lists_table_files_where_it_is_written_down(real: dict[str, Any], recorded: Recorded) -> None:
-    found, written = (
+    actual, written = (
         {name: "./shop/orders.ibd" in files for name, files in part["tablespace_files"].items()}
         for part in (real, recorded.answers)
     )
-    assert differences(found, written) == []
+    assert differences(actual, written) == []
 
 
 def test_probing_the_server_and_replaying_its_file_come_to_the_same(

@@ -1,6 +1,6 @@
-"""A replica's backup says where it stood in its source.
+"""A backup of a replica has the position of the replica in its source.
 
-Exactly, if the applier may be stopped for a moment, and it always runs again.
+The position is exact if the applier may be stopped for a moment; the applier always runs again afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ pytestmark = pytest.mark.usefixtures("first")
 
 @dataclass
 class Upstream:
-    """A source of the guest's server: a clone of it that numbers rows, and knows which number was the last at each of its binlog positions."""
+    """A source of the guest's server: a clone that writes numbered rows.
+
+    It knows the last number at each of its binlog positions.
+    """
 
     port: int
     user: str
@@ -59,35 +62,35 @@ def upstream(lab: Lab) -> Iterator[Upstream]:
     """The guest's server is a replica of a clone of itself, under writes, for the test."""
     assert lab.zsnapdb("backup").code == 0
     made = lab.zsnapdb("clone", "create", "main", "--name", "upstream", "--json").json
-    found = Upstream(made["clone"]["port"], made["user"], made["password"], lab.flavour)
+    source = Upstream(made["clone"]["port"], made["user"], made["password"], lab.flavour)
     admin = "REPLICATION_SLAVE_ADMIN" if lab.flavour == "mysql" else "REPLICATION SLAVE ADMIN"
     lab.sql(f"GRANT {admin} ON *.* TO zsnapdb@localhost")
     stop = threading.Event()
-    writer = threading.Thread(target=found.write, args=(stop,))
+    writer = threading.Thread(target=source.write, args=(stop,))
     try:
-        with found.connect() as connection, connection.cursor() as cursor:
+        with source.connect() as connection, connection.cursor() as cursor:
             if lab.flavour == "mariadb":
                 cursor.execute("SET GLOBAL gtid_domain_id = 9")
                 cursor.execute("SET SESSION gtid_domain_id = 9")
-            file, offset = found.position(cursor)
+            file, offset = source.position(cursor)
             cursor.execute("CREATE TABLE ledger.upstream (id INT PRIMARY KEY)")
         if lab.flavour == "mysql":
             lab.sql(
-                f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={found.port},"
-                f" SOURCE_USER='{found.user}', SOURCE_PASSWORD='{found.password}', SOURCE_AUTO_POSITION=1,"
+                f"CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={source.port},"
+                f" SOURCE_USER='{source.user}', SOURCE_PASSWORD='{source.password}', SOURCE_AUTO_POSITION=1,"
                 " GET_SOURCE_PUBLIC_KEY=1"
             )
             lab.sql("START REPLICA")
         else:
             lab.sql(
-                f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={found.port}, MASTER_USER='{found.user}',"
-                f" MASTER_PASSWORD='{found.password}', MASTER_LOG_FILE='{file}', MASTER_LOG_POS={offset},"
+                f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={source.port}, MASTER_USER='{source.user}',"
+                f" MASTER_PASSWORD='{source.password}', MASTER_LOG_FILE='{file}', MASTER_LOG_POS={offset},"
                 " MASTER_USE_GTID=no"
             )
             lab.sql("START SLAVE")
         writer.start()
         wait_until(lambda: bool(lab.sql("SHOW TABLES FROM ledger LIKE 'upstream'")) and applied(lab) > 20)
-        yield found
+        yield source
     finally:
         stop.set()
         writer.join()

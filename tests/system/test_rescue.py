@@ -1,4 +1,4 @@
-"""One table or schema as it was: into a file, into the live server; never over anything, and nothing else changes."""
+"""A table or schema is rescued into a file or the live server; nothing is overwritten, nothing else changes."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def test_a_table_comes_back_as_a_dump_that_drops_nothing(lab: Lab, precious: dic
     file = tmp_path / "orders.sql"
     words = ("rescue", "main", "--table", "shop.orders", "--to", precious["backup"], "--into", str(file))
     assert lab.zsnapdb(*words, "--plan", "--json").json["source"] == "clone"
-    found = lab.zsnapdb(*words, "--json").json
-    assert (found["source"], file.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("clone", 0o600, [file])
+    rescue = lab.zsnapdb(*words, "--json").json
+    assert (rescue["source"], file.stat().st_mode & 0o777, list(tmp_path.iterdir())) == ("clone", 0o600, [file])
     assert not {"DROP TABLE", "CREATE TABLE IF", "TRIGGER"} & set(
         re.findall("DROP TABLE|CREATE TABLE IF|TRIGGER", file.read_text(errors="replace"))
     )
@@ -92,9 +92,9 @@ def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, A
         "--json",
     )
     before = lab.sql("SELECT COUNT(*), SUM(CRC32(body)) FROM ledger.ballast")
-    found = lab.zsnapdb(*words).json
+    rescue = lab.zsnapdb(*words).json
     try:
-        assert (found["source"], found["transport"], found["rows"]) == ("clone", "tablespace", {"ledger.moved": 400})
+        assert (rescue["source"], rescue["transport"], rescue["rows"]) == ("clone", "tablespace", {"ledger.moved": 400})
         assert lab.sql("SELECT COUNT(*), SUM(CRC32(body)) FROM ledger.moved") == before
         assert lab.sql("CHECK TABLE ledger.moved")[-1][-1] == "OK"
         assert list(Path("/var/lib/mysql/data/ledger").glob("moved.cfg")) == []
@@ -104,12 +104,12 @@ def test_a_tablespace_moves_into_the_live_server(lab: Lab, precious: dict[str, A
 
 
 def test_a_schema_comes_back_under_another_name_and_a_wrong_name_is_refused(lab: Lab, precious: dict[str, Any]) -> None:
-    found = lab.zsnapdb(
+    rescue = lab.zsnapdb(
         "rescue", "main", "--schema", "shop", "--to", precious["backup"], "--into", LIVE, "--as", "shop_then", "--json"
     ).json
     try:
-        assert found["rows"] == {"customers": 3, "orders": 300}
-        assert "view open_orders" in found["left_out"]
+        assert rescue["rows"] == {"customers": 3, "orders": 300}
+        assert "view open_orders" in rescue["left_out"]
         assert lab.sql("SELECT COUNT(*) FROM shop_then.orders") == [(300,)]
         tables = lab.sql("SHOW TABLES IN ledger")
         done = lab.zsnapdb("rescue", "main", "--table", "shop.order", "--into", LIVE)
@@ -126,7 +126,7 @@ def test_a_schema_comes_back_under_another_name_and_a_wrong_name_is_refused(lab:
 def test_a_table_comes_back_as_it_was_right_before_a_mistake_hours_after_the_backup(
     lab: Lab, precious: dict[str, Any]
 ) -> None:
-    """The rows that came after the backup are in the archived binlogs alone."""
+    """Only the archived binlogs have the rows that were written after the backup."""
     lab.sql("CREATE TABLE shop.notes (id INT PRIMARY KEY AUTO_INCREMENT, body VARBINARY(200), parent INT)")
     lab.sql(
         "INSERT INTO shop.notes (body, parent) VALUES "
@@ -154,9 +154,9 @@ def test_a_table_comes_back_as_it_was_right_before_a_mistake_hours_after_the_bac
     )
     plan = lab.zsnapdb(*words, "--plan").stdout
     assert mistake in plan
-    found = lab.zsnapdb(*words, "--json").json
+    rescue = lab.zsnapdb(*words, "--json").json
     try:
-        assert found["rows"] == {"shop.saved": 50}
+        assert rescue["rows"] == {"shop.saved": 50}
         assert lab.sql(CONTENT.format("shop.saved")) == then
         assert lab.sql("SELECT COUNT(*) FROM shop.notes") == [(7,)]
     finally:
@@ -178,11 +178,11 @@ def test_a_table_comes_back_into_the_live_server_from_the_repository_alone(lab: 
         "--as",
         "shop.again",
     )
-    found = lab.zsnapdb(*words, "--json").json
+    rescue = lab.zsnapdb(*words, "--json").json
     try:
-        assert (found["source"], found["transport"], found["rows"]) == ("restore", "dump", {"shop.again": 300})
-        assert "binlog" in found["reason"]
-        assert [what.split()[0] for what in found["left_out"]] == ["trigger", "foreign"]
+        assert (rescue["source"], rescue["transport"], rescue["rows"]) == ("restore", "dump", {"shop.again": 300})
+        assert "binlog" in rescue["reason"]
+        assert [what.split()[0] for what in rescue["left_out"]] == ["trigger", "foreign"]
         assert lab.sql(CONTENT.format("shop.again")) == precious["then"]
         assert lab.sql("SELECT COUNT(*) FROM shop.orders") == [(7,)]
         taken = lab.zsnapdb(*words)

@@ -1,4 +1,7 @@
-"""A history under load is pruned by its rules, verified, damaged, copied: what is listed always restores to exactly its position."""
+"""Backups under load are pruned by the retention policy, verified, damaged and copied.
+
+A listed backup always restores to exactly its position.
+"""
 
 from __future__ import annotations
 
@@ -53,19 +56,19 @@ def history(lab: Lab, first: dict[str, Any]) -> History:
     rules = f"[instance.main.keep]\nlast = 2\n\n{KEEP}"
     before = lab.changed((URL, 'url = "s3://backups/retention"'), (KEEP, rules))
     after = lab.changed((URL, 'url = "s3://backups/retention"'), (KEEP, rules), (VOLUMES, OTHER_ROLES))
-    found = History(lab, after)
+    past = History(lab, after)
     workers = {row[0]: row[1] for row in lab.sql("SELECT worker, MAX(number) FROM ledger.journal GROUP BY worker")}
     load_ = ledger.Load(SOCKET, first_number=workers)
     load_.start()
     try:
         for config in (before, before, after, after, after):
             load_.wait_for(20)
-            found.backups.append(lab.zsnapdb("backup", "--json", config=config).json["backup"])
+            past.backups.append(lab.zsnapdb("backup", "--json", config=config).json["backup"])
     finally:
         load_.stop()
     assert load_.failures == []
-    assert [b["full"] for b in found.backups] == [True, False, True, False, False]
-    return found
+    assert [b["full"] for b in past.backups] == [True, False, True, False, False]
+    return past
 
 
 def local(backup_id: str) -> list[str]:
@@ -126,10 +129,10 @@ def test_a_copy_elsewhere_restores_when_the_original_is_gone(lab: Lab, history: 
 
 
 def test_pruning_frees_space_and_leaves_backups_that_restore_exactly(lab: Lab, history: History) -> None:
-    """Of the chain that goes, one snapshot is cloned and another held by somebody: they stay, and stop nothing."""
+    """One snapshot of the removed chain is cloned and another has a hold: both stay, and the prune continues."""
     lab.zsnapdb("clone", "create", "main", "--name", "pruned", "--from", history.ids[0], "--json").json  # noqa: B018 - asserts success
-    held = f"tank/mysql@zsnapdb-{history.ids[1]}"
-    zfs("hold", "foreign", held)
+    held_snapshot = f"tank/mysql@zsnapdb-{history.ids[1]}"
+    zfs("hold", "foreign", held_snapshot)
     try:
         before = history.size(), everything()
         planned = history.zsnapdb("prune", "main", "--plan", "--json").json
@@ -143,10 +146,10 @@ def test_pruning_frees_space_and_leaves_backups_that_restore_exactly(lab: Lab, h
             f"tank/mysql/data@zsnapdb-{history.ids[0]}",
             f"tank/mysql@zsnapdb-{history.ids[0]}",
         }
-        assert local(history.ids[1]) == [held]
+        assert local(history.ids[1]) == [held_snapshot]
         assert all(len(local(name)) == 4 for name in history.ids[2:])
     finally:
-        zfs("release", "foreign", held)
+        zfs("release", "foreign", held_snapshot)
         assert lab.zsnapdb("clone", "destroy", "pruned").code == 0
     left = {*local(history.ids[0]), *local(history.ids[1])}
     assert set(history.zsnapdb("prune", "main", "--json").json["destroyed"]) == left

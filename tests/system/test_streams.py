@@ -1,4 +1,4 @@
-"""What the walker says of real send streams is what OpenZFS's own tool says of them."""
+"""The walker and OpenZFS's own tool agree on real send streams."""
 
 from __future__ import annotations
 

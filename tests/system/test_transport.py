@@ -1,4 +1,4 @@
-"""The way to the repository and back: compressed sends, what an S3 server proves and refuses."""
+"""Transport to the repository and back: compressed sends, and what an S3 server proves and refuses."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def source() -> pymysql.Connection:
     return pymysql.connect(unix_socket=SOCKET, user="root", autocommit=True, read_timeout=600)
 
 
-def fill(wanted: int) -> None:
-    """Bring the table to that many bytes of rows.
+def fill(size: int) -> None:
+    """Fill the table up to `size` bytes of rows.
 
     Then a clean restart and a fixed number of changes, so that recovery has the same to do at any size.
     """
@@ -71,8 +71,8 @@ def fill(wanted: int) -> None:
             values = ",".join(["(CONCAT(LEFT(SHA2(RAND(), 256), 32), REPEAT(LEFT(SHA2(RAND(), 256), 32), 30)))"] * 500)
             cursor.execute(f"INSERT INTO bench.filler (pad) VALUES {values}")
             count = 500
-        while count * ROW < wanted:
-            step = min(count, 20_000, wanted // ROW - count + 1)
+        while count * ROW < size:
+            step = min(count, 20_000, size // ROW - count + 1)
             cursor.execute(
                 "INSERT INTO bench.filler (pad) SELECT CONCAT(LEFT(SHA2(RAND(), 256), 32), SUBSTRING(pad, 33)) FROM"
                 f" bench.filler LIMIT {step}"
@@ -193,7 +193,7 @@ def measure(size: str, rounds: int) -> list[dict[str, Any]]:
 
 
 class Commits:
-    """Somebody who commits to the source without a pause."""
+    """A client that commits to the source without a pause."""
 
     def __enter__(self) -> Commits:
         with source() as connection, connection.cursor() as cursor:
@@ -233,9 +233,9 @@ def bare_snapshot() -> None:
 
 
 def at_once(count: int) -> dict[str, Any]:
-    """Make so many clones at the same time.
+    """Make that many clones at the same time.
 
-    Return how long it took and how many of them are right: each itself, each with all rows.
+    Return the seconds this took, and how many clones are correct: own identity, all rows.
     """
     words = [
         "zsnapdb",

@@ -22,7 +22,7 @@ STAMP = struct.Struct("d")
 def main() -> None:
     """Make the table, then commit until killed."""
     file = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    # No time limit: how long a commit waits is what is asked here.
+    # No time limit: this program measures how long a commit waits.
     connection = pymysql.connect(unix_socket=SOCKET, user="app", password="lab-app", database="ledger", autocommit=True)
     connection.query(f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, n BIGINT NOT NULL) ENGINE=InnoDB")
     connection.query(f"INSERT INTO {TABLE} VALUES (1, 0)")

@@ -107,16 +107,24 @@ class Shop:
         if table == "customer":
             first, last = r.choice(self.words), r.choice(self.words)
             return (
-                f"('{first}.{last}{r.randint(1, 999)}@{r.choice(self.words[:200])}.example','{first.title()} {last.title()}',"
-                f"'{self.text(2)} {r.randint(1, 200)}','{r.choice(self.cities)}','{r.choice(('DE', 'FR', 'PL', 'IT', 'ES', 'NL'))}',"
+                f"('{first}.{last}{r.randint(1, 999)}@{r.choice(self.words[:200])}.example',"
+                f"'{first.title()} {last.title()}',"
+                f"'{self.text(2)} {r.randint(1, 200)}','{r.choice(self.cities)}',"
+                f"'{r.choice(('DE', 'FR', 'PL', 'IT', 'ES', 'NL'))}',"
                 f"'{r.randint(1940, 2006)}-{self.day()}',"
                 f"'{self.moment()}',{r.randint(0, 500000) / 100},'$2b$12${r.randbytes(26).hex()}x')"
             )
         if table == "orders":
             state = r.choice(("new", "paid", "packed", "shipped", "shipped", "shipped", "returned"))
-            return f"({r.randint(1, 400000)},'{self.moment()}','{state}',{r.randint(100, 90000) / 100},'{self.text(r.randint(0, 14))}')"
+            return (
+                f"({r.randint(1, 400000)},'{self.moment()}','{state}',{r.randint(100, 90000) / 100},"
+                f"'{self.text(r.randint(0, 14))}')"
+            )
         if table == "line":
-            return f"({r.randint(1, 800000)},{int(r.paretovariate(1.1)) % 50000},{r.randint(1, 9)},{r.randint(100, 30000) / 100})"
+            return (
+                f"({r.randint(1, 800000)},{int(r.paretovariate(1.1)) % 50000},"
+                f"{r.randint(1, 9)},{r.randint(100, 30000) / 100})"
+            )
         if table == "event":
             detail = json.dumps(
                 {
@@ -127,18 +135,24 @@ class Shop:
                 }
             )
             moment = f"{self.moment()}.{r.randint(0, 999):03d}"
-            path = f"x'{r.randbytes(16).hex()}','/shop/{r.choice(self.words[:500])}/{r.randint(1, 50000)}','{r.choice(AGENTS)}'"
+            path = (
+                f"x'{r.randbytes(16).hex()}','/shop/{r.choice(self.words[:500])}/{r.randint(1, 50000)}',"
+                f"'{r.choice(AGENTS)}'"
+            )
             return f"('{moment}',{path},'{detail}')"
-        return f"('{self.text(4).replace(' ', '-')}','{self.text(r.randint(300, 900))}',x'{r.randbytes(r.randint(200, 2500)).hex()}')"
+        return (
+            f"('{self.text(4).replace(' ', '-')}','{self.text(r.randint(300, 900))}',"
+            f"x'{r.randbytes(r.randint(200, 2500)).hex()}')"
+        )
 
 
 def size() -> int:
     return sum(path.stat().st_size for path in FILES.iterdir())
 
 
-def fill(wanted: int) -> None:
-    """Insert rows until the tables' files have `wanted` bytes."""
-    shop, began, told = Shop(1), time.monotonic(), 0
+def fill(target: int) -> None:
+    """Insert rows until the files of the tables have `target` bytes."""
+    shop, began, reported = Shop(1), time.monotonic(), 0
     with pymysql.connect(unix_socket=SOCKET, user="root", autocommit=False) as session, session.cursor() as cursor:
         for statement in (
             "SET sql_log_bin = 0",
@@ -150,14 +164,14 @@ def fill(wanted: int) -> None:
             cursor.execute(statement)
         for name, columns in TABLES.items():
             cursor.execute(f"CREATE TABLE {name} ({columns}) ENGINE=InnoDB")
-        while (now := size()) < wanted:
+        while (now := size()) < target:
             for name, rows in ROWS.items():
                 cursor.execute(
                     f"INSERT INTO {name} ({COLUMNS[name]}) VALUES " + ",".join(shop.row(name) for _ in range(rows))
                 )
             session.commit()
-            if now - told > 100 << 20:
-                told = now
+            if now - reported > 100 << 20:
+                reported = now
                 print(f"{now >> 20} MiB of tables after {time.monotonic() - began:.0f} s", flush=True)
 
 

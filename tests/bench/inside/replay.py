@@ -1,7 +1,7 @@
-"""Measures in a guest how fast binlogs are replayed: by zsnapdb's relay logs, and by the server's own tool into a client. `replay.py MEBIBYTES`.
+"""Measures in a guest how fast zsnapdb (relay logs) and the server's own tool (into a client) replay binlogs.
 
-Both begin at the same backup and replay the same binlogs under the same options, and what comes out is compared. Writes
-/out/bench.json.
+`replay.py MEBIBYTES`. Both begin at the same backup and replay the same binlogs with the same options; the results are
+compared. Writes /out/bench.json.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def zsnapdb(*words: str) -> dict[str, Any]:
     done = subprocess.run(["zsnapdb", *words, "--json"], capture_output=True, text=True)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 def written() -> int:
@@ -130,20 +130,20 @@ def main() -> None:
         with (PARENT / name).open("rb") as file:
             count += sum(
                 1
-                for found in transactions(file, name)
-                if name != names[0] or found.start >= backup["position"]["binlog_offset"]
+                for transaction in transactions(file, name)
+                if name != names[0] or transaction.start >= backup["position"]["binlog_offset"]
             )
     kept = Path("/srv/binlogs")
     kept.mkdir()
     for name in names:
         subprocess.run(["cp", str(PARENT / name), str(kept / name)], check=True)
     subprocess.run(["/checkout/tests/lab/inside/server", "stop"], check=True)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "transactions": count,
         "bytes": sum((kept / n).stat().st_size for n in names) - backup["position"]["binlog_offset"],
     }
     ours = zsnapdb("restore", "main", "--to", "latest", "--target", "tank/ours")
-    found["replay_step_seconds"] = sum(
+    results["replay_step_seconds"] = sum(
         seconds for step, seconds in ours["seconds"].items() if step.startswith("replay")
     )
     process = start(ours["option_file"], (), f"{ours['mount']}/.zsnapdb/server.sock")
@@ -155,15 +155,15 @@ def main() -> None:
         socket = f"{base['mount']}/.zsnapdb/server.sock"
         began = time.monotonic()
         process = start(base["option_file"], options, socket)
-        found[f"{label}_seconds"] = pipe([str(kept / n) for n in names], backup["position"]["binlog_offset"], socket)
+        results[f"{label}_seconds"] = pipe([str(kept / n) for n in names], backup["position"]["binlog_offset"], socket)
         if checksum(socket) != truth:
             wrong.append(label)
         process.send_signal(signal.SIGTERM)
         process.wait()
-        found[f"{label}_whole_seconds"] = time.monotonic() - began
-    found["wrong"] = wrong
-    Path("/out/bench.json").write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps(found), file=sys.stderr)
+        results[f"{label}_whole_seconds"] = time.monotonic() - began
+    results["wrong"] = wrong
+    Path("/out/bench.json").write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results), file=sys.stderr)
     os._exit(0)
 
 

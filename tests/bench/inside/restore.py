@@ -1,6 +1,7 @@
-"""Measures in a guest how long a whole restore takes, and each of its steps, beside `zfs receive` from a file and mysqld's own recovery.
+"""Measures in a guest how long a whole restore and each of its steps take.
 
-`restore.py MEBIBYTES ROUNDS`. Writes /out/bench.json.
+For comparison: `zfs receive` from a file, and mysqld's own recovery. `restore.py MEBIBYTES ROUNDS`.
+Writes /out/bench.json.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def run(*argv: str) -> str:
 
 
 def fill(mebibytes: int) -> None:
-    """Put so much into tables; half of each row compresses."""
+    """Insert that many bytes into tables; half of each row compresses."""
     noise = random.Random(1)
     with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
@@ -146,12 +147,12 @@ def main() -> None:
                 "hand": by_hand(backup["backup_id"], str(link / "server.cnf")),
             }
         )
-    found = {
+    results = {
         "stream_bytes": sum(v["plain_bytes"] for v in backup["volumes"]),
         "stored_bytes": sum(v["stored_bytes"] for v in backup["volumes"]),
         "samples": samples,
     }
-    Path("/out/bench.json").write_text(json.dumps(found, indent=1) + "\n")
+    Path("/out/bench.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -44,12 +44,12 @@ SETTLE = 1.0
 """Seconds of the window before and after the action; of quiet before it."""
 STAMP_BYTES = 8
 ALREADY_LONG = 3.0
-"""Seconds a SELECT has been running when the action begins: longer than what lock.longest_statement lets pass by default."""
+"""Seconds that a SELECT has been running when the action begins; more than the default of lock.longest_statement."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an action ended: exit status, milliseconds it says it held its lock, a word about it."""
+    """The end of an action: exit status, reported milliseconds of its lock, and a note."""
 
     code: int
     held_ms: float | None = None
@@ -62,8 +62,8 @@ class Sample:
 
     `gap_ms` is the longest time between two acknowledged commits, which began `gap_at_ms` after the action.
 
-    `even_gap_ms` is the same in a window that is at least as long as that of zsnapdb's snapshot: a longer one finds
-    more of what has nothing to do with the action, so only windows of one length compare well.
+    `even_gap_ms` is the same in a window that is at least as long as that of zsnapdb's snapshot: a longer
+    window has more gaps of other causes, so only windows of the same length can be compared.
     """
 
     case: str
@@ -130,19 +130,19 @@ class Command:
             raise RuntimeError(f"{' '.join(self.argv)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
         if done.returncode != 0:
             return Outcome(done.returncode, note=done.stderr.strip().splitlines()[0])
-        return Outcome(0, _held(done.stdout))
+        return Outcome(0, _lock_milliseconds(done.stdout))
 
     def clean(self) -> None:
         self.undo()
 
 
-def _held(output: str) -> float | None:
-    """Return the lock time in what a command printed, if it printed one."""
+def _lock_milliseconds(output: str) -> float | None:
+    """Return the lock time in the output of a command; None if the output has none."""
     if not output.strip():
         return None
     document = json.loads(output)
-    found = document["backup"]["lock"] if "backup" in document else document
-    return float(found["held_ms"])
+    lock = document["backup"]["lock"] if "backup" in document else document
+    return float(lock["held_ms"])
 
 
 class Take:
@@ -160,8 +160,8 @@ class Take:
 
     def run(self) -> Outcome:
         self._go()
-        found = self._read()
-        return Outcome(int(found["code"]), found["held_ms"], str(found["note"]))
+        answer = self._read()
+        return Outcome(int(answer["code"]), answer["held_ms"], str(answer["note"]))
 
     def clean(self) -> None:
         self._go()
@@ -265,7 +265,7 @@ class Bench:
     samples: list[Sample] = field(default_factory=list)
 
     def measure(self, case: str, number: int, action: Action, long_seconds: float = 0.0) -> Sample:
-        """Run the action once, beside a SELECT of `long_seconds` if that is not 0, and note the longest gap around it."""
+        """Run the action once and record the longest gap; beside a SELECT of `long_seconds` unless this is 0."""
         action.prepare()
         subprocess.run(["zpool", "sync", "tank"], check=True)
         time.sleep(SETTLE)
@@ -300,7 +300,7 @@ class Bench:
             for earlier, later in pairwise(times)
             if earlier < max(ended, began + self.even_seconds) + AFTER
         ]
-        gap, at = max(found for found in gaps if found[1] < ended + AFTER)
+        gap, at = max(candidate for candidate in gaps if candidate[1] < ended + AFTER)
         rate = len(times) / (times[-1] - times[0])
         return Sample(
             case,

@@ -1,4 +1,4 @@
-"""The usual script: global read lock, `zfs snapshot`, unlock, on one connection and without a deadline: `script.py SNAPSHOT…`."""
+"""The usual script: global read lock, `zfs snapshot`, unlock. One connection, no deadline. `script.py SNAPSHOT…`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOCKET = "/run/mysqld/mysqld.sock"
 
 
 def main() -> None:
-    """Make the snapshots under the lock and write for how long it was held or waited for."""
+    """Make the snapshots under the lock and print how long the script waited for the lock and held it."""
     # The account that zsnapdb has: it may take the lock.
     connection = pymysql.connect(unix_socket=SOCKET, user="zsnapdb", password="lab-zsnapdb")
     began = time.monotonic()

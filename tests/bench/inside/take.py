@@ -1,6 +1,6 @@
 """One snapshot set by zsnapdb's own function, without the process start and the sending around it: `take.py CONFIG`.
 
-Does what jobs/backup.py does up to the snapshot and says so; makes the set on a line of input, writes what came of it
+Does the same as jobs/backup up to the snapshot and prints a line; makes the set on a line of input, prints the result
 as JSON; removes the set on the next line. So only `take` itself falls into the measured window.
 """
 
@@ -25,7 +25,7 @@ def _say(document: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Look, wait, take, report, wait, remove."""
+    """Probe, wait, take the set, report, wait, remove the set."""
     instance = Instance.of(load(Path(sys.argv[1])), None)
     with instance.session(read_timeout=60.0) as session:
         source = ServerSource(instance, session)

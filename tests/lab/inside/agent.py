@@ -162,8 +162,8 @@ class Agent:
                 os.waitpid(pid, os.WNOHANG)
 
     def zombies(self) -> list[int]:
-        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        return [found.si_pid] if found else []
+        child = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return [child.si_pid] if child else []
 
     def run(self) -> None:
         read_end, write_end = os.pipe()

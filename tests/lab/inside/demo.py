@@ -119,12 +119,12 @@ class Demo:
             self.identity(name, connection)
 
     def identity(self, name: str, connection: pymysql.Connection) -> None:
-        asked = "@@server_id, @@port, @@datadir, @@log_bin_basename" + (
+        variables = "@@server_id, @@port, @@datadir, @@log_bin_basename" + (
             ", @@server_uuid" if self.flavour == "mysql" else ""
         )
         with connection.cursor() as cursor, ledger.connect(SOURCE) as source, source.cursor() as there:
-            cursor.execute(f"SELECT {asked}")
-            there.execute(f"SELECT {asked}")
+            cursor.execute(f"SELECT {variables}")
+            there.execute(f"SELECT {variables}")
             (here,), (origin,) = cursor.fetchall(), there.fetchall()
         same = [a for a, b in zip(here, origin, strict=True) if a == b]
         self.checks.append(

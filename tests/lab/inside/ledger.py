@@ -47,12 +47,12 @@ def transfer(worker: int, number: int) -> Transfer:
 
 def balances(rows: Iterable[Key]) -> dict[int, int]:
     """Return the balance of every account after exactly the transfers of the journal rows."""
-    found = dict.fromkeys(range(ACCOUNTS), INITIAL)
+    accounts = dict.fromkeys(range(ACCOUNTS), INITIAL)
     for worker, number in rows:
         t = transfer(worker, number)
-        found[t.source] -= t.amount
-        found[t.target] += t.amount
-    return found
+        accounts[t.source] -= t.amount
+        accounts[t.target] += t.amount
+    return accounts
 
 
 def connect(
@@ -234,22 +234,22 @@ class Check:
     detail: str
 
 
-def compare(where: str, found: State, truth: frozenset[Key], ballast: str) -> list[Check]:
+def compare(where: str, state: State, truth: frozenset[Key], ballast: str) -> list[Check]:
     """Return the checks of a state against the truth: sum, gaps, strays, contents."""
-    total = sum(found.accounts.values())
-    workers = {worker for worker, _ in found.journal}
+    total = sum(state.accounts.values())
+    workers = {worker for worker, _ in state.journal}
     gaps = [
         w
         for w in workers
-        if {n for v, n in found.journal if v == w} != set(range(1, sum(v == w for v, _ in found.journal) + 1))
+        if {n for v, n in state.journal if v == w} != set(range(1, sum(v == w for v, _ in state.journal) + 1))
     ]
-    missing, stray = truth - found.journal, found.journal - truth
+    missing, stray = truth - state.journal, state.journal - truth
     return [
         Check(f"{where}: the sum of all balances is unchanged", total == ACCOUNTS * INITIAL, f"{total}"),
         Check(
             f"{where}: no worker's journal has a gap",
             not gaps,
-            f"{len(found.journal)} transfers of {len(workers)} workers",
+            f"{len(state.journal)} transfers of {len(workers)} workers",
         ),
         Check(
             f"{where}: exactly the transactions up to the recorded position",
@@ -258,8 +258,8 @@ def compare(where: str, found: State, truth: frozenset[Key], ballast: str) -> li
         ),
         Check(
             f"{where}: every balance is the one those transactions make",
-            found.accounts == balances(truth),
-            f"{len(found.accounts)} accounts",
+            state.accounts == balances(truth),
+            f"{len(state.accounts)} accounts",
         ),
-        Check(f"{where}: the rest of the data is identical", found.ballast == ballast, f"SHA-256 {found.ballast[:16]}"),
+        Check(f"{where}: the rest of the data is identical", state.ballast == ballast, f"SHA-256 {state.ballast[:16]}"),
     ]

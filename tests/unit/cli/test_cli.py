@@ -15,7 +15,7 @@ from tests.unit.support.command_line import CHECKOUT, zsnapdb
 
 
 def processor_seconds() -> float:
-    """Return what the commands run so far have used of a processor: unlike the clock on the wall, no neighbour lengthens it much."""
+    """Return the processor seconds of all commands so far; other work on the machine hardly changes them."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -42,8 +42,8 @@ def mysql() -> File:
 
 
 def tail(file: File) -> tuple[int, str]:
-    found = tail_of(io.BytesIO(bytes(file.data)), "binlog.000001")
-    return found.offset, str(found.gtids)
+    end = tail_of(io.BytesIO(bytes(file.data)), "binlog.000001")
+    return end.offset, str(end.gtids)
 
 
 def test_gtids_are_those_before_the_file_and_those_in_it() -> None:
@@ -54,8 +54,8 @@ def test_gtids_are_those_before_the_file_and_those_in_it() -> None:
 def test_every_cut_ends_at_the_last_complete_transaction() -> None:
     file = mysql().transaction(8).mark("three")
     for cut in range(file.marks["two"], file.marks["three"]):
-        found = tail_of(io.BytesIO(bytes(file.data[:cut])), "b")
-        assert (found.offset, str(found.gtids), found.unfinished) == (
+        end = tail_of(io.BytesIO(bytes(file.data[:cut])), "b")
+        assert (end.offset, str(end.gtids), end.unfinished) == (
             file.marks["two"],
             f"{UUID}:1-7",
             cut - file.marks["two"],
@@ -193,8 +193,8 @@ def test_a_size_that_happens_to_end_with_the_file_is_damage() -> None:
 
 def test_zeros_behind_the_last_event_are_a_cut() -> None:
     file = mysql()
-    found = tail_of(io.BytesIO(bytes(file.data) + bytes(50)), "b")
-    assert (found.offset, found.unfinished) == (file.marks["two"], 50)
+    end = tail_of(io.BytesIO(bytes(file.data) + bytes(50)), "b")
+    assert (end.offset, end.unfinished) == (file.marks["two"], 50)
 
 
 @pytest.mark.parametrize("place", [4 + 4, 4 + 19, 4 + 19 + 57 + 42])
@@ -213,8 +213,8 @@ def test_a_file_without_checksums_is_read() -> None:
     data += head + body + struct.pack("<I", zlib.crc32(head + body))
     for kind, content in ((PREVIOUS, bytes(8)), (GTID, b"\x01" + UUID.bytes + struct.pack("<q", 1)), (XID, bytes(8))):
         data += struct.pack("<IBIIIH", 0, kind, 1, 19 + len(content), len(data) + 19 + len(content), 0) + content
-    found = tail_of(io.BytesIO(bytes(data)), "b")
-    assert (found.offset, str(found.gtids)) == (len(data), f"{UUID}:1")
+    end = tail_of(io.BytesIO(bytes(data)), "b")
+    assert (end.offset, str(end.gtids)) == (len(data), f"{UUID}:1")
 
 
 def test_a_file_that_has_just_been_created_has_no_end_yet() -> None:
@@ -292,6 +292,6 @@ def test_an_event_of_another_form_is_damage(tmp_path: Path) -> None:
 
 def test_while_the_index_is_replaced_the_crash_safe_one_stands_for_it(tmp_path: Path) -> None:
     index = write(tmp_path, binlog_000001=mysql())
-    wanted = position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
+    expected = position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
     index.rename(index.with_suffix(".index_crash_safe"))
-    assert position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True) == wanted
+    assert position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True) == expected

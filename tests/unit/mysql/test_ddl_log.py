@@ -24,7 +24,7 @@ def test_entries_to_be_executed_are_counted(tmp_path: Path, kinds: tuple[int, ..
 
 
 def test_a_log_that_is_elsewhere_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match="is not there"):
+    with pytest.raises(PreflightError, match="does not exist"):
         statements_half_done(tmp_path)
 
 

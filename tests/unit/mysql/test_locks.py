@@ -1,6 +1,6 @@
 """However a lock ends it is gone, in time.
 
-What was not granted is told apart from what was lost; nobody else's statement is ended unasked.
+A lock that was not granted differs from a lost lock; no foreign statement is ended without permission.
 
 The sessions here stand in for a server only as far as the order of statements goes; tests/system/test_locks.py and
 tests/faults/test_faults_under_lock.py ask real ones.
@@ -19,7 +19,7 @@ from zsnapdb.mysql.locks import Terms, Watchdog, holding, strategy
 
 
 class Fake:
-    """A session that notes what it is asked.
+    """A session that records its statements.
 
     `blocked` statements wait until the session is killed; `failing` ones fail at once.
     """
@@ -33,7 +33,7 @@ class Fake:
         processes: list[dict[str, Any]] | None = None,
     ) -> None:
         self.connection_id = number
-        self.asked: list[str] = []
+        self.statements: list[str] = []
         self.is_closed = False
         self.victim: Fake | None = None
         self.killed = threading.Event()
@@ -42,7 +42,7 @@ class Fake:
         self._processes = processes or []
 
     def query(self, sql: str) -> list[Any]:
-        self.asked.append(sql)
+        self.statements.append(sql)
         if self.victim is not None and sql == f"KILL {self.victim.connection_id}":
             self.victim.killed.set()
         if self.killed.is_set() and not sql.startswith("KILL"):
@@ -55,7 +55,7 @@ class Fake:
         return []
 
     def records(self, sql: str) -> list[dict[str, Any]]:
-        self.asked.append(sql)
+        self.statements.append(sql)
         return self._processes
 
     def is_same_connection(self) -> bool:
@@ -69,21 +69,21 @@ def hold(
     name: str, owner: Fake, second: Fake, *, deadline: float = 5.0, body: Any = None, kill: str = "never"
 ) -> float:
     second.victim = owner
-    with holding(strategy(name, longest=1.0, kill=kill), owner, Watchdog(second), Terms(deadline, deadline)) as found:  # type: ignore[arg-type]
+    with holding(strategy(name, longest=1.0, kill=kill), owner, Watchdog(second), Terms(deadline, deadline)) as lock:  # type: ignore[arg-type]
         if body is not None:
             body()
-    return found.held_ms
+    return lock.held_ms
 
 
 def test_a_lock_is_taken_and_released_by_one_connection() -> None:
     owner, second = Fake(1), Fake(2)
     assert hold("stage", owner, second) >= 0
-    assert [sql for sql in owner.asked if "STAGE" in sql] == [
+    assert [sql for sql in owner.statements if "STAGE" in sql] == [
         "BACKUP STAGE START",
         "BACKUP STAGE BLOCK_COMMIT",
         "BACKUP STAGE END",
     ]
-    assert second.asked == []
+    assert second.statements == []
     assert not owner.is_closed
 
 
@@ -93,7 +93,7 @@ def test_a_statement_that_is_stuck_is_ended_by_the_watchdog_at_the_deadline() ->
     with pytest.raises(LockNotGranted, match=r"was still waiting at lock\.deadline = 0\.2 s and was ended"):
         hold("instance", owner, second, deadline=0.2)
     assert 0.15 < time.monotonic() - began < 60
-    assert second.asked == ["KILL 1"]
+    assert second.statements == ["KILL 1"]
     assert owner.is_closed
 
 
@@ -102,7 +102,7 @@ def test_a_block_that_overstays_loses_its_lock_at_the_deadline() -> None:
     with pytest.raises(LockError, match="was lost before the snapshot was proved") as caught:
         hold("instance", owner, second, deadline=0.1, body=lambda: owner.killed.wait(120))
     assert not isinstance(caught.value, LockNotGranted)
-    assert second.asked == ["KILL 1"]
+    assert second.statements == ["KILL 1"]
 
 
 @pytest.mark.parametrize("error", [KeyError("x"), KeyboardInterrupt()])
@@ -116,7 +116,7 @@ def test_whatever_is_raised_under_a_lock_ends_it(error: BaseException) -> None:
         hold("stage", owner, second, body=fail)
     assert owner.is_closed
     time.sleep(0.05)
-    assert second.asked == []
+    assert second.statements == []
 
 
 def test_a_statement_somebody_ended_was_not_granted_and_may_be_tried_again() -> None:
@@ -141,7 +141,7 @@ def test_a_global_read_lock_that_is_not_even_tried_ends_nobodys_statement() -> N
     owner, second = Fake(1, processes=busy), Fake(2, processes=busy)
     with pytest.raises(LockNotGranted, match="connection 7"):
         hold("ftwrl", owner, second, kill="select")
-    assert not [sql for sql in owner.asked + second.asked if "KILL" in sql or "FLUSH" in sql]
+    assert not [sql for sql in owner.statements + second.statements if "KILL" in sql or "FLUSH" in sql]
 
 
 def test_after_an_attempt_only_queries_as_old_as_it_are_ended_and_only_where_allowed() -> None:
@@ -151,5 +151,5 @@ def test_after_an_attempt_only_queries_as_old_as_it_are_ended_and_only_where_all
         second = Fake(2, processes=later)
         with pytest.raises(LockNotGranted) as caught:
             hold("ftwrl", Fake(1, failing=dict(timeout)), second, kill=kill)
-        assert [sql for sql in second.asked if "KILL" in sql] == ended
+        assert [sql for sql in second.statements if "KILL" in sql] == ended
         assert ("connection 7" in caught.value.message) == (kill == "never")

@@ -61,7 +61,7 @@ def test_systemd_is_chosen_where_it_runs_and_refused_where_it_does_not(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(processes, "SYSTEMD_RUNS", tmp_path / "missing")
     assert choose("auto") == Detached()
-    with pytest.raises(PreflightError, match="does not run here"):
+    with pytest.raises(PreflightError, match="does not run on this host"):
         choose("systemd")
     monkeypatch.setattr(processes, "SYSTEMD_RUNS", tmp_path)
     assert choose("auto") == choose("systemd") == SystemdUnits()

@@ -1,4 +1,4 @@
-"""The transactions of a binlog are told one by one, with the GTID and commit time the server gave them."""
+"""The transactions of a binlog are read one by one, with the GTID and commit time of the server."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ NOON = 1_795_262_400_000_000
 
 
 def of(file: File, start: int | None = None) -> tuple[list[BinlogTransaction], int]:
-    found = []
+    complete = []
     walk = transactions(io.BytesIO(bytes(file.data)), "b", start)
     while True:
         try:
-            found.append(next(walk))
+            complete.append(next(walk))
         except StopIteration as end:
-            return found, end.value
+            return complete, end.value
 
 
 def test_a_transaction_has_its_bytes_its_gtid_and_its_commit_time() -> None:
@@ -51,8 +51,8 @@ def test_a_transaction_has_its_bytes_its_gtid_and_its_commit_time() -> None:
         .transaction(7, committed=NOON + 2)
         .mark("end")
     )
-    found, end = of(file)
-    assert [(t.start, t.end, t.gtid, t.committed, t.is_exact) for t in found] == [
+    complete, end = of(file)
+    assert [(t.start, t.end, t.gtid, t.committed, t.is_exact) for t in complete] == [
         (file.marks["one"], file.marks["two"], f"{UUID}:6", NOON + 1, True),
         (file.marks["two"], file.marks["end"], f"{UUID}:7", NOON + 2, True),
     ]
@@ -70,9 +70,9 @@ def test_a_recorded_gtid_with_a_tag_has_its_commit_time(gtid: str) -> None:
     file = (
         File().add(PREVIOUS, bytes(8)).add(TAGGED, bytes.fromhex(TAGGED_EVENTS[gtid])).query(b"CREATE TABLE t (id INT)")
     )
-    (found,) = of(file)[0]
-    assert (found.gtid, found.is_exact) == (gtid, True)
-    assert NOON - 2 * 86400_000_000 < found.committed < NOON
+    (transaction,) = of(file)[0]
+    assert (transaction.gtid, transaction.is_exact) == (gtid, True)
+    assert NOON - 2 * 86400_000_000 < transaction.committed < NOON
 
 
 def test_where_the_server_gives_no_commit_time_it_is_the_second_of_the_latest_header() -> None:
@@ -89,8 +89,8 @@ def test_what_is_not_complete_is_not_told_and_the_end_is_before_it() -> None:
     for cut in range(file.marks["one"], file.marks["two"]):
         short = File()
         short.data = file.data[:cut]
-        found, end = of(short)
-        assert ([t.gtid for t in found], end) == ([f"{UUID}:6"], file.marks["one"])
+        complete, end = of(short)
+        assert ([t.gtid for t in complete], end) == ([f"{UUID}:6"], file.marks["one"])
 
 
 def test_a_reading_may_go_on_where_an_earlier_one_ended() -> None:
@@ -105,8 +105,8 @@ def test_a_reading_may_go_on_where_an_earlier_one_ended() -> None:
         .add(ROTATE, bytes(20))
         .mark("end")
     )
-    found, end = of(file, file.marks["one"])
-    assert ([t.gtid for t in found], end) == ([f"{UUID}:7", f"{UUID}:8"], file.marks["end"])
+    complete, end = of(file, file.marks["one"])
+    assert ([t.gtid for t in complete], end) == ([f"{UUID}:7", f"{UUID}:8"], file.marks["end"])
     assert of(file, file.marks["start"]) == of(file)
     assert of(file, file.marks["end"]) == ([], file.marks["end"])
 
@@ -124,12 +124,12 @@ def test_the_end_is_that_of_the_tail_for_every_cut() -> None:
     for cut in range(len(file.data)):
         short = File()
         short.data = file.data[:cut]
-        found, end = of(short)
+        complete, end = of(short)
         tail = tail_of(io.BytesIO(bytes(short.data)), "b")
         assert end == tail.offset
         if tail.gtids is not None:
             assert tail.gtids == joined(
-                GtidSet.parse(f"{UUID}:1-5"), GtidSet.parse(",".join(str(t.gtid) for t in found))
+                GtidSet.parse(f"{UUID}:1-5"), GtidSet.parse(",".join(str(t.gtid) for t in complete))
             )
 
 
@@ -147,9 +147,9 @@ def test_the_end_is_that_of_the_tail_for_every_cut() -> None:
 )
 def test_the_head_says_what_came_before(file: File, flavour: Flavour, version: str, previous: str) -> None:
     file.mark("head").transaction(6)
-    found = read_head(io.BytesIO(bytes(file.data)), "b")
-    assert found is not None
-    assert (found.flavour, found.version, str(found.previous), found.end) == (
+    head = read_head(io.BytesIO(bytes(file.data)), "b")
+    assert head is not None
+    assert (head.flavour, head.version, str(head.previous), head.end) == (
         flavour,
         version,
         previous,
@@ -160,8 +160,8 @@ def test_the_head_says_what_came_before(file: File, flavour: Flavour, version: s
 def test_a_head_that_is_not_whole_has_no_end() -> None:
     file = File().mark("format").previous(5)
     for cut in range(len(file.data)):
-        found = read_head(io.BytesIO(bytes(file.data[:cut])), "b")
-        assert found is None or (found.end is None and cut >= file.marks["format"])
+        head = read_head(io.BytesIO(bytes(file.data[:cut])), "b")
+        assert head is None or (head.end is None and cut >= file.marks["format"])
 
 
 def test_an_encrypted_file_is_named_as_such() -> None:
