@@ -71,8 +71,8 @@ def test_another_recipe_has_another_key_and_the_old_product_goes(tmp_path: Path)
 
 
 def test_the_suites_arguments_reach_the_stages_they_name() -> None:
-    assert suite.wanted([]) == ["lint", "unit", "system", "campaigns", "faults"]
-    assert suite.wanted(["tests/system/test_clones.py", "-k", "plan"]) == ["system"]
+    assert suite.named_kinds([]) == ["lint", "unit", "system", "campaigns", "faults"]
+    assert suite.named_kinds(["tests/system/test_clones.py", "-k", "plan"]) == ["system"]
     assert suite.arguments_for("unit", ["-x"]) == ["tests/unit", "-x"]
     assert suite.arguments_for("system", ["tests/system/test_clones.py", "tests/unit", "-x"]) == [
         "tests/system/test_clones.py",

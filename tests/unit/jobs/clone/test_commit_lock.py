@@ -36,9 +36,9 @@ def test_a_commit_locks_and_unlocks_on_one_connection(monkeypatch: pytest.Monkey
     owner, second = Fake(1), Fake(2)
     sessions_of(monkeypatch, owner, second)
     with lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
-        assert owner.asked[-1] == "FLUSH TABLES WITH READ LOCK"
-    assert owner.asked[-1] == "UNLOCK TABLES"
-    assert second.asked == []
+        assert owner.statements[-1] == "FLUSH TABLES WITH READ LOCK"
+    assert owner.statements[-1] == "UNLOCK TABLES"
+    assert second.statements == []
 
 
 def test_a_commit_ends_no_statement_that_is_in_its_way_and_does_not_lock_behind_it(
@@ -48,7 +48,7 @@ def test_a_commit_ends_no_statement_that_is_in_its_way_and_does_not_lock_behind_
     sessions_of(monkeypatch, owner, Fake(2))
     with pytest.raises(LockNotGranted, match="connection 7"), lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
         pass
-    assert not [sql for sql in owner.asked if sql.startswith(("FLUSH", "KILL"))]
+    assert not [sql for sql in owner.statements if sql.startswith(("FLUSH", "KILL"))]
 
 
 def test_whatever_is_raised_under_a_commits_lock_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
