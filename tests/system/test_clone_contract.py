@@ -313,7 +313,7 @@ def test_a_clone_that_breaks_its_contract_is_stopped_and_gone(
     done = lab.zsnapdb("clone", "create", "main", "--name", "disobedient", config=config)
     assert done.code == 11, done.stderr
     # Whichever is seen first: the setting, or what an event has already done.
-    assert "event_scheduler is ON" in done.stderr or "the server came up with GTIDs" in done.stderr
+    assert "event_scheduler is ON" in done.stderr or "the server started with GTIDs" in done.stderr
     assert "tank/zsnapdb/clones/disobedient" not in zfs("list", "-H", "-o", "name")
     assert not Path("/var/lib/zsnapdb/clones/disobedient").exists()
     assert not Path(SOCKET).exists(), "the source is down all along"

@@ -229,11 +229,11 @@ def test_what_cannot_be_reached_is_refused(lab: Lab, history: History) -> None:
     before = everything()
     late = (EPOCH + timedelta(microseconds=history.written[-1][1].committed, seconds=1)).isoformat()
     for to, code, text in (
-        (late, 6, "is later than what is archived"),
+        (late, 6, "is after the end of the archive"),
         ("2001-01-01T00:00:00Z", 6, "no backup is older than 2001-01-01 00:00:00 UTC"),
         ("2030-01-01T00:00:00Z", 4, "is in the future"),
         ("2026-01-01 00:00:00", 4, "does not say its zone"),
-        ("yesterday", 4, "is no point in time"),
+        ("yesterday", 4, "is not a point in time"),
     ):
         done = lab.zsnapdb("restore", "main", "--to", to, "--target", "tank/never")
         assert (done.code, text in done.stderr, "hint:" in done.stderr) == (code, True, True), done.stderr

@@ -127,7 +127,7 @@ def test_server_files_outside_the_datasets(lab: Lab) -> None:
         lab.zsnapdb("backup", config=config),
         4,
         "innodb_log_group_home_dir = /var/lib/mysql is on zfs tank/mysql",
-        "none of the instance's volumes",
+        "which is not a volume of the instance",
     )
 
 

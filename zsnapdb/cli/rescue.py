@@ -91,7 +91,7 @@ def rescue(
     chosen = Instance.of(settings, instance, terminal)
     destination = job.destination(settings, into=into, instance=into_instance, password_file=password_file)
     request = job.RescueRequest(
-        job.wanted(table, schema), to, destination, name, job.transport(transport), duration(timeout)
+        job.original_name(table, schema), to, destination, name, job.transport(transport), duration(timeout)
     )
     if plan:
         planned = job.plan(settings, chosen, chosen.open_repository(), request)

@@ -87,7 +87,10 @@ _NEVER = ChainPolicy()
 
 @dataclass(frozen=True)
 class BasePlan(Generic[L]):
-    """What the next backup builds on: a stored backup, or nothing (then it is full), and why; the last reason decided."""
+    """What the next backup builds on, and why. The last reason decided.
+
+    `base` is a stored backup (None: the next backup is a full backup).
+    """
 
     base: L | None
     reasons: tuple[Reason, ...]
@@ -232,7 +235,10 @@ def restore_chain(stored: Sequence[L], target: L) -> tuple[L, ...]:
 
 
 def newest_without(stored: Sequence[L], damaged: str) -> L | None:
-    """Return the newest stored backup with a whole chain that does not need the backup `damaged`; None if all need it."""
+    """Return the newest stored backup with a complete chain that does not need the backup `damaged`.
+
+    None if every backup needs it.
+    """
     lineage = Lineage(stored)
     for link in reversed(stored):
         try:

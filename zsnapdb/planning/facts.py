@@ -1,4 +1,4 @@
-"""What is known of a server, as the pure decisions take it. `mysql/probe.py` finds it out."""
+"""The facts about a server that the pure decisions use. `mysql/probe.py` collects them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How this server wants to be asked: the first form of each statement that its parser understands."""
+    """The form of each statement that this server's parser understands."""
 
     position: str = "SHOW MASTER STATUS"
     channels: str = "SHOW SLAVE STATUS"
@@ -27,9 +27,9 @@ class Dialect:
 
 @dataclass(frozen=True)
 class Channel:
-    """A replication channel: its source, whether it runs, how far it has applied there.
+    """A replication channel: its source, whether it runs, how far it has applied the source's binlog.
 
-    `coordinates` and `gtids` (as printed) are the source's; `gtids` is empty where the server does not say.
+    `coordinates` and `gtids` (as printed) are the source's; `gtids` is empty if the server does not show them.
     """
 
     name: str
@@ -43,12 +43,12 @@ class Channel:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the server said of itself.
+    """The facts about a server, by its own answers.
 
-    `variables` are its global variables by lower-case name; `engines` those of user tables, with counts;
-    `lock_statements` what its parser understands of the statements that lock strategies need;
-    `prepared_xa` external transactions in prepared state (None: the account may not ask); `row_versions` tables changed
-    by INSTANT ADD or DROP COLUMN.
+    `variables` are its global variables by lower-case name. `engines` are the engines of user tables, with counts.
+    `lock_statements` are the statements for lock strategies that its parser understands. `prepared_xa` is the number of
+    external transactions in prepared state (None: the account may not list them). `row_versions` is the number of
+    tables changed by INSTANT ADD or DROP COLUMN.
     """
 
     flavour: Flavour
@@ -73,7 +73,7 @@ class ServerFacts:
 
     @property
     def has_gtids(self) -> bool:
-        """Whether its transactions are numbered: always on MariaDB, by gtid_mode on MySQL."""
+        """Whether its transactions have GTIDs: always on MariaDB, by gtid_mode on MySQL."""
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property

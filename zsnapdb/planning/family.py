@@ -1,6 +1,6 @@
-"""What differs between the two families of servers, each difference as a named fact. Pure.
+"""The differences between the two families of servers, each as a named fact. Pure.
 
-A server's family is decided here, from its own words; who needs to know a difference asks for the fact.
+This module decides the family of a server from its version texts. Other modules use the fact that they need.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ class Family:
 
     flavour: Flavour
     title: str
-    """Its name as people write it."""
+    """The name as people write it."""
     server_programs: tuple[str, ...]
     client_programs: tuple[str, ...]
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
-    """What the dump program needs beyond the common options, so that a dump changes no GTIDs where it is loaded."""
+    """Further options of the dump program, so that a dump changes no GTIDs of the server that loads it."""
     option_section: str
-    """The section of an option file that its server reads alone."""
+    """The section of an option file that only the server of this family reads."""
     numbers_always: bool
-    """Every transaction has a GTID; else a setting decides."""
+    """Every transaction has a GTID. Otherwise a setting decides."""
     executed_variable: str
-    """The global variable with the transactions that its binlog has."""
+    """The global variable with the GTIDs of the transactions in the binlog."""
     wait_function: str
-    """The SQL function that waits until GTIDs are applied: GTIDs, seconds; it returns 0."""
+    """The SQL function that waits until GTIDs are applied. Arguments: GTIDs, seconds. It returns 0 on success."""
     has_uuid: bool
-    """A server has an identity of its own in `server_uuid`."""
+    """A server has an identity in `server_uuid`."""
     names_connections: bool
-    """Replication statements name a connection; else they have FOR CHANNEL."""
+    """Replication statements name a connection. Otherwise they use FOR CHANNEL."""
     finishes_ddl: bool
-    """Crash recovery finishes a DDL statement that was under way and writes it to the binlog."""
+    """Crash recovery finishes an interrupted DDL statement and writes the statement to the binlog."""
     upgrades_by_program: bool
-    """A newer server needs its upgrade program to be run; else its start upgrades the data."""
+    """After an upgrade its upgrade program must be run. Otherwise the start of the newer server upgrades the data."""
     redo_is_replaceable: bool
-    """Redo and doublewrite files may be removed after a slow shutdown, and undo be made anew while it runs."""
+    """Redo and doublewrite files may be removed after a slow shutdown. Undo can be made anew while the server runs."""
     knows_expiry_switch: bool
     """A variable turns off the expiry of binlogs (binlog_expire_logs_auto_purge)."""
     atomic_ddl_from: tuple[int, ...]
-    """First release whose DDL survives a crash whole (refman 8.0 and MariaDB manual, "Atomic DDL"): nothing to ask for."""
+    """First release whose DDL is atomic, also in a crash (refman 8.0 and MariaDB manual, "Atomic DDL")."""
     relay_logs_from: tuple[int, ...]
-    """First release that replays relay logs it did not receive itself."""
+    """First release that replays relay logs which it did not receive itself (empty: no limit)."""
     gtids_are_sets: bool
-    """What is executed is a set of intervals; else it is the last GTID of each domain."""
+    """The executed transactions are a set of intervals. Otherwise they are the last GTID of each domain."""
     gtids_carry_server_id: bool
-    """A server that leaves transactions out must not use its server_id again: it is part of its GTIDs."""
+    """GTIDs contain the server_id. So a server that leaves transactions out must not use its old server_id again."""
     position_needs_replica_log: bool
-    """A replica's position is known only if what it applies goes to its own binlog."""
+    """A replica's position is known only if the replica writes the applied transactions to its own binlog."""
     applier_may_leave_gaps: bool
-    """Parallel workers may stop with transactions between them not applied, unless they preserve the commit order."""
+    """Parallel workers may stop with gaps between applied transactions, unless they preserve the commit order."""
     has_aria: bool
-    """It has the Aria engine, with logs of its own."""
+    """The server has the Aria engine, which has its own logs."""
     limits_statements: bool
-    """A variable ends statements that run for long (max_statement_time)."""
+    """A variable ends statements that run too long (max_statement_time)."""
     lists_innodb_files: bool
-    """`information_schema.files` has the files of InnoDB."""
+    """`information_schema.files` lists the files of InnoDB."""
 
 
 MYSQL = Family(
@@ -130,7 +130,7 @@ def family(flavour: Flavour) -> Family:
 
 
 def flavour_in(*words: str) -> Flavour:
-    """Return the family of a server by its version: MariaDB names itself in it; MySQL and Percona Server do not."""
+    """Return the family of a server by its version texts: only those of MariaDB contain the name MariaDB."""
     return Flavour.MARIADB if "mariadb" in " ".join(words).lower() else Flavour.MYSQL
 
 

@@ -1,4 +1,4 @@
-"""How names and values are written in a statement or an option file. Pure."""
+"""How names are written in SQL statements, and values in option files. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ def quoted(*names: str) -> str:
 
 
 def option_value(text: str) -> str:
-    """Return the value in quotes, as an option file holds it (refman 8.4, "Using Option Files": backslash escapes).
+    """Return the value in quotes for an option file (refman 8.4, "Using Option Files": backslash escapes).
 
-    PreflightError if an option file cannot hold it.
+    PreflightError if an option file cannot contain the value.
     """
     if "\n" in text or "\r" in text or "\0" in text:
         raise PreflightError(

@@ -72,7 +72,8 @@ class BackupPlanView(View):
             lines.append(table(("PATH", "SETTING", "VOLUME", "DATASET"), _placed(observed)))
             lines.append("")
         steps = [
-            f"{_DECISIONS[item.judgement.fate]} {item.backup_id}: {item.judgement.text}" for item in plan.interrupted
+            f"{_DECISIONS[item.judgement.decision]} {item.backup_id}: {item.judgement.text}"
+            for item in plan.interrupted
         ]
         steps += [f"run hook {hook}" for hook in plan.hooks if "(before" in hook]
         if isinstance(observed, Observed):
@@ -101,7 +102,7 @@ class BackupPlanView(View):
             "interrupted": [
                 {
                     "backup_id": item.backup_id,
-                    "decision": item.judgement.fate.value,
+                    "decision": item.judgement.decision.value,
                     "why": item.judgement.because.value,
                     "text": item.judgement.text,
                 }

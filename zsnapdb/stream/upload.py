@@ -130,7 +130,7 @@ class _Level:
             if self._sealed >= self._settings.concurrency:
                 now = time.monotonic()
                 self.level = next_level(
-                    self.level, sealing=self._sealing, elapsed=now - self._since, processors=self._processors
+                    self.level, busy=self._sealing, elapsed=now - self._since, processors=self._processors
                 )
                 self._since, self._sealing, self._sealed = now, 0.0, 0
 

@@ -132,7 +132,7 @@ def test_a_chain_that_leads_in_a_circle_ends_with_an_error() -> None:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[list[Stored], dict[str, set[int]], ChainPolicy, float]:
-    """A repository after any history: each backup full or an increment of any earlier one, some pruned, some snapshots gone here."""
+    """A repository after any history: full backups and increments, some of them pruned, some local snapshots gone."""
     links: list[Stored] = []
     for number in range(1, draw(st.integers(0, 9)) + 1):
         base = draw(st.sampled_from([None, *range(1, number)]))

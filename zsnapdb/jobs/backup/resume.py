@@ -110,11 +110,11 @@ def settle_all(instance: Instance, repository: Repository, found: Iterable[Found
     """
     going_on = []
     for item in found:
-        if item.judgement.fate is ResumeDecision.CONTINUE and item.journal is not None:
+        if item.judgement.decision is ResumeDecision.CONTINUE and item.journal is not None:
             going_on.append(item.journal)
-        elif item.judgement.fate is ResumeDecision.FINISH and item.journal is not None:
+        elif item.judgement.decision is ResumeDecision.FINISH and item.journal is not None:
             settle(instance.name, repository, item.journal)
-        elif item.judgement.fate is ResumeDecision.LEAVE:
+        elif item.judgement.decision is ResumeDecision.LEAVE:
             instance.events.warn(f"what was left of backup {item.backup_id} stays: {item.judgement.text}")
         else:
             give_up(instance, repository, item)

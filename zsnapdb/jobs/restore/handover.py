@@ -1,4 +1,4 @@
-"""Hands a restored server over: stopped, running beside the old one, in its place, or as a replica of a source."""
+"""Hands a restored server over: stopped, running beside the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
 
 @dataclass(frozen=True)
 class HandedOver:
-    """How the server is left: the option file to start it by (None: the site's own), its port and process if it runs."""
+    """How the server is left: its option file (None: that of the site), and its port and process if it runs."""
 
     option_file: Path | None
     port: int | None = None
@@ -36,7 +36,7 @@ class HandedOver:
 
 
 def hand_over(work: Work, step: HandoverStep) -> HandedOver:
-    """Do the step. It can be repeated after an interruption."""
+    """Run the handover step. It can be repeated after an interruption."""
     if not isinstance(step, Promote):
         be_mounted(work)
         for dataset in work.datasets:
@@ -65,8 +65,8 @@ def _leave_stopped(work: Work, step: LeaveStopped) -> HandedOver:
     notes: tuple[str, ...] = ()
     if work.plan.point.following is not None:
         text = (
-            "it has the old server's identity, and transactions behind the point are left out: to take writes in its"
-            " place, use --handover promote"
+            "the restored server has the identity of the old server, but not its transactions after the point; to"
+            " accept writes in its place, use --handover promote"
         )
         notes = (text,)
     return HandedOver(Path(identity.option_file), notes=notes)
@@ -82,7 +82,7 @@ def _run_beside(work: Work, step: RunBeside) -> HandedOver:
 
 
 def _running(work: Work, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> HandedOver:
-    """Write the option file it is to be started by from now on, and return how it runs."""
+    """Write the option file for all later starts, and return how the server runs."""
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS)
     copy.write_option_file(identity, last)
     _drop_step_snapshots(work)
@@ -90,10 +90,11 @@ def _running(work: Work, copy: Copy, server_id: int, port: int, last: tuple[str,
 
 
 def _check_other(work: Work, session: Session, server_id: int, port: int) -> None:
-    """Raise ConsistencyError unless the started server holds exactly the point and is another server than the old one."""
+    """Raise ConsistencyError unless the started server is exactly at the point and differs from the old server."""
     facts = probe(session)
-    wanted = work.plan.point.gtids
-    check_executed(session, work.plan.flavour, parse_gtids(work.plan.flavour, wanted) if wanted is not None else None)
+    expected = work.plan.point.gtids
+    gtids = parse_gtids(work.plan.flavour, expected) if expected is not None else None
+    check_executed(session, work.plan.flavour, gtids)
     check_inside(facts, Path(work.plan.layout.mount))
     wrong = []
     if facts.server_uuid is not None and facts.server_uuid == work.plan.server_uuid:
@@ -105,7 +106,7 @@ def _check_other(work: Work, session: Session, server_id: int, port: int) -> Non
     if wrong:
         raise ConsistencyError(
             "the restored server is not separate from the old one: " + "; ".join(wrong),
-            hint="it was ended; report this",
+            hint="it was stopped; report this",
         )
 
 
@@ -120,13 +121,13 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
         except OSError as error:
             raise ConfigError(
                 f"reading the source's password file {step.password_file}: {error.strerror}",
-                hint="it holds the password alone",
+                hint="the file must contain only the password",
             ) from error
-    wanted = work.plan.point.gtids
-    if wanted is None:
+    expected = work.plan.point.gtids
+    if expected is None:
         raise PreflightError(
-            "the server does not number its transactions, so a replica would not know where to begin",
-            hint="set gtid_mode = ON, or use run",
+            "the server's transactions have no GTIDs, so a replica would not know where to begin",
+            hint="set gtid_mode = ON on the source, or use --handover run",
         )
     source = replica.ReplicationSource(step.source_host, step.source_port, step.source_user, password)
     flavour = work.plan.flavour
@@ -139,7 +140,7 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
         finally_do=lambda s: replica.refuse_writes(s, flavour),
     ) as session:
         _check_other(work, session, step.server_id, step.port)
-        replica.follow(session, flavour, source, parse_gtids(flavour, wanted))
+        replica.follow(session, flavour, source, parse_gtids(flavour, expected))
         work.events.tell(f"replicating from {step.source_host}:{step.source_port}; waiting until it has caught up")
         _catch_up(work, session)
     return _running(work, copy, step.server_id, step.port, replica.lasting_options(flavour))
@@ -147,21 +148,21 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
 
 def _catch_up(work: Work, session: Session) -> None:
     while True:
-        found = replica.lag(session, work.plan.flavour)
-        if found.error:
+        lag = replica.lag(session, work.plan.flavour)
+        if lag.error:
             raise ServerError(
-                f"the replica stopped: {found.error}",
-                hint="is the source's account right, and does it still have the binlogs since the backup?",
+                f"the replica stopped: {lag.error}",
+                hint="check the account on the source, and that the source still has the binlogs since the backup",
             )
-        if found.has_caught_up:
+        if lag.has_caught_up:
             return
         time.sleep(0.5)
 
 
 def _promote(work: Work, step: Promote) -> HandedOver:
-    """Put the restored datasets in place of the old ones, which are kept.
+    """Put the restored datasets in place of the old datasets, which are kept.
 
-    Each part is looked at first: it may have been done before an interruption.
+    Parts that were done before an interruption are not repeated.
     """
     if datasets.exists(work.plan.layout.top):
         _refuse_running(work)
@@ -182,18 +183,19 @@ def _promote(work: Work, step: Promote) -> HandedOver:
     shutil.rmtree(root / PRIVATE_FOLDER, ignore_errors=True)
     for part in step.parts:
         if not owned.is_ours(part.place, restored_mark(work.plan)):
-            # An earlier run came this far: whatever snapshots it has now are the site's.
+            # An earlier run came this far: all its snapshots now belong to the site.
             continue
-        # Without a snapshot of the old history the next backup is a full one, of the new history alone.
+        # Without a snapshot of the old history the next backup is a full backup, of the new history alone.
         owned.destroy_snapshots_of(part.place, restored_mark(work.plan))
         datasets.inherit(part.place, [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )
-    again = "start the server as the site does, then `zsnapdb backup`: it will be a full one"
+    again = "start the server as the site does, then run `zsnapdb backup`, which makes a full backup"
     if family(work.plan.flavour).gtids_carry_server_id:
         again = (
-            "give it another server_id, as its GTIDs would be those of transactions that were left out; then " + again
+            "give the server a new server_id, because it would reuse GTIDs of transactions that were left out; then "
+            + again
         )
     return HandedOver(None, notes=(*kept, again))
 
@@ -206,12 +208,12 @@ def _refuse_running(work: Work) -> None:
         return
     raise PreflightError(
         f"the server of instance {work.instance.name} still runs on {work.instance.address}",
-        hint="stop it, then go on with --resume",
+        hint="stop it, then continue with --resume",
     )
 
 
 def _swap(work: Work, step: Promote) -> None:
-    """Rename the old datasets away and the restored ones to their places; both are unmounted for it."""
+    """Rename the old datasets, and the restored datasets to the old names. All are unmounted first."""
     for part in reversed(step.parts):
         datasets.unmount(part.dataset)
     olds = {part.place: part.old for part in step.parts if part.old is not None}
@@ -225,7 +227,8 @@ def _swap(work: Work, step: Promote) -> None:
             datasets.rename(old, new)
         elif not datasets.exists(new):
             raise PreflightError(
-                f"{old} is not there to become {new}", hint="something else was renamed in between; look at `zfs list`"
+                f"{old} does not exist, so it cannot be renamed to {new}",
+                hint="another dataset was renamed in between; check `zfs list`",
             )
     top = work.plan.layout.top
     mark = restored_mark(work.plan)

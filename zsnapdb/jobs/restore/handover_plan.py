@@ -1,4 +1,4 @@
-"""What becomes of a restored server: stopped, run beside the old one, put in its place, or made a replica."""
+"""How to hand over the restored server: stopped, running beside the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class SourceAddress:
-    """The source a replica replicates from, and the account it does so as."""
+    """The source of a replica, and the account for the replication."""
 
     host: str
     port: int
@@ -35,7 +35,7 @@ class SourceAddress:
 
 @dataclass(frozen=True)
 class Handover:
-    """What was asked for. `port` and `server_id` None: chosen by us."""
+    """The requested handover. `port` and `server_id` None: zsnapdb chooses them."""
 
     kind: HandoverKind = "stopped"
     port: int | None = None
@@ -43,30 +43,33 @@ class Handover:
     source: SourceAddress | None = None
 
 
-def handover_step(settings: Settings, planned: RestorePlan, wanted: Handover, server_id: int) -> HandoverStep:
-    """Return the step.
+def handover_step(settings: Settings, planned: RestorePlan, handover: Handover, server_id: int) -> HandoverStep:
+    """Return the handover step.
 
-    PreflightError if it cannot be done: no source named, another pool, no free port. `server_id` is taken if none was
-    asked for.
+    PreflightError if the handover is not possible: no source, another pool, no free port. `server_id` is used if the
+    request names none.
     """
-    if wanted.kind == "stopped":
+    if handover.kind == "stopped":
         return LeaveStopped(planned.server_id)
-    if wanted.kind == "promote":
+    if handover.kind == "promote":
         return _promote(planned)
-    port = wanted.port or choose_port(settings.clones.first_port, settings.clones.last_port, set(), port_is_free)
-    chosen = wanted.server_id or server_id
+    port = handover.port or choose_port(settings.clones.first_port, settings.clones.last_port, set(), port_is_free)
+    chosen = handover.server_id or server_id
     if chosen == planned.server_id:
         raise PreflightError(
-            f"server_id {chosen} is that of the server the backup is of", hint="give the new one another"
+            f"server_id {chosen} is the server_id of the backup's server", hint="choose another server_id"
         )
-    if wanted.kind == "run":
+    if handover.kind == "run":
         return RunBeside(chosen, port)
-    if wanted.source is None:
-        raise PreflightError("a replica needs a source", hint="name it with --source host:port and --source-user")
-    source = wanted.source
+    if handover.source is None:
+        raise PreflightError(
+            "a replica needs a source", hint="name the source with --source host:port and --source-user"
+        )
+    source = handover.source
     if source.password_file is not None and not source.password_file.is_file():
         raise PreflightError(
-            f"the password file {source.password_file} of the source does not exist", hint="it holds the password alone"
+            f"the password file {source.password_file} of the source does not exist",
+            hint="create it; it must contain only the password",
         )
     return MakeReplica(
         chosen, port, source.host, source.port, source.user, str(source.password_file) if source.password_file else None
@@ -80,7 +83,7 @@ def _promote(planned: RestorePlan) -> Promote:
     if elsewhere:
         raise PreflightError(
             f"{elsewhere[0]} is in another pool than the target {layout.top}",
-            hint="to promote it restore into the same pool",
+            hint="restore into the same pool to use --handover promote",
         )
     outer = layout.top in layout.datasets.values()
     pairs = [(layout.datasets[role], place) for role, (place, _) in layout.places.items()]
@@ -88,10 +91,13 @@ def _promote(planned: RestorePlan) -> Promote:
     for _, place in tops:
         if place == layout.top or layout.top.startswith(place + "/"):
             raise PreflightError(
-                f"the target {layout.top} lies below {place}, whose place it shall take", hint="name a target beside it"
+                f"the target {layout.top} lies below {place}, which it would replace",
+                hint=f"name a target that is not below {place}",
             )
         if not datasets.exists(place.rpartition("/")[0]):
-            raise PreflightError(f"{place.rpartition('/')[0]}, the parent of {place}, does not exist", hint="create it")
+            raise PreflightError(
+                f"{place.rpartition('/')[0]}, the parent of {place}, does not exist", hint="create the parent dataset"
+            )
     word = f"replaced-{planned.restore_id.lower()}"
     olds = {place: f"{place}-{word}" for _, place in tops if datasets.exists(place)}
     renames = (*olds.items(), *tops)

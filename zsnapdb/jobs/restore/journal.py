@@ -1,7 +1,7 @@
-"""What a restore is going to do and what of it is done, in a file beside it, written through after every step.
+"""The journal of a restore: a file with its plan and its finished steps, durably written after every step.
 
-<restore.journal>/<target dataset, / as %>.json             one under way
-<restore.journal>/done/<restore id>.json                    one that came to its end; how long each step took
+<restore.journal>/<target dataset, / as %>.json             a restore that is under way
+<restore.journal>/done/<restore id>.json                    a finished restore, with the seconds of each step
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zsnapdb.planning.restore.steps import RestorePlan
 
 @dataclass(frozen=True)
 class Done:
-    """A step that is done: when it was (UTC), and how long it took in seconds."""
+    """A finished step: when it finished (UTC), and how long it took in seconds."""
 
     step: str
     finished: datetime
@@ -28,17 +28,17 @@ class Done:
 
 @dataclass(frozen=True)
 class RestoreJournal:
-    """A restore: its plan and the steps done so far, in order."""
+    """A restore: its plan and its finished steps, in order."""
 
     plan: RestorePlan
     done: tuple[Done, ...] = ()
 
     def is_done(self, step: str) -> bool:
-        """Whether the step of that name is done."""
+        """Whether the step of that name is finished."""
         return any(done.step == step for done in self.done)
 
     def with_done(self, done: Done) -> RestoreJournal:
-        """Return the journal with one more step done."""
+        """Return the journal with one more finished step."""
         return replace(self, done=(*self.done, done))
 
 
@@ -52,15 +52,15 @@ class Journals:
     folder: Path
 
     def path(self, top: str) -> Path:
-        """Return where the journal of a restore to this dataset is."""
+        """Return the path of the journal of a restore to this dataset."""
         return self.folder / f"{top.replace('/', '%')}.json"
 
     def write(self, journal: RestoreJournal) -> None:
-        """Write it durably: afterwards a power cut leaves this one or the one before, never half of one."""
+        """Write the journal durably: a power cut leaves the new or the old file, never a part of one."""
         self._write(self.path(journal.plan.layout.top), journal)
 
     def read(self, top: str) -> RestoreJournal | None:
-        """Return the journal of a restore to this dataset that has not come to its end, or None."""
+        """Return the journal of an unfinished restore to this dataset, or None."""
         path = self.path(top)
         try:
             body = path.read_bytes()
@@ -77,29 +77,29 @@ class Journals:
             ) from error
 
     def under_way(self, instance: str) -> list[RestoreJournal]:
-        """Return those of the instance that have not come to their end."""
+        """Return the journals of the instance's unfinished restores."""
         if not self.folder.is_dir():
             return []
-        found = [self.read(path.stem.replace("%", "/")) for path in sorted(self.folder.glob("*.json"))]
-        return [journal for journal in found if journal is not None and journal.plan.instance == instance]
+        journals = [self.read(path.stem.replace("%", "/")) for path in sorted(self.folder.glob("*.json"))]
+        return [journal for journal in journals if journal is not None and journal.plan.instance == instance]
 
     def history(self, instance: str) -> list[RestoreJournal]:
-        """Return those of the instance that came to their end, oldest first.
+        """Return the journals of the instance's finished restores, oldest first.
 
-        Unreadable ones are left out: they are only of interest.
+        Unreadable journals are left out, because nothing depends on them.
         """
-        found = []
+        journals = []
         for path in sorted((self.folder / "done").glob("*.json")):
             try:
                 journal = _FORM.validate_json(path.read_bytes())
             except (OSError, ValidationError):
                 continue
             if journal.plan.instance == instance:
-                found.append(journal)
-        return found
+                journals.append(journal)
+        return journals
 
     def finish(self, journal: RestoreJournal) -> None:
-        """Keep it as one that came to its end."""
+        """Keep the journal as that of a finished restore."""
         self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
         self.forget(journal.plan.layout.top)
 

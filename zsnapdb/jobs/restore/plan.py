@@ -1,4 +1,4 @@
-"""Looks at repository, archive and host and makes the plan of a restore. Nothing is touched."""
+"""Reads repository, archive and host and makes the plan of a restore. Nothing is changed."""
 
 from __future__ import annotations
 
@@ -50,14 +50,13 @@ from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
-"""First release with CHANGE REPLICATION SOURCE (refman 8.0, "What Is New in MySQL 8.0")."""
-
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """What was asked for: the point, where it goes (`top`, or below our own datasets under `name`), what becomes of it.
+    """The requested restore: the point, the target dataset, and how to hand over the restored server.
 
-    `makes_parent`: the dataset above `top` is made by whoever asks, before the restore begins.
+    The target is `top`, or `name` below our own datasets. `makes_parent`: the caller makes the dataset above `top`
+    before the restore begins.
     """
 
     to: str = "latest"
@@ -75,12 +74,13 @@ def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
 def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
     """Return the plan.
 
-    Refuses, before anything is touched: an unreachable point, an existing target, a broken chain, no server program.
+    Raises an error, before anything is changed, for an unreachable point, an existing target, a broken chain, or a
+    missing server program.
     """
     target = parse_target(request.to)
     manifests = repository.catalogue(instance.name).manifests
     if isinstance(target, AtBackup) and target.backup_id is not None:
-        # Asked for by its id, a damaged manifest is told as such, not as one that is not there.
+        # If the backup was requested by its id, a damaged manifest is reported as damaged and not as missing.
         repository.manifest(instance.name, target.backup_id)
     chosen = _choose(instance, repository, _of_servers(manifests, target), target)
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
@@ -100,7 +100,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         restore_id=fresh_backup_id(),
         instance=instance.name,
         repository=repository.id,
-        asked=request.to,
+        requested=request.to,
         created=now(),
         flavour=facts.flavour,
         server_version=facts.version,
@@ -111,12 +111,12 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         point=chosen.point,
         layout=layout,
     )
-    # Paths that cannot be translated are found now, not after the download.
+    # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
     replays = _by(_replayer(settings, planned), chosen.replays(settings.restore.batch_size), instance, planned)
     last = handover_step(settings, planned, request.handover, fresh_server_id())
-    # A server that is started in the end is checked then.
+    # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     binlogs = sum(step.size for step in replays)
     return replace(
@@ -148,7 +148,7 @@ def _replayer(settings: Settings, planned: RestorePlan) -> Replayer:
 
 
 def _by(replayer: Replayer, replays: Sequence[Replay], instance: Instance, planned: RestorePlan) -> tuple[Replay, ...]:
-    """Return the steps, done by that one. PreflightError if it takes programs that this host does not have."""
+    """Return the steps with their replayer. PreflightError if this host lacks a program that the replayer needs."""
     if replays and replayer == "client":
         client_programs(instance, planned.flavour)
     return tuple(replace(step, by=replayer) for step in replays)
@@ -157,7 +157,7 @@ def _by(replayer: Replayer, replays: Sequence[Replay], instance: Instance, plann
 def client_programs(instance: Instance, flavour: Flavour) -> tuple[Path, Path]:
     """Return the programs for a replay by a client: the binlog tool and the client.
 
-    PreflightError names what is not on this host.
+    PreflightError names a program that this host lacks.
     """
     binary = server.find_binary(instance.settings.server.binary, flavour)
     tool, client = (
@@ -168,7 +168,7 @@ def client_programs(instance: Instance, flavour: Flavour) -> tuple[Path, Path]:
 
 
 def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
-    """Return the restored files as a copy a server can be started on."""
+    """Return the restored files as a copy on which a server can be started."""
     layout = planned.layout
     pairs = tuple((point, layout.mountpoints[role]) for role, (_, point) in layout.places.items())
     root = Path(layout.mountpoints[min(layout.mountpoints, key=lambda role: len(layout.mountpoints[role]))])
@@ -182,7 +182,7 @@ def _layout(manifest: Manifest, top: str, mount: Path) -> RestoreLayout:
 
 
 def _default_top(manifest: Manifest, name: str) -> str:
-    """Return a dataset of ours in the backup's own pool, or in the only one there is."""
+    """Return one of our datasets in the backup's own pool, or in the only pool of this host."""
     pool = pool_for_copy(manifest.volumes[0].dataset, "name a dataset with --target")
     return f"{pool}/zsnapdb/restored/{name}"
 
@@ -204,16 +204,16 @@ def _refuse_no_parent(top: str, *, is_own: bool) -> None:
 
 
 def refuse_existing(layout: RestoreLayout) -> None:
-    """Raise ExistsError if there is something where the restored datasets and files would go."""
+    """Raise ExistsError if the target dataset exists or the target folder is not empty."""
     mount = Path(layout.mount)
     if datasets.exists(layout.top):
         raise ExistsError(
             f"the target dataset {layout.top} exists",
-            hint="name a new one; a restore never writes into a dataset that is there (one that was begun: --resume)",
+            hint="name a new dataset; to continue a restore that was begun, use --resume",
         )
     if mount.exists() and any(mount.iterdir()):
         raise ExistsError(
-            f"{mount}, where the restored files would be mounted, is not empty",
+            f"the mount point {mount} of the restored files is not empty",
             hint="name another target, or empty the folder",
         )
 
@@ -232,7 +232,7 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int) -
         Preflight(
             pool=pool_of(layout.top),
             parent=layout.top.rpartition("/")[0],
-            # Each replayed transaction is there as a relay log, in a binlog, and in the tables.
+            # Each replayed transaction needs space three times: in a relay log, in a binlog, and in the tables.
             plain_bytes=sum(manifest.plain_size for manifest in chain) + 3 * binlogs,
             stored_bytes=sum(manifest.stored_size for manifest in chain) + binlogs,
             features=features,
@@ -279,7 +279,7 @@ def _recovering(manifest: Manifest, layout: RestoreLayout) -> list[Step]:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The chosen point, and what to replay for it."""
+    """The chosen point, and the range to replay."""
 
     choice: RestoreRoute
     point: RestorePoint
@@ -287,7 +287,7 @@ class _Chosen:
     boundary: Boundary | None = None
 
     def replays(self, batch_bytes: int) -> tuple[Replay, ...]:
-        """Return the replay steps; none where the backup alone is the point."""
+        """Return the replay steps; none if the backup alone is the point."""
         if self.boundary is None:
             return ()
         return points.replays(
@@ -296,7 +296,7 @@ class _Chosen:
 
 
 def _choose(instance: Instance, repository: Repository, manifests: Sequence[Manifest], target: Target) -> _Chosen:
-    """Return the choice, with the transactions of the logs that decide it read."""
+    """Return the choice. This reads the transactions of the binlogs that decide it."""
     backups = tuple(point_of(manifest) for manifest in manifests)
     if isinstance(target, AtBackup):
         choice = points.choose(target, backups, (), now())
@@ -317,7 +317,7 @@ def _choose(instance: Instance, repository: Repository, manifests: Sequence[Mani
                 and commit_time(choice.point.before) > target.moment
                 and points.is_past(target, start, reader.scan(first))
             ):
-                # The backup was begun before that time and snapshotted after it: an older one leads there.
+                # The backup was begun before that time and snapshotted after it: only an older backup leads there.
                 backups = points.without(backups, choice.point)
                 continue
             return _bounded(choice, start, reader)
@@ -333,7 +333,7 @@ def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:
     boundary = points.boundary_in(choice, begin, reader.scan(last))
     file = None
     if boundary.following is None:
-        # The neighbour behind the boundary is the first transaction of the binlogs after it.
+        # The transaction after the boundary is the first transaction of the next binlogs.
         for later in choice.route.files[len(choice.files) :]:
             following = next(iter(reader.scan(later)), None)
             if following is not None:
@@ -343,7 +343,10 @@ def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:
 
 
 def _newest(choice: RestoreRoute, begin: int, reader: _Reader) -> ArchivedTransaction | None:
-    """Return the last transaction of a route that is replayed to its end; None if the last file holds none from `begin` on."""
+    """Return the last transaction of a route that is replayed to its end.
+
+    None if the last file contains no transaction from `begin` on.
+    """
     last = choice.files[-1]
     if last.last_commit is None or last.end <= begin:
         return None
@@ -353,14 +356,14 @@ def _newest(choice: RestoreRoute, begin: int, reader: _Reader) -> ArchivedTransa
 
 @dataclass
 class _Reader:
-    """Reads the transactions of archived binlogs, each fetched once into a folder that goes away."""
+    """Reads the transactions of archived binlogs. Each binlog is fetched once into a temporary folder."""
 
     archive: BinlogArchive
     files: dict[tuple[str, str], ArchivedFile]
     folder: Path
 
     def scan(self, binlog: RouteFile) -> Iterator[Scanned]:
-        """Yield the transactions of a binlog, in order. It is fetched when the first one is asked for."""
+        """Yield the transactions of a binlog, in order. The first request fetches the binlog."""
         path = self.folder / f"{binlog.incarnation}-{binlog.name}"
         if not path.exists():
             self.archive.fetch(self.files[binlog.incarnation, binlog.name], path)

@@ -1,6 +1,7 @@
-"""The replay steps of a restore: archived binlogs become relay logs of the restored server, which applies them; or a client does it in one session.
+"""The replay steps of a restore.
 
-The server is unreachable for anybody else meanwhile.
+Archived binlogs become relay logs of the restored server, which applies them. Or a client applies them in one session.
+Meanwhile nobody else can reach the server.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from zsnapdb.planning.restore.steps import Recover, Replay
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 
 _LONGEST_REPLAY = 30 * 86_400.0
-"""Seconds after which a client that replays is given up; it hangs then, as nobody else can be in its way."""
+"""Seconds after which a replay by a client is given up. By then the client hangs, because nobody else can block it."""
 
 
 def replay(work: Work, step: Replay) -> None:
     """Fetch the step's binlogs, apply them, snapshot.
 
-    Begins by going back to where the step before left the datasets.
+    The datasets are first rolled back to the snapshot of the step before.
     """
-    names = [found.name for found in work.plan.steps if isinstance(found, (Recover, Replay))]
+    names = [other.name for other in work.plan.steps if isinstance(other, (Recover, Replay))]
     take_back(work, f"zsnapdb-restore-{names[names.index(step.name) - 1]}")
     logs = _relay_logs(work)
     logs.remove()
@@ -66,7 +67,7 @@ def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) 
 
 
 def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
-    """Let the server's own tool print the binlogs into one session of a client."""
+    """Pipe the output of the server's binlog tool into one session of a client."""
     tool, client = client_programs(work.instance, work.plan.flavour)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
     login = work.copy.folder / "replay.cnf"
@@ -81,15 +82,15 @@ def _has_relay_log(work: Work) -> bool:
 
 
 def _relay_logs(work: Work) -> RelayLogs:
-    found = binlog_paths(work.plan.variables, "relay_log")
-    base = found[0] if found is not None else join(work.plan.variables["datadir"], "zsnapdb-relay")
+    paths = binlog_paths(work.plan.variables, "relay_log")
+    base = paths[0] if paths is not None else join(work.plan.variables["datadir"], "zsnapdb-relay")
     return RelayLogs(Path(work.copy.paths.translate(base)))
 
 
 def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
     """Write the binlogs as relay logs, each cut at its stop.
 
-    DamagedError if one is not what it was when the restore was planned.
+    DamagedError if a binlog was removed or is shorter than when the restore was planned.
     """
     archive = archive_of(work.instance, work.repository)
     files = {(file.incarnation, file.name): file for file in archive.load().files}
@@ -98,8 +99,9 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
         file = files.get((part.incarnation, part.file))
         if file is None or file.end < part.size:
             raise DamagedError(
-                f"the archived binlog {part.file} of incarnation {part.incarnation} is gone, or shorter than it was",
-                hint="give the restore up and start again",
+                f"the archived binlog {part.file} of incarnation {part.incarnation} was removed or cut after the"
+                " restore was planned",
+                hint="give the restore up with --abandon, and start again",
             )
         path = logs.file(number)
         archive.fetch(file, path)
@@ -121,13 +123,11 @@ def served(
     login: Path | None = None,
     finally_do: Callable[[Session], None] = lambda _session: None,
 ) -> Iterator[Session]:
-    """The restored server, started for the block with an account of ours that is gone after it.
+    """Start the restored server for the block, with a temporary account of ours.
 
-    Its changes go to no binlog.
-
-    Accounts are in force (a server without them would load no plugins). `stays`: it goes on running behind the block.
-    `finally_do`: with the account gone, in its last session. `login`: where a client's option file for the account is
-    during the block.
+    The statements for this account go to no binlog. Accounts are in force, because a server without them would load no
+    plugins. `stays`: the server keeps running after the block. `finally_do` runs in the last session, after the account
+    is dropped. `login` is the path of a client's option file for the account during the block.
     """
     copy = work.copy
     password = fresh_password()

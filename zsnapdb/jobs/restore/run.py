@@ -1,7 +1,7 @@
-"""A restore: `plan` says what it will do, `execute` does exactly that. `restore` is both, and what `zsnapdb restore` calls.
+"""A restore: `plan` makes its plan, `execute` runs exactly that plan, and `restore` does both for `zsnapdb restore`.
 
-The steps (preflight, receive, first recovery, replay, check, hand over) are the plan's; a journal remembers what is
-done.
+The plan has the steps (preflight, receive, first recovery, replay, check, handover). A journal notes the finished
+steps.
 """
 
 from __future__ import annotations
@@ -65,15 +65,15 @@ __all__ = [
 ]
 
 Confirm = Callable[[Step], bool]
-"""Asked before each step; False stops the restore there, to be resumed later."""
+"""Called before each step; False stops the restore before the step, to be resumed later."""
 
 
 @dataclass(frozen=True)
 class RestoreResult:
-    """A restored instance: its datasets are mounted, its server has recovered, stands at `position`, and is left as `handed_over` says.
+    """A restored instance: its datasets are mounted, and its server has recovered to `position`.
 
-    `is_finished` False: it was stopped before `next_step`, and goes on with --resume. `done` has the seconds of each
-    step.
+    `handed_over` says how the server is left. `is_finished` False: the restore was stopped before `next_step`, and
+    continues with --resume. `done` has the seconds of each step.
     """
 
     plan: RestorePlan
@@ -92,7 +92,7 @@ class RestoreResult:
 
     @property
     def option_file(self) -> Path | None:
-        """What to start the server with; None where the site starts it."""
+        """The option file to start the server with; None if the site starts the server."""
         return self.handed_over.option_file if self.handed_over is not None else None
 
     def seconds(self, *kinds: type) -> float:
@@ -114,14 +114,14 @@ class RestoreResult:
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
-    """Return what a restore would do; nothing is touched."""
+    """Return the plan of a restore; nothing is changed."""
     return restore_plan.make(settings, instance, repository, request)
 
 
 def examine(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> list[FitnessFinding]:
-    """Return what the plan's preflight finds; nothing is touched."""
+    """Return the findings of the plan's preflight; nothing is changed."""
     work = Work(settings, instance, repository, planned)
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
@@ -133,7 +133,7 @@ def restore(
     confirm: Confirm = lambda _step: True,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Plan a restore and execute that plan: what `zsnapdb restore` does. The errors are those of `plan` and `execute`."""
+    """Plan a restore and execute that plan, as `zsnapdb restore` does. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
     planned = plan(settings, instance, repository, request)
     return execute(settings, instance, repository, planned, confirm, stop_after)
@@ -149,8 +149,8 @@ def execute(
 ) -> RestoreResult:
     """Carry out the steps of exactly this plan, with a journal; nothing is planned again.
 
-    ExistsError if its target was made since; PreflightError if a restore to it was begun. See `resume` for what happens
-    on other errors.
+    ExistsError if the target was made since the plan; PreflightError if a restore to the target is under way. `resume`
+    describes what happens on other errors.
     """
     journals = Journals(settings.restore.journal)
     with exclusive(
@@ -160,7 +160,7 @@ def execute(
         if begun is not None:
             raise PreflightError(
                 f"a restore to {planned.layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
-                hint="go on with --resume, or give it up with --abandon",
+                hint="continue with --resume, or give the restore up with --abandon",
             )
         restore_plan.refuse_existing(planned.layout)
         return _carry_out(
@@ -175,9 +175,9 @@ def execute(
 def execute_without_journal(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> RestoreResult:
-    """Carry out the steps of exactly this plan, for a copy that does not last: any error removes all that was made.
+    """Carry out the steps of exactly this plan for an ephemeral copy. Any error removes everything that was made.
 
-    ExistsError if its target was made since.
+    ExistsError if the target was made since the plan.
     """
     with exclusive(
         f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
@@ -198,10 +198,10 @@ def resume(
     confirm: Confirm = lambda _step: True,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Go on with a restore that was interrupted, with the step it was in; that step begins anew.
+    """Continue an interrupted restore. The interrupted step begins anew.
 
-    An error leaves what was received for another try. Only if nothing was received yet, or if what the repository holds
-    is damaged, is it removed and the journal with it.
+    An error keeps the received volumes for another try. The datasets and the journal are removed only if no volume was
+    received yet, or if the repository is damaged.
     """
     journals = Journals(settings.restore.journal)
     journal = find(journals, instance.name, top)
@@ -214,20 +214,20 @@ def resume(
 
 
 def find(journals: Journals, instance: str, top: str | None) -> RestoreJournal:
-    """Return the restore under way to `top`, or the only one of the instance. NotThere names what there is."""
+    """Return the restore under way to `top`, or the only restore of the instance. NotThere names those under way."""
     known = journals.under_way(instance)
     chosen = [journal for journal in known if top is None or journal.plan.layout.top == top]
     if len(chosen) != 1:
         listing = ", ".join(journal.plan.layout.top for journal in known) or "none"
         raise NotThere(
             f"no single restore of {instance}{f' to {top}' if top else ''} is under way",
-            hint=f"under way: {listing}; name one with --target",
+            hint=f"under way: {listing}; name the target with --target",
         )
     return chosen[0]
 
 
 def abandon(settings: Settings, instance: Instance, top: str | None) -> RestorePlan:
-    """Give a restore that was interrupted up: remove its datasets, each proved ours, and its journal."""
+    """Give an interrupted restore up: remove its datasets, each proved to be ours, and its journal."""
     journals = Journals(settings.restore.journal)
     planned = find(journals, instance.name, top).plan
     with exclusive(
@@ -256,8 +256,8 @@ def _carry_out(
             journals.forget(work.plan.layout.top)
         else:
             error.add_note(
-                f"what was restored to {work.plan.layout.top} is kept: go on with --resume, or give it up with"
-                " --abandon"
+                f"the restored files in {work.plan.layout.top} are kept: continue with --resume, or give the restore up"
+                " with --abandon"
             )
         raise
 
@@ -266,11 +266,11 @@ def _undo(work: Work, error: BaseException) -> None:
     try:
         remove_all(work.plan, work.copy)
     except Exception as second:
-        error.add_note(f"and while removing what was begun: {second}")
+        error.add_note(f"removing the restored datasets failed too: {second}")
 
 
 class _Run:
-    """Runs the steps that are not done yet, in order, and notes each in the journal."""
+    """Runs the unfinished steps in order, and notes each in the journal."""
 
     def __init__(self, work: Work, journals: Journals | None, journal: RestoreJournal) -> None:
         self.work = work
@@ -297,7 +297,7 @@ class _Run:
     def _note_begin(self, step: Step) -> None:
         self.work.events.tell(f"{step.name}: {step.describe()}")
         if self.journals is not None and not isinstance(step, Preflight):
-            # From here on something is touched; whoever finds it later knows what it was.
+            # From here on the restore changes things. The journal says what they are.
             self.journals.write(self.journal)
 
     def _note_end(self, following: Step | None) -> None:
@@ -311,11 +311,11 @@ class _Run:
     def _do(self, step: Step) -> None:
         work = self.work
         if isinstance(step, Preflight):
-            found = preflight(work, step)
-            error = objection(found)
+            findings = preflight(work, step)
+            error = objection(findings)
             if error is not None:
                 raise error
-            for finding in found:
+            for finding in findings:
                 if finding.severity is Severity.WARNING:
                     work.events.warn(f"{finding.detail}; {finding.hint}")
         elif isinstance(step, MakeTop):
@@ -336,7 +336,7 @@ class _Run:
     def _result(self, following: Step | None) -> RestoreResult:
         planned = self.work.plan
         last = planned.point.last
-        first = next(found for found in planned.steps if isinstance(found, Recover))
+        first = next(step for step in planned.steps if isinstance(step, Recover))
         at = (last.file, last.end) if last is not None else (first.binlog_file, first.binlog_offset)
         part = PositionPart(binlog_file=at[0], binlog_offset=at[1], gtids=planned.point.gtids, source="restore")
         return RestoreResult(planned, part.position(planned.flavour), self.journal.done, self.handed_over, following)

@@ -1,4 +1,4 @@
-"""A runbook: the plan `restore` would execute now, with what past drills took and whom the site says to call."""
+"""A runbook: the plan that `restore` would execute now, with the times of past drills and the site's contacts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from zsnapdb.planning.restore.steps import MakeReplica, RestorePlan, RunBeside
 from zsnapdb.repository import drills
 
 _DRILLS = 50
-"""How many of the newest drills are asked for what a step takes."""
+"""How many of the newest drills are read for the duration of a step."""
 
 
 @dataclass(frozen=True)
 class Runbook:
-    """A plan as a person carries it out. `drills` is how many past drills the durations are of."""
+    """A plan as a person carries it out. The durations are those of `drills` past drills."""
 
     plan: RestorePlan
     entries: tuple[RunbookPage, ...]
@@ -32,15 +32,15 @@ class Runbook:
 
 
 def make(settings: Settings, instance: Instance, request: RestoreRequest, config: Path | None) -> Runbook:
-    """Return the runbook; nothing is touched.
+    """Return the runbook; nothing is changed.
 
-    Refuses what a restore would refuse: then there is nothing to write down.
+    Raises the errors that the plan of a restore would raise.
     """
     repository = instance.open_repository()
     planned = restore_plan.make(settings, instance, repository, request)
     past = drills.newest(repository, instance.name, _DRILLS)
     file = str(config) if config is not None else None
-    # Without --target the restore makes the dataset above, too.
+    # Without --target the restore also makes the dataset above.
     where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
     commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned), file)
     check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]
@@ -57,7 +57,7 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
 
 
 def _options(planned: RestorePlan) -> tuple[str, ...]:
-    """Return the words of the command line that ask for the plan's hand-over, with what was chosen for it."""
+    """Return the command-line words for the plan's handover, with the chosen port and server_id."""
     last = planned.steps[-1]
     words = ["--handover", last.kind]
     if isinstance(last, RunBeside | MakeReplica):

@@ -34,7 +34,7 @@ from zsnapdb.zfs.streams import ReceiveStream
 
 RESTORED_PROPERTY = f"{PROPERTY}:restored"
 STEP_SNAPSHOT = "zsnapdb-restore-"
-"""Beginning of the names of the snapshots that separate the steps of a restore; they go with its end."""
+"""Prefix of the names of the snapshots between the steps of a restore. They are removed at its end."""
 
 _PATIENCE = 30.0
 
@@ -60,7 +60,7 @@ class Work:
 
     @property
     def copy(self) -> Copy:
-        """The restored files as a copy a server can be started on."""
+        """The restored files as a copy on which a server can be started."""
         return copy_of(self.instance, self.plan)
 
     @property
@@ -74,11 +74,11 @@ class Work:
 
 
 def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
-    """Return what was found of everything the restore depends on; nothing is touched."""
-    found = [*_judge_pool(step), _judge_server(work, step)]
+    """Return the findings about everything the restore depends on; nothing is changed."""
+    findings = [*_judge_pool(step), _judge_server(work, step)]
     for backup_id in step.backups:
-        found += _judge_chunks(work, work.manifest(backup_id))
-    return found
+        findings += _judge_chunks(work, work.manifest(backup_id))
+    return findings
 
 
 def _mib(count: int) -> str:
@@ -86,67 +86,70 @@ def _mib(count: int) -> str:
 
 
 def _judge_pool(step: Preflight) -> list[FitnessFinding]:
-    found = []
+    findings = []
     parent = step.parent
     while not datasets.exists(parent):
         parent = parent.rpartition("/")[0]
     free = datasets.available(parent)
     if free < step.stored_bytes:
-        found.append(
+        findings.append(
             unfit(
                 "space",
-                f"{parent} has {_mib(free)} left, at the very least {_mib(step.stored_bytes)} are needed",
-                "free space, or another pool",
+                f"{parent} has {_mib(free)} free, at least {_mib(step.stored_bytes)} are needed",
+                "free space, or name another pool with --target",
             )
         )
     elif free < step.plain_bytes:
         detail = (
-            f"{parent} has {_mib(free)} left; {_mib(step.plain_bytes)} come in before the pool compresses them, and may"
-            " not fit"
+            f"{parent} has {_mib(free)} free; {_mib(step.plain_bytes)} are received before the pool compresses them,"
+            " and may not fit"
         )
-        found.append(warning("space", detail, "free space, or watch it"))
+        findings.append(warning("space", detail, "free space, or watch the free space"))
     else:
-        found.append(ok("space", f"{parent} has {_mib(free)} left, at most {_mib(step.plain_bytes)} come in"))
+        findings.append(ok("space", f"{parent} has {_mib(free)} free, at most {_mib(step.plain_bytes)} are received"))
     missing = version.missing_features(step.pool, step.features)
     if missing:
-        found.append(
+        findings.append(
             unfit(
                 "pool",
                 f"the streams need features that {step.pool} has not enabled: {', '.join(missing)}",
-                f"`zpool upgrade {step.pool}`",
+                f"run `zpool upgrade {step.pool}`",
             )
         )
     here, there = version.kernel_release(), version.release_in(step.zfs_version)
     if here and there and here[:2] < there[:2]:
-        text = f"this host has OpenZFS {'.'.join(map(str, here))}, the streams are of {'.'.join(map(str, there))}"
-        found.append(warning("zfs", text, "if `zfs receive` refuses them, use a host with the newer one"))
+        text = f"this host has OpenZFS {'.'.join(map(str, here))}, the streams were made by {'.'.join(map(str, there))}"
+        findings.append(warning("zfs", text, "if `zfs receive` refuses them, use a host with the newer OpenZFS"))
     else:
-        found.append(ok("zfs", version.userland()))
-    return found
+        findings.append(ok("zfs", version.userland()))
+    return findings
 
 
 def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
     try:
         binary = server.find_binary(work.instance.settings.server.binary, step.flavour)
         server.account(work.instance.settings.server.user)
-        found = processes.version_of(binary)
+        release = processes.version_of(binary)
     except PreflightError as error:
         return unfit("server program", error.message, error.hint)
-    objection = objection_to(step.flavour, step.server_version, found)
+    objection = objection_to(step.flavour, step.server_version, release)
     if objection is not None:
         return unfit(
             "server program",
             f"{binary}: {objection}",
-            "name one of the same series, not older, as server.binary of the instance",
+            "set server.binary of the instance to a program of the same series that is not older",
         )
-    return ok("server program", f"{binary} {found}, the backup is of {step.server_version}")
+    return ok("server program", f"{binary} {release}, the backup is of {step.server_version}")
 
 
 def _judge_chunks(work: Work, manifest: Manifest) -> list[FitnessFinding]:
-    """Return whether every chunk of a backup is in the repository with its size, as one listing tells, and its keys can be opened."""
-    # A key that does not fit is found now, not after the download of the backups before it.
+    """Return the finding that every chunk of a backup is in the repository with its size and its keys can be opened.
+
+    One listing has the chunks and their sizes. DamagedError if a chunk is missing or has another size.
+    """
+    # A wrong key raises its error now and not after the download of the backups before.
     work.repository.ciphers(manifest)
-    with _told_what_is_left(work, manifest.backup_id):
+    with _naming_restorable(work, manifest.backup_id):
         for volume in manifest.volumes:
             stored = work.repository.chunks_of(manifest, volume.role)
             sizes = stored.sizes()
@@ -166,11 +169,11 @@ def _judge_chunks(work: Work, manifest: Manifest) -> list[FitnessFinding]:
                             " list`"
                         ),
                     )
-    return [ok("backup", f"{manifest.backup_id}: all chunks are there with their sizes, and the keys open")]
+    return [ok("backup", f"{manifest.backup_id}: all chunks exist with their sizes, and the keys can be opened")]
 
 
 def make_top(work: Work, step: MakeTop) -> None:
-    """Make the dataset above volumes that stand side by side, unless it is there and ours."""
+    """Make the dataset above volumes that lie side by side, unless it exists."""
     if not datasets.exists(step.dataset):
         datasets.create(step.dataset, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: work.plan.backup_id})
 
@@ -178,7 +181,7 @@ def make_top(work: Work, step: MakeTop) -> None:
 def receive(work: Work, step: Receive) -> None:
     """Receive one volume's stream, unless it is received already.
 
-    Every chunk is proved before a byte of it is handed on.
+    Every chunk is verified before a byte of it is received.
     """
     if _is_received(step):
         return
@@ -186,8 +189,8 @@ def receive(work: Work, step: Receive) -> None:
     volume = manifest.volume(step.role)
     if volume is None or volume.guid != step.guid:
         raise DamagedError(
-            f"backup {step.backup_id} is not what it was when the restore was planned",
-            hint="give it up and start again",
+            f"backup {step.backup_id} was changed after the restore was planned",
+            hint="give the restore up with --abandon, and start again",
         )
     parent = step.dataset.rpartition("/")[0]
     if not datasets.exists(parent):
@@ -198,8 +201,8 @@ def receive(work: Work, step: Receive) -> None:
         else {}
     )
     with ReceiveStream(step.dataset, properties) as stream:
-        # A reader that went away is `zfs receive` giving up; finish() says why.
-        with _told_what_is_left(work, manifest.backup_id), contextlib.suppress(BrokenPipeError):
+        # A broken pipe means that `zfs receive` failed; finish() says why.
+        with _naming_restorable(work, manifest.backup_id), contextlib.suppress(BrokenPipeError):
             stored = work.repository.chunks_of(manifest, step.role)
             download(
                 stored,
@@ -217,15 +220,15 @@ def receive(work: Work, step: Receive) -> None:
 
 
 @contextlib.contextmanager
-def _told_what_is_left(work: Work, damaged: str) -> Iterator[None]:
-    """Add to an error about a damaged chunk which backup can still be restored: the newest that does not need this one."""
+def _naming_restorable(work: Work, damaged: str) -> Iterator[None]:
+    """Add to an error about a damaged chunk the newest backup that can still be restored: one without `damaged`."""
     try:
         yield
     except DamagedError as error:
-        left = newest_without(work.instance.summaries(work.repository).backups, damaged)
+        restorable = newest_without(work.instance.summaries(work.repository).backups, damaged)
         way = (
-            f"the newest backup that does not need {damaged} is {left.backup_id}: restore that one"
-            if left
+            f"the newest backup that does not need {damaged} is {restorable.backup_id}: restore that backup"
+            if restorable
             else f"every backup needs {damaged}"
         )
         raise DamagedError(
@@ -234,7 +237,7 @@ def _told_what_is_left(work: Work, damaged: str) -> Iterator[None]:
 
 
 def _is_received(step: Receive) -> bool:
-    """Whether the snapshot is there. What an earlier `zfs receive` of a full stream is still dropping is waited for."""
+    """Whether the snapshot exists. This waits until an earlier `zfs receive` of a full stream removed its dataset."""
     deadline = time.monotonic() + _PATIENCE
     while datasets.exists(step.dataset):
         if step.guid in snapshots.by_guid(step.dataset):
@@ -243,21 +246,21 @@ def _is_received(step: Receive) -> bool:
             return False
         if time.monotonic() > deadline:
             raise CommandError(
-                f"{step.dataset} is there without its snapshot",
-                hint="is another `zfs receive` running? else destroy it by hand",
+                f"{step.dataset} exists without its snapshot",
+                hint="end any other `zfs receive` into the dataset; if there is none, destroy the dataset by hand",
             )
         time.sleep(0.2)
     return False
 
 
 def mount(work: Work, step: MountVolumes) -> None:
-    """Compare GUIDs, give properties back, mount, outermost first."""
+    """Compare GUIDs, restore properties, mount, outermost first."""
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
         if datasets.guid(name) != part.guid:
             raise DamagedError(
-                f"{name} was received with another GUID than {part.guid}",
-                hint="the repository's chain is mixed up; restore another backup",
+                f"{name} was received with a GUID other than {part.guid}",
+                hint="the repository's chain is inconsistent; restore another backup",
             )
     for part in step.parts:
         datasets.set_properties(
@@ -268,9 +271,9 @@ def mount(work: Work, step: MountVolumes) -> None:
 
 
 def be_mounted(work: Work) -> None:
-    """Mount what is not, outermost first.
+    """Mount the datasets that are not mounted, outermost first.
 
-    Until it is handed over a restore is not mounted again by itself after a reboot.
+    Before the handover the datasets are not mounted automatically after a reboot.
     """
     for dataset in work.datasets:
         if datasets.properties(dataset, ["mounted"])["mounted"].value != "yes":
@@ -278,7 +281,10 @@ def be_mounted(work: Work) -> None:
 
 
 def take_back(work: Work, snapshot: str) -> None:
-    """End the copy's server, if an interrupted run left one, and take all volumes, mounted, back to their snapshot of that name."""
+    """Roll all volumes back to their snapshot of that name. Afterwards they are mounted.
+
+    A server of the copy that an interrupted run left is ended first.
+    """
     be_mounted(work)
     work.copy.process().kill_all()
     for dataset in work.datasets:
@@ -286,9 +292,9 @@ def take_back(work: Work, snapshot: str) -> None:
 
 
 def keep(work: Work, step: str) -> None:
-    """Snapshot all volumes, at rest, under the name of the step that is done.
+    """Snapshot all volumes, whose server is stopped, under the name of the finished step.
 
-    And let go of what the steps before it kept.
+    The snapshots of the steps before are destroyed.
     """
     before = [name for dataset in work.datasets for name in step_snapshots(dataset)]
     made = snapshots.PendingSnapshots.of(
@@ -301,57 +307,60 @@ def keep(work: Work, step: str) -> None:
 
 
 def step_snapshots(dataset: str) -> list[str]:
-    """Return the snapshots that steps of a restore left on the dataset."""
+    """Return the snapshots on the dataset that steps of a restore made."""
     return [name for name in snapshots.by_guid(dataset).values() if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
 
 
 def recover(work: Work, step: Recover) -> None:
-    """Start the server once on the received files, with its own binlogs, unreachable for all but us; check; shut down.
+    """Start the server once on the received files, with its own binlogs, unreachable for others; check; shut down.
 
-    It must recover to exactly the recorded GTIDs. It keeps the identity it had: a restored server is that server.
+    It must recover to exactly the recorded GTIDs. It keeps its identity: the restored server is the old server.
     """
     be_mounted(work)
     work.copy.process().kill_all()
-    for part in next(found for found in work.plan.steps if isinstance(found, MountVolumes)).parts:
+    for part in next(other for other in work.plan.steps if isinstance(other, MountVolumes)).parts:
         owned.roll_back(part.dataset, part.snapshot, STEP_SNAPSHOT, restored_mark(work.plan))
     copy = work.copy
     copy.make_private()
-    wanted = PositionPart(
+    recorded = PositionPart(
         binlog_file=step.binlog_file, binlog_offset=step.binlog_offset, gtids=step.gtids, source="manifest"
     ).position(work.plan.flavour)
-    _check_binlog(copy, wanted)
-    look(work, wanted)
+    _check_binlog(copy, recorded)
+    look(work, recorded)
     if work.plan.replays:
         keep(work, step.name)
 
 
 def _check_binlog(copy: Copy, recorded: Position) -> None:
-    """Raise ConsistencyError unless the received binlogs end where the manifest says: for servers without GTIDs the only proof."""
+    """Raise ConsistencyError unless the received binlogs end where the manifest says.
+
+    For servers without GTIDs this is the only proof.
+    """
     if recorded.coordinates is None:
         return
-    found = copy.recorded_position(has_gtids=False)
-    if found.coordinates != recorded.coordinates:
+    received = copy.recorded_position(has_gtids=False)
+    if received.coordinates != recorded.coordinates:
         raise ConsistencyError(
-            f"the received binlogs end at {found.coordinates}, the manifest says {recorded.coordinates}",
-            hint="the copy was not started; restore another backup",
+            f"the received binlogs end at {received.coordinates}, the manifest says {recorded.coordinates}",
+            hint="the server was not started; restore another backup",
         )
 
 
-def look(work: Work, wanted: Position) -> Position:
-    """Start the server, reachable for nobody but us, compare its GTIDs, shut it down; return where it stands."""
+def look(work: Work, expected: Position) -> Position:
+    """Start the server, unreachable for others, compare its GTIDs, shut it down, and return its position."""
     copy = work.copy
     process = copy.process()
     alone = copy.identity(server_id=work.plan.server_id, port=None, access=Access.PRIVATE_SOCKET)
     with undone_on_error(process.kill):
         with copy.start(alone, "root", SecretStr("")) as session:
-            facts, position = check_recovered(session, wanted)
+            facts, position = check_recovered(session, expected)
             check_inside(facts, Path(work.plan.layout.mount))
         process.stop(timeout=work.instance.settings.server.start_timeout)
     return position
 
 
 def check(work: Work, step: CheckServer) -> Position:
-    """Start the server unreachable once more: it must hold exactly the transactions asked for."""
+    """Start the server, unreachable, once more: it must contain exactly the transactions of the step."""
     be_mounted(work)
     work.copy.process().kill_all()
     return look(
@@ -363,7 +372,7 @@ def check(work: Work, step: CheckServer) -> Position:
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:
-    """Remove the datasets that the restore made, with their snapshots; any other dataset is left."""
+    """Remove the datasets that the restore made, with their snapshots. All other datasets stay."""
     copy.process().kill_all()
     mark = restored_mark(plan)
     places = {plan.layout.top, *plan.layout.datasets.values()}

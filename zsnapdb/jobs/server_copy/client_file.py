@@ -1,4 +1,4 @@
-"""How a client program is told account and password: by an option file, as arguments can be read by everybody."""
+"""Passes account and password to a client program in an option file, because everybody can read arguments."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def client_text(address: Address, password: SecretStr) -> str:
 
 
 def client_file(path: Path, address: Address, password: SecretStr, user: str) -> Path:
-    """Write an option file for a client, readable by `user` (and root) alone, and return its path."""
+    """Write an option file for a client, readable only by `user` and root, and return its path."""
     server.write_private(path, client_text(address, password), user)
     return path

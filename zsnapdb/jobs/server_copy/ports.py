@@ -1,4 +1,4 @@
-"""Whether a port of this host can be had."""
+"""Whether a port of this host is free."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import socket
 
 def port_is_free(port: int) -> bool:
     """Whether a server could listen on the port of the loopback address now."""
-    with socket.socket() as found:
+    with socket.socket() as probe:
         try:
-            found.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", port))
         except OSError:
             return False
     return True

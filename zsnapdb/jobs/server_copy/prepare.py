@@ -1,6 +1,6 @@
-"""Makes a server startable on a copy of an instance's volumes: paths, indices, identity, option file.
+"""Prepares a copy of an instance's volumes so that a server can start on it: paths, indices, identity, option file.
 
-Used by restore and clone.
+Restore and clone use it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PRIVATE_FOLDER = ".zsnapdb"
 
 @dataclass(frozen=True)
 class CopyLayout:
-    """Where the volumes of a copy go: per role its dataset and mount point; `top` is the dataset above all."""
+    """Where the volumes of a copy go: dataset and mount point of each role. `top` is the dataset above all others."""
 
     top: str
     datasets: Mapping[str, str]
@@ -51,7 +51,7 @@ def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Copy
     """Return the layout of a copy under the dataset `top`, mounted at `mount`.
 
     `source` gives dataset and mount point per role. Volumes nested in one keep their shape below `top`;
-    others stand side by side under it, each by its role.
+    others lie side by side below `top`, each named by its role.
     """
     outer = next(
         (d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None
@@ -68,7 +68,7 @@ def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Copy
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy of an instance's files, mounted: what server it was of and where its volumes are now."""
+    """A mounted copy of an instance's files: the server it was made of, and where its volumes are now."""
 
     flavour: Flavour
     variables: Mapping[str, str]
@@ -90,16 +90,16 @@ class Copy:
         return server.ServerProcess(self.folder)
 
     def make_private(self) -> None:
-        """Make the private folder and turn every list of binlogs and relay logs towards the copy.
+        """Make the private folder, and make every list of binlogs and relay logs name the copy's files.
 
-        Afterwards none names a source path.
+        Afterwards no list names a source path.
         """
         self._refuse_links()
         server.make_private_folder(self.folder, self.settings.user)
         self.turn_lists()
 
     def turn_lists(self) -> None:
-        """Make every list of binlogs and relay logs name the copy's files. Afterwards none names a source path."""
+        """Make every list of binlogs and relay logs name the copy's files. Afterwards no list names a source path."""
         for base, index in log_files(self.variables):
             folder = os.path.dirname(self.paths.translate(base))
             main = Path(self.paths.translate(index))
@@ -118,7 +118,10 @@ class Copy:
                     os.chown(file, status.st_uid, status.st_gid)
 
     def _refuse_links(self) -> None:
-        """Raise PreflightError if a symbolic link in the copy's data directory leads out of it: a server would write what it points to."""
+        """Raise PreflightError if a symbolic link in the copy's data directory leads out of the copy.
+
+        A server would write to the target of such a link.
+        """
         top = os.path.realpath(self.root)
         for link in links_in(str(self.datadir)):
             if not link.path.startswith(top + "/"):
@@ -128,7 +131,7 @@ class Copy:
                 )
 
     def render(self, identity: ServerIdentity, last: Sequence[str] = ()) -> str:
-        """Return the option file for the identity, with `last` behind all other lines.
+        """Return the option file for the identity, with the lines `last` at its end.
 
         PreflightError if a path of the source lies outside the copy.
         """
@@ -139,11 +142,11 @@ class Copy:
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
     def recorded_position(self, *, has_gtids: bool) -> Position:
-        """Return where the copy must recover to: the tail of the newest binlog in its own files."""
-        found = binlog_paths(self.variables, "log_bin")
-        if self.variables.get("log_bin") != "ON" or found is None:
+        """Return the position to which the copy must recover: the end of the newest binlog in its own files."""
+        paths = binlog_paths(self.variables, "log_bin")
+        if self.variables.get("log_bin") != "ON" or paths is None:
             return Position(self.flavour, None, None, "no binlog")
-        base, index = (Path(self.paths.translate(path)) for path in found)
+        base, index = (Path(self.paths.translate(path)) for path in paths)
         return position_in(index, base.parent, self.flavour, has_gtids=has_gtids)
 
     def identity(
@@ -155,7 +158,7 @@ class Copy:
         init_file: str | None = None,
         bind_address: str = "127.0.0.1",
     ) -> ServerIdentity:
-        """Return an identity whose files lie in the private folder."""
+        """Return an identity with its files in the private folder."""
         return ServerIdentity(server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address)
 
     def start(self, identity: ServerIdentity, user: str, password: SecretStr, last: Sequence[str] = ()) -> Session:
@@ -177,33 +180,33 @@ class Copy:
 
 
 def check_recovered(
-    session: Session, wanted: Position, unlogged: GtidSet | None = None
+    session: Session, expected: Position, unlogged: GtidSet | None = None
 ) -> tuple[ServerFacts, Position]:
-    """Return what the started copy is and where it stands.
+    """Return the facts about the started copy, and its position.
 
-    ConsistencyError unless its GTIDs are exactly the wanted ones.
+    ConsistencyError unless its GTIDs are exactly the expected GTIDs.
 
-    `unlogged` are GTIDs the source has in no binlog: the copy may have them beyond the wanted ones.
+    `unlogged` are GTIDs that the source has in no binlog: the copy may have them in addition to the expected GTIDs.
     """
     facts = probe(session)
-    found = published_position(session, facts)
-    allowed = (
-        wanted.gtids.union(unlogged) if unlogged is not None and isinstance(wanted.gtids, GtidSet) else wanted.gtids
-    )
-    if wanted.gtids is not None and (
-        found.gtids is None
+    reached = published_position(session, facts)
+    allowed = expected.gtids
+    if unlogged is not None and isinstance(expected.gtids, GtidSet):
+        allowed = expected.gtids.union(unlogged)
+    if expected.gtids is not None and (
+        reached.gtids is None
         or allowed is None
-        or not (contains(found.gtids, wanted.gtids) and contains(allowed, found.gtids))
+        or not (contains(reached.gtids, expected.gtids) and contains(allowed, reached.gtids))
     ):
         raise ConsistencyError(
-            f"the server came up with GTIDs {found.gtids}, the backup's are {wanted.gtids}",
-            hint="the copy is not the recorded state and was not called good; keep its error log and report this",
+            f"the server started with GTIDs {reached.gtids}, the backup's are {expected.gtids}",
+            hint="the copy is not in the recorded state and must not be used; keep its error log and report this",
         )
-    return facts, found
+    return facts, reached
 
 
 def check_inside(facts: ServerFacts, root: Path) -> None:
-    """Raise ConsistencyError if any path the started copy writes lies outside its own mount."""
+    """Raise ConsistencyError if a path that the started copy writes to lies outside its own mount."""
     top = os.path.realpath(root)
     for path in written_paths(facts):
         if path.path != top and not path.path.startswith(top + "/"):
@@ -213,9 +216,9 @@ def check_inside(facts: ServerFacts, root: Path) -> None:
 
 
 def refuse_absolute(files: tuple[str, ...]) -> None:
-    """Raise PreflightError if tablespaces have absolute paths: a copy's server would open the source's files."""
+    """Raise PreflightError if tablespaces have absolute paths: a server on the copy would open the source's files."""
     if files:
         raise PreflightError(
-            f"{len(files)} tablespace(s) have absolute paths in the data dictionary, {files[0]} for one",
+            f"{len(files)} tablespace(s) have absolute paths in the data dictionary, for example {files[0]}",
             hint="a server on a copy would open the source's files; move them into the data directory",
         )

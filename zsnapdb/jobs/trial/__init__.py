@@ -1,1 +1,1 @@
-"""A copy tried out and removed again: drills and rescues."""
+"""Ephemeral copies that are used and removed again: drills and rescues."""

@@ -1,4 +1,4 @@
-"""Gets a table or schema out of a throwaway server: into a dump file, or into a live server under another name."""
+"""Delivers a table or schema from an ephemeral server: into a dump file, or into a live server under a new name."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from zsnapdb.planning.trial.rescue import (
 )
 
 _AWAY = "zsnapdb_rescue"
-"""Schema of the throwaway server a table is moved to, so that it can have its new name."""
+"""The schema of the ephemeral server to which a table is moved, so that it can have its new name there."""
 _LISTED = 30
-"""How many of the tables that there are a hint names."""
+"""How many of the existing tables a hint names."""
 _END_OF_DUMP = b"-- Dump completed"
 
 
 @dataclass(frozen=True)
 class Tools:
-    """The dump program and the client, of the server's family."""
+    """The dump program and the client of the server's family."""
 
     dump: Path
     client: Path
@@ -45,7 +45,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Delivered:
-    """What has arrived: where, by which way and why, how many rows of each table (None: not counted), what was left out."""
+    """What was delivered: where, by which transport and why, the rows of each counted table, and what was left out."""
 
     where: str
     choice: TransportChoice
@@ -65,36 +65,38 @@ def _own_client(isolated: Isolated) -> Path:
 
 def _dump_argv(isolated: Isolated, tools: Tools, words: Sequence[str]) -> list[str]:
     own = family(isolated.copy.flavour).dump_options
-    # Nothing in what comes out may drop a table: it may be loaded where one of that name lives.
+    # A dump must not drop a table: it may be loaded into a server that has a table of that name.
     common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
     return [str(tools.dump), f"--defaults-file={_own_client(isolated)}", *common, *own, *words]
 
 
-def check_there(session: Session, wanted: TableName) -> None:
-    """Raise PreflightError unless the schema, and the table in it, exist at that point."""
-    if not tables.has_schema(session, wanted.schema):
+def check_there(session: Session, original: TableName) -> None:
+    """Raise PreflightError unless the schema, and the table in it, exist at the restored point."""
+    if not tables.has_schema(session, original.schema):
         listing = ", ".join(tables.schemas(session))
-        raise PreflightError(f"there was no schema {wanted.schema} at that point", hint=f"there were {listing}")
-    if wanted.table is None:
-        return
-    if not tables.has_base_table(session, wanted.schema, wanted.table):
-        there = ", ".join(tables.names(session, wanted.schema, _LISTED))
         raise PreflightError(
-            f"there was no table {wanted} at that point",
-            hint=f"{wanted.schema} held {there or 'no table'}; try another --to",
+            f"there was no schema {original.schema} at that point", hint=f"the schemas were: {listing}"
+        )
+    if original.table is None:
+        return
+    if not tables.has_base_table(session, original.schema, original.table):
+        there = ", ".join(tables.names(session, original.schema, _LISTED))
+        raise PreflightError(
+            f"there was no table {original} at that point",
+            hint=f"{original.schema} contained {there or 'no table'}; try another --to",
         )
 
 
-def to_file(isolated: Isolated, tools: Tools, wanted: TableName, path: Path, timeout: float) -> Delivered:
-    """Dump into a new file, readable by its owner alone.
+def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, timeout: float) -> Delivered:
+    """Dump into a new file, readable only by its owner.
 
-    It has its name only when it is whole; one that is there is never overwritten.
+    The file gets its name only when it is complete. An existing file is never overwritten.
     """
     partial = path.with_name(f".{path.name}.writing")
     what = (
-        ["--skip-triggers", wanted.schema, wanted.table]
-        if wanted.table is not None
-        else ["--triggers", "--routines", "--events", wanted.schema]
+        ["--skip-triggers", original.schema, original.table]
+        if original.table is not None
+        else ["--triggers", "--routines", "--events", original.schema]
     )
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -104,26 +106,24 @@ def to_file(isolated: Isolated, tools: Tools, wanted: TableName, path: Path, tim
             file.seek(max(0, os.fstat(descriptor).st_size - 200))
             if _END_OF_DUMP not in file.read():
                 raise ConsistencyError(
-                    f"the dump in {partial} does not end as a whole one does", hint="it was removed; is the disk full?"
+                    f"the dump in {partial} is not complete", hint="it was removed; check whether the disk is full"
                 )
             os.fsync(descriptor)
         try:
             os.link(partial, path)
         except FileExistsError:
             raise ExistsError(
-                f"{path} has come to be meanwhile", hint="name another file; nothing is overwritten"
+                f"{path} was created in the meantime", hint="name another file; nothing is overwritten"
             ) from None
     finally:
         partial.unlink(missing_ok=True)
-    left_out = (
-        () if wanted.table is None else ("triggers: they would fire, or be in the way, where the dump is loaded",)
-    )
+    left_out = () if original.table is None else ("triggers: they would act on the server that loads the dump",)
     return Delivered(str(path), TransportChoice(Transport.DUMP, "into a file"), (), left_out)
 
 
 @dataclass(frozen=True)
 class Target:
-    """The live server: how it is reached, an open session on it, what it is. `timeout` in seconds."""
+    """The live server: its address and password, an open session, and its properties. `timeout` is in seconds."""
 
     address: Address
     password: SecretStr
@@ -134,53 +134,57 @@ class Target:
 
 
 def check_free(target: Target, name: TableName) -> None:
-    """Raise unless the name is free on the live server (ExistsError) and, for a table, its schema is there (PreflightError)."""
+    """Raise ExistsError if the name is taken on the live server, PreflightError if a table's schema does not exist."""
     has_schema = tables.has_schema(target.session, name.schema)
     if name.table is None:
         if has_schema:
             raise ExistsError(
-                f"{target.address} has a schema {name.schema}", hint="name another with --as; nothing is overwritten"
+                f"{target.address} has a schema {name.schema}",
+                hint="name another schema with --as; nothing is overwritten",
             )
         return
     if not has_schema:
         raise PreflightError(
-            f"{target.address} has no schema {name.schema}", hint="make it, or name another: --as schema.table"
+            f"{target.address} has no schema {name.schema}",
+            hint="create the schema, or name another: --as schema.table",
         )
     if tables.has_table(target.session, name.schema, name.table):
-        raise ExistsError(f"{target.address} has a table {name}", hint="name another with --as; nothing is overwritten")
+        raise ExistsError(
+            f"{target.address} has a table {name}", hint="name another table with --as; nothing is overwritten"
+        )
 
 
 def table_to_server(
     isolated: Isolated,
     tools: Tools,
-    wanted: TableName,
+    original: TableName,
     name: TableName,
     target: Target,
-    asked: Transport | None,
+    requested: Transport | None,
     here: ServerKind,
 ) -> Delivered:
     """Put the table into the live server under its new name, which was free. On an error nothing of it stays there.
 
-    Foreign keys and triggers are left out: they would act on, or be acted on by, what lives there.
+    Foreign keys and triggers are left out, because they would connect the table with other tables of the live server.
     """
     assert name.table is not None
     with isolated.session() as session:
-        # On the throwaway server the table gets its new name, in a schema of its own.
+        # On the ephemeral server the table gets its new name, in a separate schema.
         away = TableName(_AWAY, name.table)
-        left_out = transfer.move_away(session, wanted.schema, wanted.table or "", away)
+        left_out = transfer.move_away(session, original.schema, original.table or "", away)
         kind = transfer.kind_of(session, away)
         definition = transfer.definition(session, away)
         file = target.datadir / name.schema / f"{name.table}.ibd"
-        if asked is Transport.TABLESPACE:
-            # Then the binlog must not speak of it: who reads it would not find the file.
+        if requested is Transport.TABLESPACE:
+            # Then the binlog must not name the table: readers of the binlog would not have the file.
             stop_logging(target.session)
             left_out.append(
-                "the binlog: replicas of the server, and a recovery from its binlogs, do not know the table"
+                "the binlog: replicas of the server, and a recovery from its binlogs, will not have the table"
             )
         transfer.create_table(target.session, name.schema, definition)
-        with undone_on_error(lambda: _drop(target, name, unlogged=asked is Transport.TABLESPACE)):
+        with undone_on_error(lambda: _drop(target, name, unlogged=requested is Transport.TABLESPACE)):
             is_local = is_plain(name) and file.is_file() and os.access(file.parent, os.W_OK)
-            choice = choose_transport(asked, kind, here, target.kind, is_local=is_local)
+            choice = choose_transport(requested, kind, here, target.kind, is_local=is_local)
             if choice.transport is Transport.TABLESPACE:
                 _import(session, away, isolated, target, name, file)
             else:
@@ -198,7 +202,10 @@ def table_to_server(
 
 
 def _import(session: Session, away: TableName, isolated: Isolated, target: Target, name: TableName, file: Path) -> None:
-    """Move the tablespace: written out and locked on the throwaway server, copied, imported (refman 8.4, "Importing InnoDB Tables")."""
+    """Move the tablespace: export it on the ephemeral server, copy it, import it on the live server.
+
+    See refman 8.4, "Importing InnoDB Tables".
+    """
     transfer.discard_tablespace(target.session, name)
     source = isolated.copy.datadir / away.schema / f"{away.table}.ibd"
     description = file.with_suffix(".cfg")
@@ -209,7 +216,7 @@ def _import(session: Session, away: TableName, isolated: Isolated, target: Targe
                 _copy_new(here, there, owner.st_uid, owner.st_gid)
         transfer.import_tablespace(target.session, name)
     except BaseException:
-        # A discarded table whose file is there again cannot be dropped on every server.
+        # Not every server can drop a discarded table whose file exists again.
         file.unlink(missing_ok=True)
         raise
     finally:
@@ -217,7 +224,7 @@ def _import(session: Session, away: TableName, isolated: Isolated, target: Targe
 
 
 def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
-    """Copy a file to a name that is free, for the server's account, and have it on disk."""
+    """Copy a file durably to a name that is free; the server's account becomes its owner."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
     with open(descriptor, "wb") as new, source.open("rb") as old:
         os.fchown(descriptor, uid, gid)
@@ -227,15 +234,15 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 
 
 def _load(isolated: Isolated, tools: Tools, words: Sequence[str], target: Target, schema: str) -> None:
-    """Dump from the throwaway server into the live one."""
+    """Dump from the ephemeral server into the live server."""
     login = client_file(isolated.copy.folder / "load.cnf", target.address, target.password, isolated.copy.settings.user)
     client = [str(tools.client), f"--defaults-file={login}", "--default-character-set=utf8mb4", schema]
-    with _gone_afterwards(login):
+    with _removed_afterwards(login):
         programs.pipe([*_dump_argv(isolated, tools, words)], client, timeout=target.timeout)
 
 
 @contextlib.contextmanager
-def _gone_afterwards(path: Path) -> Iterator[None]:
+def _removed_afterwards(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
@@ -243,9 +250,9 @@ def _gone_afterwards(path: Path) -> Iterator[None]:
 
 
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
-    """Drop what this run created on the live server a moment ago.
+    """Drop what this run has created on the live server.
 
-    With a session of its own, as the other may be lost.
+    This uses a new session, because the other session may be lost.
     """
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
         transfer.drop(session, name, unlogged=unlogged)
@@ -257,35 +264,37 @@ def _count(session: Session, name: TableName) -> int:
 
 def _compare(source: Session, there: TableName, target: Target, here: TableName) -> int:
     """Return how many rows the table has. ConsistencyError unless both servers count the same."""
-    wanted, found = _count(source, there), _count(target.session, here)
-    if found != wanted:
+    expected, delivered = _count(source, there), _count(target.session, here)
+    if delivered != expected:
         raise ConsistencyError(
-            f"{here} has {found} rows on the live server, {wanted} where it came from",
+            f"{here} has {delivered} rows on the live server, but the original table has {expected}",
             hint="it was dropped again; report this",
         )
-    return found
+    return delivered
 
 
-def schema_to_server(isolated: Isolated, tools: Tools, wanted: TableName, name: TableName, target: Target) -> Delivered:
+def schema_to_server(
+    isolated: Isolated, tools: Tools, original: TableName, name: TableName, target: Target
+) -> Delivered:
     """Put the schema's tables into the live server under the new name, which was free.
 
     On an error nothing of it stays there.
 
-    Views, triggers, routines and events are left out: they name the old schema.
+    Views, triggers, routines and events are left out, because they name the old schema.
     """
     with isolated.session() as session:
-        schema = tables.content(session, wanted.schema)
+        schema = tables.content(session, original.schema)
         transfer.create_schema(target.session, name.schema, schema)
         with undone_on_error(lambda: _drop(target, name, unlogged=False)):
             words = [
                 "--skip-triggers",
                 "--skip-add-locks",
-                *(f"--ignore-table={wanted.schema}.{view}" for view in schema.others),
-                wanted.schema,
+                *(f"--ignore-table={original.schema}.{view}" for view in schema.others),
+                original.schema,
             ]
             _load(isolated, tools, words, target, name.schema)
             counts = tuple(
-                (table, _compare(session, TableName(wanted.schema, table), target, TableName(name.schema, table)))
+                (table, _compare(session, TableName(original.schema, table), target, TableName(name.schema, table)))
                 for table in schema.tables
             )
     left_out = [f"view {view}" for view in schema.others] + ["triggers, routines and events: they name the old schema"]

@@ -1,4 +1,4 @@
-"""A drill: restore from the repository into scratch datasets, boot in isolation, check, write the evidence, throw everything away."""
+"""A drill: restore from the repository into scratch datasets, boot in isolation, check, store evidence, remove all."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 
 @dataclass(frozen=True)
 class DrillPlan:
-    """What a drill will do: how it restores, and how much of it is looked at (`budget` None: all)."""
+    """What a drill will do: how it restores, and how many bytes of the copy it checks (`budget` None: all)."""
 
     drill_id: str
-    wanted: str
+    requested: str
     restore: RestorePlan
     place: scratch.Scratch
     seed: int
@@ -44,25 +44,25 @@ class DrillPlan:
 
 @dataclass(frozen=True)
 class DrillResult:
-    """A drill that was made: its evidence, and the key it has in the repository."""
+    """A finished drill: its evidence, and the key of the evidence in the repository."""
 
     evidence: Evidence
     key: str
 
 
 def plan(
-    settings: Settings, instance: Instance, repository: Repository, wanted: str, *, seed: int | None, whole: bool
+    settings: Settings, instance: Instance, repository: Repository, requested: str, *, seed: int | None, whole: bool
 ) -> DrillPlan:
-    """Return what a drill would do; changes nothing.
+    """Return the plan of a drill; nothing is changed.
 
-    Refuses what would fail: no such point, a broken chain, no server program or innochecksum.
+    Raises an error for a point that does not exist, a broken chain, or a missing server program or innochecksum.
 
-    `wanted` is a point as `restore` takes it, or `random`: a backup that the seed decides.
+    `requested` is a point as for `restore`, or `random`: then the seed chooses a backup.
     """
     drill_id = fresh_backup_id()
     chosen_seed = seed_of(drill_id) if seed is None else seed
     known = repository.backup_ids(instance.name)
-    to = choose_backup(known, chosen_seed) if wanted == "random" else wanted
+    to = choose_backup(known, chosen_seed) if requested == "random" else requested
     volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
     place = scratch.place(scratch.home(instance, tuple(volume.dataset for volume in volumes)), drill_id, "drill")
     planned = scratch_restore.plan(settings, instance, repository, to, place)
@@ -70,13 +70,13 @@ def plan(
     innochecksum = programs.find(programs.INNOCHECKSUM, instance.settings.server, planned.flavour, binary)
     budget = None if whole else instance.settings.drill.sample
     return DrillPlan(
-        drill_id, wanted, planned, place, chosen_seed, budget, len(instance.settings.drill.probe), innochecksum
+        drill_id, requested, planned, place, chosen_seed, budget, len(instance.settings.drill.probe), innochecksum
     )
 
 
 @dataclass
 class _Log:
-    """What has been done and found so far."""
+    """The steps and check results of a drill so far."""
 
     started: datetime
     server_version: str = ""
@@ -87,37 +87,37 @@ class _Log:
 
     @contextlib.contextmanager
     def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
-        """Note how long the block took, if it came to its end."""
+        """Note how long the block took, if it ended without an error."""
         began = time.monotonic()
         yield
         self.steps.append(StepPart(kind=kind, what=what, seconds=round(time.monotonic() - began, 3), size=size))
 
-    def add(self, kind: str, found: CheckOutcome) -> None:
-        """Note what a check found."""
-        self.checks.append(CheckPart(kind=kind, what=found.what, outcome=found.outcome, finding=found.found))
+    def add(self, kind: str, check: CheckOutcome) -> None:
+        """Note the result of a check."""
+        self.checks.append(CheckPart(kind=kind, what=check.what, outcome=check.outcome, finding=check.finding))
 
 
-def drill(settings: Settings, instance: Instance, wanted: str, *, seed: int | None, whole: bool) -> DrillResult:
+def drill(settings: Settings, instance: Instance, requested: str, *, seed: int | None, whole: bool) -> DrillResult:
     """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
-    planned = plan(settings, instance, repository, wanted, seed=seed, whole=whole)
+    planned = plan(settings, instance, repository, requested, seed=seed, whole=whole)
     return execute(settings, instance, repository, planned)
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
     """Carry out exactly this plan and store the evidence. Afterwards nothing of the copy is left, however it ended.
 
-    What the restored server is found to be is in the evidence, bad or good; an error is raised only for what says
-    nothing of the backup: no repository, no room, no server program.
+    Every result about the restored server goes into the evidence, bad or good. An error is raised only for reasons that
+    say nothing about the backup: no repository, no space, no server program.
     """
     log = _Log(now())
-    with scratch.thrown_away(instance, planned.place, settings.restore.mount_root):
+    with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
         _try(settings, instance, repository, planned, log)
         evidence = Evidence(
             drill_id=planned.drill_id,
             instance=instance.name,
             repository_id=repository.id,
-            requested=planned.wanted,
+            requested=planned.requested,
             backup_id=planned.restore.backup_id,
             seed=planned.seed,
             host=socket.gethostname(),
@@ -142,7 +142,7 @@ def _try(
     planned: DrillPlan,
     log: _Log,
 ) -> None:
-    """Restore, boot and check; what is found goes to the log."""
+    """Restore, boot and check; the results go into the log."""
     backup_id = planned.restore.backup_id
     try:
         restored = scratch_restore.execute(settings, instance, repository, planned.restore)
@@ -168,7 +168,7 @@ def _try(
 
 
 def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: _Log) -> None:
-    """Start the server, unreachable, and ask it; it is ended afterwards."""
+    """Start the server, unreachable for others, check it, and end it."""
     instance.events.tell("starting the server in isolation")
     try:
         with log.step(START, "the server, without network, replication, events"):
@@ -177,16 +177,16 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, lo
         log.add("isolation", isolated.check(facts))
         instance.events.tell("checking tables")
         with log.step(TABLES, "CHECK TABLE"):
-            for found in check_tables(isolated, planned.budget, planned.seed):
-                log.add("table", found)
+            for check in check_tables(isolated, planned.budget, planned.seed):
+                log.add("table", check)
         if instance.settings.drill.probe:
             with log.step(PROBES, f"{len(instance.settings.drill.probe)} probe(s)"):
-                for found in check_probes(isolated, instance.settings.drill.probe):
-                    log.add("probe", found)
+                for check in check_probes(isolated, instance.settings.drill.probe):
+                    log.add("probe", check)
         else:
             log.notes.append(
-                f"no probes are configured under [[instance.{instance.name}.drill.probe]]: what the data means was not"
-                " asked"
+                f"no probes are configured under [[instance.{instance.name}.drill.probe]]: the meaning of the data was"
+                " not checked"
             )
     except (ServerError, ConsistencyError) as error:
         log.checks.append(
@@ -197,12 +197,12 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, lo
 
 
 def outcome_of(error: ZsnapdbError) -> Outcome:
-    """Return what an error on the way says of the backup."""
+    """Return the outcome that an error means for the backup."""
     return Outcome.DAMAGED if isinstance(error, DamagedError) else Outcome.FAILED
 
 
 def exit_code(evidence: Evidence) -> int:
-    """Return what a drill ends with: 0 passed, or the exit code of a failed check or of damage."""
+    """Return the exit code of a drill: 0 if it passed, else that of a failed check or of damage."""
     return {Outcome.PASSED: 0, Outcome.FAILED: ConsistencyError.exit_code, Outcome.DAMAGED: DamagedError.exit_code}[
         evidence.outcome
     ]
@@ -213,8 +213,8 @@ def history(instance: Instance, count: int) -> list[Evidence]:
     return drills.newest(instance.open_repository(), instance.name, count)
 
 
-def find(instance: Instance, wanted: str) -> Evidence:
-    """Return one drill's evidence: by its id, or `latest`. NotThere if there is none."""
+def find(instance: Instance, drill_id: str) -> Evidence:
+    """Return the evidence of a drill: by its id, or `latest`. NotThere if there is no such drill."""
     repository = instance.open_repository()
     known = drills.ids(repository, instance.name)
-    return drills.read(repository, instance.name, known[-1] if wanted == "latest" and known else wanted)
+    return drills.read(repository, instance.name, known[-1] if drill_id == "latest" and known else drill_id)

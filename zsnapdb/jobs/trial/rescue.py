@@ -1,4 +1,7 @@
-"""A rescue: one table, or one schema, as of a backup, out of a throwaway server, into a dump file or a live server under another name."""
+"""A rescue: one table or schema of a past point, into a dump file or into a live server under a new name.
+
+An ephemeral server on a copy of the backup delivers the table or schema.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir
 
 @dataclass(frozen=True)
 class Destination:
-    """Where the table goes: a new file, or a live server with the password of its account."""
+    """The destination of the table: a new file, or a live server with the password of its account."""
 
     where: DumpFile | LiveServer
     password: SecretStr
@@ -53,12 +56,12 @@ class Destination:
 
 @dataclass(frozen=True)
 class RescueRequest:
-    """What is asked for.
+    """The requested rescue: the original table or schema, the point, the destination.
 
-    `chosen_name`, `transport` None: ours to choose. `timeout` in seconds is for each long command.
+    `chosen_name`, `transport` None: zsnapdb chooses them. `timeout` is in seconds, for each long command.
     """
 
-    wanted: TableName
+    original: TableName
     to: str
     destination: Destination
     chosen_name: str | None
@@ -68,7 +71,7 @@ class RescueRequest:
 
 @dataclass(frozen=True)
 class RescuePlan:
-    """What a rescue will do: out of which backup, by which way, to where, under which name."""
+    """What a rescue will do: from which backup, by which way, to which destination, under which name."""
 
     request: RescueRequest
     restore: RestorePlan
@@ -80,13 +83,13 @@ class RescuePlan:
 
     @property
     def way(self) -> str:
-        """Where the throwaway server's files come from."""
+        """Where the files of the ephemeral server come from."""
         return "clone of the local snapshots" if self.local is not None else "restore from the repository"
 
 
 @dataclass(frozen=True)
 class RescueResult:
-    """A table that was delivered; the throwaway server is gone. Times in seconds."""
+    """A table that was delivered. The ephemeral server is removed. Times are in seconds."""
 
     plan: RescuePlan
     delivered: Delivered
@@ -94,71 +97,73 @@ class RescueResult:
     delivery_seconds: float
 
 
-def wanted(table: str | None, schema: str | None) -> TableName:
-    """Return what is to be rescued. PreflightError unless exactly one of table and schema is named."""
+def original_name(table: str | None, schema: str | None) -> TableName:
+    """Return the table or schema to rescue. PreflightError unless exactly one of table and schema is named."""
     if table is not None and schema is None:
         return parse_table(table)
     if schema and table is None:
         return TableName(schema, None)
-    raise PreflightError("it takes a table or a schema, and not both", hint="--table schema.table, or --schema name")
+    raise PreflightError(
+        "a rescue needs either a table or a schema", hint="name one: --table schema.table, or --schema name"
+    )
 
 
 def transport(text: str) -> Transport | None:
-    """Return the transport asked for, None for `auto`. PreflightError if there is none of that name."""
+    """Return the requested transport, None for `auto`. PreflightError for an unknown name."""
     if text in ("auto", *Transport):
         return None if text == "auto" else Transport(text)
-    raise PreflightError(f"there is no transport {text!r}", hint="auto, tablespace or dump")
+    raise PreflightError(f"invalid --transport {text!r}", hint="choose from auto, tablespace, dump")
 
 
 def destination(
     settings: Settings, *, into: str | None, instance: str | None, password_file: Path | None
 ) -> Destination:
-    """Return where it goes: a file or an address, or a configured instance's server.
+    """Return the destination: a file, an address, or the server of a configured instance.
 
     PreflightError unless exactly one is named.
     """
     if into is not None and instance is None:
         return Destination(parse_destination(into), _read_password(password_file))
     if instance is not None and into is None and password_file is None:
-        _, found = settings.one_instance(instance)
+        _, live = settings.one_instance(instance)
         where = LiveServer(
-            found.user, found.host or "127.0.0.1", found.port, str(found.socket) if found.socket else None, None
+            live.user, live.host or "127.0.0.1", live.port, str(live.socket) if live.socket else None, None
         )
-        return Destination(where, found.password())
+        return Destination(where, live.password())
     raise PreflightError(
-        "it takes a file or an address, or an instance, and not both",
-        hint="--into FILE, --into mysql://user@host/schema --password-file F, or --into-instance NAME",
+        "a rescue needs either a file, an address or an instance as its destination",
+        hint="name one: --into FILE, --into mysql://user@host/schema --password-file F, or --into-instance NAME",
     )
 
 
 def _read_password(path: Path | None) -> SecretStr:
-    """Return the password in the file, which holds it alone; an empty one if no file is named."""
+    """Return the password in the file, which contains nothing else; an empty password if no file is named."""
     if path is None:
         return SecretStr("")
     try:
         return SecretStr(path.read_text().rstrip("\n"))
     except OSError as error:
         raise ConfigError(
-            f"reading the password file {path}: {error.strerror}", hint="the file holds the password alone"
+            f"reading the password file {path}: {error.strerror}", hint="the file must contain only the password"
         ) from error
 
 
 def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> SnapshotSet | None:
-    """Return the backup's snapshot set if it is whole on this host, by GUID, in the pool of the scratch datasets."""
+    """Return the backup's snapshot set if this host has all of it, by GUID, in the pool of the scratch datasets."""
     here = instance.with_volumes({volume.role: volume.dataset for volume in manifest.volumes})
     pool = pool_of(place.container)
     if not all(pool_of(dataset) == pool and datasets.exists(dataset) for dataset in here.volumes.values()):
         return None
-    for found in local_sets(here):
-        if {role: snapshot.guid for role, snapshot in found.snapshots.items()} == manifest.guids():
-            return found
+    for local in local_sets(here):
+        if {role: snapshot.guid for role, snapshot in local.snapshots.items()} == manifest.guids():
+            return local
     return None
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, request: RescueRequest) -> RescuePlan:
-    """Return what a rescue would do; changes nothing.
+    """Return the plan of a rescue; nothing is changed.
 
-    Refuses what would fail: a name taken, no such backup, a missing program.
+    Raises an error for a name that is taken, a backup that does not exist, or a missing program.
     """
     known = repository.backup_ids(instance.name)
     volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
@@ -168,19 +173,20 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     planned = scratch_restore.plan(settings, instance, repository, request.to, place)
     flavour = planned.flavour
     binary = server.find_binary(instance.settings.server.binary, flavour)
-    found = (
+    paths = (
         programs.find(names, instance.settings.server, flavour, binary)
         for names in (family(flavour).dump_programs, family(flavour).client_programs)
     )
-    tools = Tools(*found)
+    tools = Tools(*paths)
     where = request.destination.where
     schema = where.schema if isinstance(where, LiveServer) else None
     as_of = planned.point.last.committed if planned.point.last is not None else backup_time(planned.backup_id)
-    name = new_name(request.wanted, request.chosen_name, schema, as_of)
+    name = new_name(request.original, request.chosen_name, schema, as_of)
     if isinstance(where, DumpFile):
         if request.chosen_name is not None or request.transport is not None:
             raise PreflightError(
-                "--as and --transport are for live servers", hint="a dump file holds the table under its own name"
+                "--as and --transport are only for live servers",
+                hint="leave them out; a dump file has the original names",
             )
         _refuse_file(Path(where.path))
     else:
@@ -189,7 +195,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
             if target.kind.flavour is not flavour:
                 raise PreflightError(
                     f"{target.address} is {target.kind.flavour}, the backup is of {flavour}",
-                    hint="dump it to a file and convert that",
+                    hint="dump to a file, and convert the dump",
                 )
             delivery.check_free(target, name)
     local = (
@@ -203,7 +209,7 @@ def _refuse_file(path: Path) -> None:
         raise ExistsError(f"{path} exists", hint="name another file; nothing is overwritten")
     if not (path.absolute().parent.is_dir() and os.access(path.absolute().parent, os.W_OK)):
         raise PreflightError(
-            f"the folder of {path} is not there, or not writable", hint="make it, or name another file"
+            f"the folder of {path} does not exist, or is not writable", hint="create the folder, or name another file"
         )
 
 
@@ -237,10 +243,10 @@ def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> Re
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan) -> RescueResult:
     """Deliver the table by exactly this plan.
 
-    Afterwards it is where it was asked for, whole, or nothing of it is; the throwaway server is gone either way.
+    Afterwards the destination has the complete table or nothing of it. The ephemeral server is removed in any case.
     """
     request = planned.request
-    with scratch.thrown_away(instance, planned.place, settings.restore.mount_root):
+    with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
         began = time.monotonic()
         instance.events.tell(f"{planned.way}: {planned.restore.backup_id}")
         isolated = Isolated(planned.copy, planned.restore.server_id, request.timeout)
@@ -252,9 +258,9 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
                 scratch_restore.execute(settings, instance, repository, planned.restore)
                 isolated.start()
             with isolated.session() as session:
-                delivery.check_there(session, request.wanted)
+                delivery.check_there(session, request.original)
             ready = time.monotonic()
-            instance.events.tell(f"delivering {request.wanted}")
+            instance.events.tell(f"delivering {request.original}")
             delivered = _deliver(planned, isolated)
         finally:
             isolated.end()
@@ -262,7 +268,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
-    """Clone every volume's snapshot, outermost first, each marked in the command that makes it."""
+    """Clone every volume's snapshot, outermost first. The command that makes a clone also marks the clone."""
     mark = {scratch.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():
@@ -278,12 +284,12 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
 
 
 def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
-    """Start the server on the clone; it must recover to exactly the backup's position."""
+    """Start the server on the clone. It must recover to exactly the backup's position."""
     planned.copy.make_private()
     isolated.start()
-    wanted = next(step for step in planned.restore.steps if isinstance(step, Recover))
+    recover = next(step for step in planned.restore.steps if isinstance(step, Recover))
     position = PositionPart(
-        binlog_file=wanted.binlog_file, binlog_offset=wanted.binlog_offset, gtids=wanted.gtids, source="manifest"
+        binlog_file=recover.binlog_file, binlog_offset=recover.binlog_offset, gtids=recover.gtids, source="manifest"
     )
     with isolated.session() as session:
         check_recovered(session, position.position(planned.restore.flavour))
@@ -292,17 +298,17 @@ def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:
 def _deliver(planned: RescuePlan, isolated: Isolated) -> Delivered:
     request, where = planned.request, planned.request.destination.where
     if isinstance(where, DumpFile):
-        return delivery.to_file(isolated, planned.tools, request.wanted, Path(where.path).absolute(), request.timeout)
+        return delivery.to_file(isolated, planned.tools, request.original, Path(where.path).absolute(), request.timeout)
     with _session(request, where) as session:
         target = _target(request, session)
-        # The restore may have taken hours.
+        # The restore may have taken hours, so the name is checked again.
         delivery.check_free(target, planned.name)
-        if request.wanted.table is None:
-            return delivery.schema_to_server(isolated, planned.tools, request.wanted, planned.name, target)
+        if request.original.table is None:
+            return delivery.schema_to_server(isolated, planned.tools, request.original, planned.name, target)
         facts = planned.restore
         here = ServerKind(
             facts.flavour, facts.server_version, int(facts.variables["innodb_page_size"]), has_binlog=True
         )
         return delivery.table_to_server(
-            isolated, planned.tools, request.wanted, planned.name, target, request.transport, here
+            isolated, planned.tools, request.original, planned.name, target, request.transport, here
         )

@@ -1,4 +1,4 @@
-"""Datasets that are there only while something is tried on them: made below a home of ours, marked, thrown away, swept after a crash."""
+"""Scratch datasets: made below a dataset of ours, marked, removed after use, and swept after a crash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_MOUNT = {"mountpoint": "none", "canmount": "off"}
 
 @dataclass(frozen=True)
 class Scratch:
-    """A place for one copy: a dataset of ours that holds nothing but the copy `top`."""
+    """A place for one copy: a dataset of ours that contains only the copy `top`."""
 
     scratch_id: str
     container: str
@@ -33,14 +33,15 @@ class Scratch:
 
     @property
     def top(self) -> str:
-        """The dataset the copy goes to; its last part names the mount point."""
+        """The dataset of the copy. The last part of its name is that of the mount point."""
         return f"{self.container}/{self.what}-{self.scratch_id}"
 
 
 def home(instance: Instance, volumes: tuple[str, ...]) -> str:
-    """Return the dataset the instance's scratch copies live under: below the configured one, else in the pool of its volumes, else in the only pool.
+    """Return the dataset above the instance's scratch copies.
 
-    PreflightError if the host has several pools and none of them is the instance's.
+    It lies below the configured dataset, else in the pool of the volumes, else in the only pool of this host.
+    PreflightError if the host has several pools and the instance uses none of them.
     """
     configured = instance.settings.drill.dataset
     if configured is not None:
@@ -55,23 +56,22 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
 def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
     """Return the place for a copy; nothing is made.
 
-    `what` it is for has a folder of its own there: a long drill is in no rescue's way.
+    Each purpose `what` has its own dataset there, so a long drill does not block a rescue.
     """
     return Scratch(scratch_id, f"{home_dataset}/{what}/{scratch_id}", what)
 
 
 @contextlib.contextmanager
-def thrown_away(instance: Instance, place: Scratch, mount_root: Path) -> Iterator[None]:
+def ephemeral(instance: Instance, place: Scratch, mount_root: Path) -> Iterator[None]:
     """Make the place, and remove it with all in it, however the block ends.
 
-    What a killed run left behind is removed first.
-
-    One at a time per instance, purpose and host: so whatever else is marked beside it is left over.
+    Copies that a killed run left are removed first. A lock allows one block per instance, purpose and host. So every
+    other marked dataset beside the place is a leftover.
     """
     home_dataset = place.container.rpartition("/")[0]
     with exclusive(f"{place.what}-{instance.name}", doing=f"at a {place.what} of {instance.name}"):
         for left in sweep(home_dataset, mount_root):
-            instance.events.tell(f"removed {left}, which an interrupted run left behind")
+            instance.events.tell(f"removed {left}, which an interrupted run left")
         if not datasets.exists(home_dataset):
             datasets.create(home_dataset, _NO_MOUNT)
         datasets.create(place.container, {**_NO_MOUNT, SCRATCH_PROPERTY: place.scratch_id})
@@ -82,14 +82,17 @@ def thrown_away(instance: Instance, place: Scratch, mount_root: Path) -> Iterato
 
 
 def sweep(home_dataset: str, mount_root: Path) -> list[str]:
-    """Remove every scratch copy below the home; the caller has the lock, so none is in use. Return their names."""
+    """Remove every scratch copy below the home dataset, and return their names.
+
+    The caller has the lock, so no copy is in use.
+    """
     if not datasets.exists(home_dataset):
         return []
     below = datasets.children(home_dataset, [SCRATCH_PROPERTY])
     containers = [
         name
-        for name, found in below.items()
-        if name.rpartition("/")[0] == home_dataset and found[SCRATCH_PROPERTY].is_local
+        for name, properties in below.items()
+        if name.rpartition("/")[0] == home_dataset and properties[SCRATCH_PROPERTY].is_local
     ]
     for container in containers:
         remove(container, mount_root)
@@ -99,9 +102,9 @@ def sweep(home_dataset: str, mount_root: Path) -> list[str]:
 def remove(container: str, mount_root: Path) -> None:
     """End the servers on a scratch copy and destroy its datasets.
 
-    NotOursError, and nothing is destroyed, if one of them does not carry our mark. A copy that is gone is passed over.
+    NotOursError, and nothing is destroyed, if a dataset does not have our mark. A copy that does not exist is no error.
     """
-    # The copy carries the mark of the restore that made it, all else that of this place.
+    # The copy has the mark of the restore that made it, all other datasets have the mark of this place.
     marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
     members = owned.members(container, *marks)
     points = [datasets.properties(name, ["mountpoint"])["mountpoint"].value for name in members]
@@ -114,11 +117,11 @@ def remove(container: str, mount_root: Path) -> None:
 
 
 def _remove_empty(folder: Path, mount_root: Path) -> None:
-    """Remove the folder a dataset was mounted at, and those above it that were made for it, if they are empty."""
+    """Remove the mount point of a dataset, and the folders above that were made for it, if they are empty."""
     while folder != mount_root and folder.is_relative_to(mount_root) and not os.path.ismount(folder):
         try:
             folder.rmdir()
         except OSError:
-            # Not empty, or gone: nobody's loss.
+            # Not empty, or already removed: both are fine.
             return
         folder = folder.parent

@@ -1,4 +1,4 @@
-"""A restore into a place that is thrown away, and what it told: the one way drill and rescue come to a copy out of the repository."""
+"""A restore into an ephemeral place. Drill and rescue get a copy from the repository only in this way."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zsnapdb.repository.repository import Repository
 
 @dataclass(frozen=True)
 class Trial:
-    """A restored copy whose server has recovered and is stopped: where it stands, and the steps that led there."""
+    """A restored copy whose server has recovered and is stopped: its position, and the steps of the restore."""
 
     copy: Copy
     position: str
@@ -26,12 +26,12 @@ class Trial:
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, to: str, place: Scratch) -> RestorePlan:
-    """Return what restoring to the point would do; nothing is touched. Refuses what a restore refuses."""
+    """Return the plan of a restore to the point; nothing is changed. The errors are those of a restore's plan."""
     return restoring.plan(settings, instance, repository, RestoreRequest(to, place.top, makes_parent=True))
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan) -> Trial:
-    """Carry out exactly this plan. The copy stands at the plan's point, or an error says what is wrong."""
+    """Carry out exactly this plan. Afterwards the copy is at the plan's point, or an error says what is wrong."""
     done = restoring.execute_without_journal(settings, instance, repository, planned)
     steps = []
     for part in done.done:

@@ -1,4 +1,4 @@
-"""What is looked at on a restored copy: its files' page checksums, its tables, the answers to a site's questions."""
+"""The checks of a restored copy: page checksums of its files, its tables, and the probes of the site."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from zsnapdb.repository.drills import Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
 _NO_CHECK = ("PERFORMANCE_SCHEMA", "MEMORY", "BLACKHOLE", "FEDERATED", "CONNECT", "SPIDER", "SEQUENCE", "NDBCLUSTER")
-"""Engines without data of their own on disk, or with data elsewhere that a drill must not reach for."""
+"""Engines without their own data on disk, or with data on other hosts that a drill must not access."""
 _SMALLEST_TABLE = 16384
 
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """What was looked at, what came of it, what was found."""
+    """The result of one check: what was checked, the outcome, and the finding in words."""
 
     what: str
     outcome: Outcome
-    found: str = ""
+    finding: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class PageCheck:
 
 
 def tablespaces(copy: Copy) -> list[Sized]:
-    """Return the InnoDB files of a copy that can be checked by themselves, by path.
+    """Return the InnoDB files of a copy that can be checked alone, by path.
 
-    Of a system tablespace in several files only the first is: the others have no header to know the page size by.
+    Of a system tablespace in several files this is only the first file: the others have no header with the page size.
     """
     folders = {Path(copy.paths.translate(point)) for point, _ in copy.paths.pairs} | {copy.datadir}
-    found = {file for folder in folders for pattern in ("*.ibd", *_UNDO) for file in folder.rglob(pattern)}
+    files = {file for folder in folders for pattern in ("*.ibd", *_UNDO) for file in folder.rglob(pattern)}
     first = copy.variables.get("innodb_data_file_path", "ibdata1:12M").split(";")[0].split(":")[0]
     system = Path(copy.paths.translate(first)) if first.startswith("/") else copy.datadir / first
     home = copy.variables.get("innodb_data_home_dir", "")
@@ -57,20 +57,20 @@ def tablespaces(copy: Copy) -> list[Sized]:
         system = Path(copy.paths.translate(home)) / first
     return [
         Sized(str(file), file.stat().st_size)
-        for file in sorted({*found, system})
+        for file in sorted({*files, system})
         if file.is_file() and not file.is_symlink()
     ]
 
 
 def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float) -> Iterator[PageCheck]:
-    """Check the sums of about `budget` bytes of pages (None: all). The copy's server must not run."""
+    """Check the checksums of about `budget` bytes of pages (None: all). The copy's server must not run."""
     page_size = int(copy.variables.get("innodb_page_size", "16384"))
     files = tablespaces(copy)
     sizes = {file.name: file.size for file in files}
     ranges = sample_pages(files, page_size, budget, seed)
     if not ranges:
         raise PreflightError(
-            f"no InnoDB file was found below {copy.root}", hint="report this; the backup was not checked"
+            f"there is no InnoDB file below {copy.root}", hint="report this; the backup was not checked"
         )
     for part in ranges:
         size = sizes[part.file] if part.last is None else (part.last - part.first + 1) * page_size
@@ -88,9 +88,9 @@ def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, t
 
 
 class Isolated:
-    """A server on a restored copy that nobody but us can reach and that does nothing by itself.
+    """A server on a restored copy that only we can reach and that does nothing by itself.
 
-    `timeout` in seconds is for each answer.
+    `timeout` is in seconds, for each answer.
     """
 
     def __init__(self, copy: Copy, server_id: int, timeout: float) -> None:
@@ -99,7 +99,7 @@ class Isolated:
         self.identity = copy.identity(server_id=server_id, port=None, access=Access.PRIVATE_SOCKET)
 
     def start(self) -> ServerFacts:
-        """Start it and return what it is. ServerError if it does not come up."""
+        """Start the server and return its facts. ServerError if it does not start."""
         with self.copy.start(self.identity, "root", SecretStr("")) as session:
             return probe(session)
 
@@ -110,11 +110,11 @@ class Isolated:
         )
 
     def is_running(self) -> bool:
-        """Whether its process is there."""
+        """Whether the server's process exists."""
         return self.copy.process().pid() is not None
 
     def check(self, facts: ServerFacts) -> CheckOutcome:
-        """Check by its own answers that it is isolated."""
+        """Check by the server's own answers that it is isolated."""
         check_inside(facts, self.copy.root)
         wrong = []
         if facts.variables.get("skip_networking", "").upper() not in ("ON", "1"):
@@ -130,25 +130,25 @@ class Isolated:
         )
 
     def end(self) -> None:
-        """End it at once; its files are thrown away."""
+        """Kill the server. Its files are removed later, so no clean shutdown is needed."""
         self.copy.process().kill()
 
     def died(self, doing: str, error: ServerError) -> CheckOutcome:
-        """Return the check for a server that was lost while it was asked: InnoDB ends the server on a page whose sum is wrong."""
+        """Return the check result for a server that ended during a query: InnoDB ends the server on a damaged page."""
         if self.is_running():
             return CheckOutcome(doing, Outcome.FAILED, error.message)
         log = self.copy.process().log_tail(400)
-        telling = next((line.strip() for line in log.splitlines() if "corrupt" in line.lower()), "")
+        damage = next((line.strip() for line in log.splitlines() if "corrupt" in line.lower()), "")
         return CheckOutcome(
-            doing, Outcome.DAMAGED if telling else Outcome.FAILED, f"the server ended: {telling or log[-1000:]}"
+            doing, Outcome.DAMAGED if damage else Outcome.FAILED, f"the server ended: {damage or log[-1000:]}"
         )
 
 
 def tables(session: Session) -> list[Sized]:
-    """Return the base tables that can be checked, quoted, with about their bytes.
+    """Return the base tables that can be checked, quoted, with their approximate bytes.
 
-    One that cannot be opened is listed without its engine (MariaDB does so for a damaged one): it counts as small, so
-    that it is always checked.
+    A table that cannot be opened is listed without its engine (MariaDB does so for a damaged table). It counts as
+    empty, so that it is always checked.
     """
     return [
         Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
@@ -158,7 +158,7 @@ def tables(session: Session) -> list[Sized]:
 
 
 def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Have the server check about `budget` bytes of tables (None: all). Ends early if the server is lost."""
+    """Let the server check about `budget` bytes of tables (None: all). The checks end early if the server ends."""
     with isolated.session() as session:
         chosen = sample_whole(tables(session), budget, seed)
         for table in chosen:
@@ -175,7 +175,7 @@ def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[
 
 
 def check_probes(isolated: Isolated, probes: Sequence[ProbeSettings]) -> Iterator[CheckOutcome]:
-    """Ask the configured questions and judge the answers; a question that cannot be asked is a failed one."""
+    """Run the configured probes and judge the answers. A probe that cannot be run has failed."""
     for number, item in enumerate(probes, 1):
         what = item.name or f"probe {number}: {item.sql}"
         try:

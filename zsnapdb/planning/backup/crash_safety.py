@@ -1,4 +1,4 @@
-"""What of a server survives a crash at any moment, and what does not: the reasons for and against a lock. Pure."""
+"""Which parts of a server survive a crash at any moment: the reasons for and against a lock. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _TRANSACTIONAL = {"InnoDB", "ROCKSDB"}
 _STATELESS = {"MEMORY", "BLACKHOLE", "PERFORMANCE_SCHEMA", "FEDERATED", "CONNECT", "SEQUENCE"}
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases whose redo log cannot be trusted for tables with row versions (Percona XtraBackup refuses them and takes 8.0.32 as sound).
+"""MySQL releases whose redo log cannot be trusted for tables with row versions: from the first to before the second.
 
-Percona Server never released the flaw: 8.0.29-21 came with its repair (XtraBackup 8.0 manual, "Found tables with row
-versions").
+Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never released the flaw: 8.0.29-21 came
+with its repair (XtraBackup 8.0 manual, "Found tables with row versions").
 """
 
 
@@ -23,7 +23,7 @@ def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
 
 
 def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
-    """Whether this release has the flaw, so that it is worth asking for tables with row versions."""
+    """Whether this release has the flaw. Other releases need no query for tables with row versions."""
     first, sound = _ROW_VERSION_FLAW
     return flavour is Flavour.MYSQL and first <= release < sound
 
@@ -51,5 +51,5 @@ def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
 
 
 def listing(engines: dict[str, int]) -> str:
-    """Return engines and how many tables each has, in one line."""
+    """Return the engines with their numbers of tables, in one line."""
     return ", ".join(f"{count} {name}" for name, count in sorted(engines.items()))

@@ -1,4 +1,4 @@
-"""Whether a server, as it is now, can be backed up: every check with what was found and what to do. Pure."""
+"""Whether a server can be backed up as it is now: every check with its result and a hint. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.planning.family import family
 
 
 class Severity(StrEnum):
-    """OK; a warning is told and does not stop a backup; what is unfit does."""
+    """OK; WARNING: it is reported and the backup runs; UNFIT: the backup is refused."""
 
     OK = "ok"
     WARNING = "warning"
@@ -24,7 +24,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class FitnessFinding:
-    """One check: what was looked at, what was found, what to do."""
+    """One check: its subject, its result in words, and a hint."""
 
     severity: Severity
     what: str
@@ -46,7 +46,7 @@ _ATOMIC_REWRITE = (2, 2)
 
 
 def ok(what: str, detail: str) -> FitnessFinding:
-    """Return a finding that nothing is wrong with."""
+    """Return a finding without a problem."""
     return FitnessFinding(Severity.OK, what, detail)
 
 
@@ -56,12 +56,12 @@ def warning(what: str, detail: str, hint: str = "") -> FitnessFinding:
 
 
 def unfit(what: str, detail: str, hint: str) -> FitnessFinding:
-    """Return a reason against any backup."""
+    """Return a finding that prevents every backup."""
     return FitnessFinding(Severity.UNFIT, what, detail, hint)
 
 
 def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
-    """Return the error that tells every reason against a backup, or None if there is none."""
+    """Return the error with every reason against a backup, or None if there is no such reason."""
     reasons = [finding for finding in findings if finding.severity is Severity.UNFIT]
     if not reasons:
         return None
@@ -77,14 +77,14 @@ def warnings(findings: Iterable[FitnessFinding]) -> tuple[str, ...]:
 def judge_server(
     facts: ServerFacts, address: str, *, forced: bool, stops_applier: bool = False
 ) -> list[FitnessFinding]:
-    """Return what is to be said of the server itself.
+    """Return the findings about the server itself.
 
-    `forced`: the lock strategy is the configuration's; `stops_applier`: lock.stop_applier.
+    `forced`: lock.strategy names the lock strategy; `stops_applier`: the setting lock.stop_applier.
     """
-    found = [ok("server", facts.describe())]
+    findings = [ok("server", facts.describe())]
     listing = ", ".join(f"{count} {name}" for name, count in sorted(facts.engines.items())) or "none"
     if not facts.sees_all_tables and not forced:
-        found.append(
+        findings.append(
             unfit(
                 "tables",
                 f"{address} may not read all tables, so tables of other engines than InnoDB cannot be ruled out",
@@ -92,12 +92,13 @@ def judge_server(
             )
         )
     else:
-        found.append(ok("tables", listing + ("" if unsafe_engines(facts) else ", all crash-safe")))
-    return [*found, *judge_durability(facts), *_binlog(facts), *_replication(facts, stops_applier), *_leftovers(facts)]
+        findings.append(ok("tables", listing + ("" if unsafe_engines(facts) else ", all crash-safe")))
+    rest = (judge_durability(facts), _binlog(facts), _replication(facts, stops_applier), _leftovers(facts))
+    return [*findings, *(finding for part in rest for finding in part)]
 
 
 def judge_durability(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return what is to be said of how commits get to the files."""
+    """Return the findings about how commits reach the files."""
     flush, sync = facts.variables.get("innodb_flush_log_at_trx_commit", "1"), facts.variables.get("sync_binlog", "1")
     if flush == "0":
         return [
@@ -105,7 +106,7 @@ def judge_durability(facts: ServerFacts) -> list[FitnessFinding]:
                 "redo log",
                 "innodb_flush_log_at_trx_commit = 0: the binlog can be ahead of the tables, so a snapshot may lack"
                 " transactions it claims to hold",
-                "set it to 2: no sync per commit either, and a snapshot is then exact",
+                "set it to 2: commits are still not synced one by one, and a snapshot is exact",
             )
         ]
     if facts.redo_disabled:
@@ -138,7 +139,7 @@ def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
         return [
             unfit(
                 "binlog",
-                "binlog_storage_engine = innodb: its binlog has no files a position could be read from",
+                "binlog_storage_engine = innodb: the binlog has no files from which a position can be read",
                 "use file-based binlogs",
             )
         ]
@@ -155,7 +156,7 @@ def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
         return [
             warning(
                 "binlog",
-                f"{text}, without GTIDs: a restore can compare no transactions with the recorded ones",
+                f"{text}, without GTIDs: a restore cannot compare its transactions with the recorded ones",
                 "set gtid_mode = ON",
             )
         ]
@@ -201,24 +202,24 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
 
 
 def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
-    """Things in the server that a restored copy brings back and someone will have to decide on."""
-    found = []
+    """Return the findings about states that a restored copy brings back and that someone must then decide on."""
+    findings = []
     if facts.prepared_xa:
         detail = (
             f"{facts.prepared_xa} external XA transaction(s) in prepared state: they come back after a restore and hold"
             " their locks"
         )
-        found.append(warning("xa", detail, "XA RECOVER shows them; commit or roll them back there"))
+        findings.append(warning("xa", detail, "XA RECOVER shows them; commit or roll them back there"))
     elif facts.prepared_xa is None:
-        found.append(
+        findings.append(
             warning(
                 "xa",
-                "the account may not look for prepared XA transactions",
+                "the account may not list prepared XA transactions",
                 "grant XA_RECOVER_ADMIN (configs/grants-mysql.sql)",
             )
         )
     if has_flawed_row_versions(facts):
-        found.append(
+        findings.append(
             warning(
                 "row versions",
                 f"{facts.row_versions} table(s) were changed by INSTANT ADD or DROP COLUMN, and crash recovery of such"
@@ -226,11 +227,11 @@ def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
                 "OPTIMIZE TABLE them, and upgrade to 8.0.32 or newer",
             )
         )
-    return found
+    return findings
 
 
 def judge_lock(choice: LockChoice) -> FitnessFinding:
-    """Return what is to be said of the lock."""
+    """Return the finding about the lock."""
     detail = f"{choice.describe()}; what waits while it is held: {choice.lock.waits}"
     if choice.lock.writers_wait:
         return warning("lock", detail, "convert the tables to InnoDB, and no write waits")
@@ -240,7 +241,7 @@ def judge_lock(choice: LockChoice) -> FitnessFinding:
 def judge_placement(
     instance: str, placement: Placement, volumes: Mapping[str, str], strays: int
 ) -> list[FitnessFinding]:
-    """Return what is to be said of where the files lie; `strays` tablespaces have absolute paths."""
+    """Return the findings about where the files lie. `strays` is the number of tablespaces with absolute paths."""
     listing = ", ".join(f"{role} = {dataset}" for role, dataset in sorted(volumes.items()))
     if placement.objections:
         return [
@@ -250,28 +251,28 @@ def judge_placement(
                 "name every dataset the server writes to under volumes, in one pool, or move the files",
             )
         ]
-    found = [ok("paths", f"{len(placement.volume_of)} paths, all on {listing}")]
+    findings = [ok("paths", f"{len(placement.volume_of)} paths, all on {listing}")]
     if strays:
-        found.append(
+        findings.append(
             warning(
                 "paths",
                 f"{strays} tablespace(s) have absolute paths: a clone beside the source will be refused",
                 "move them into the data directory",
             )
         )
-    return found
+    return findings
 
 
 def repairs_torn_pages(facts: ServerFacts) -> bool:
-    """Whether recovery repairs a page of which only a part was written. DETECT_ONLY (MySQL 8.0.30+) only finds it."""
+    """Whether recovery repairs a page that was written only in part. DETECT_ONLY (MySQL 8.0.30+) only detects it."""
     return facts.variables.get("innodb_doublewrite", "ON").upper() not in ("OFF", "0", "DETECT_ONLY")
 
 
 def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
-    """Return what is to be said of the files' real block sizes against the page size.
+    """Return the findings about the real block sizes of the files compared with the page size.
 
-    A page that spans records can be torn by a snapshot only if ZFS splits its write (before 2.2) and nothing repairs it
-    (doublewrite off).
+    A snapshot can tear a page that spans records only if ZFS splits the write of the page (before 2.2) and nothing
+    repairs the page (doublewrite off).
     """
     total = sum(blocks.counts.values())
     if not total:

@@ -1,4 +1,4 @@
-"""Which zstd level the next chunks get where it is left to the tool."""
+"""Which zstd level the next chunks get if the configuration leaves the level to zsnapdb."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ LOWEST, HIGHEST = 1, 12
 _BUSY, _LEISURELY = 0.85, 0.55
 """Shares of the processors' time.
 
-A level more costs at most half as much again, so the step up from the lower one stays below the upper one.
+The next higher level costs at most half as much again. So a step up from the lower share stays below the upper share.
 """
 
 
-def next_level(level: int, *, sealing: float, elapsed: float, processors: int) -> int:
-    """Return the level after `elapsed` seconds in which all workers together spent `sealing` seconds on compressing.
+def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> int:
+    """Return the level after `elapsed` seconds in which all workers together were `busy` seconds with making chunks.
 
-    Where the processors are what is waited for, a cheaper one, as the network (or the source) waits; where they have
-    time to spare, a dearer one, as then fewer bytes have to travel. A step at a time; the time a worker waits for a
-    processor counts as sealing.
+    The level goes one step down if the processors are the bottleneck: the network (or the source) waits for them. The
+    level goes one step up if the processors have time to spare: then fewer bytes have to travel. The time that a worker
+    waits for a processor counts as busy.
     """
-    load = sealing / (max(elapsed, 1e-9) * processors)
+    load = busy / (max(elapsed, 1e-9) * processors)
     if load > _BUSY:
         return max(level - 1, LOWEST)
     if load < _LEISURELY:

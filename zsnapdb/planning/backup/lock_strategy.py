@@ -1,6 +1,6 @@
 """Which lock a server needs: the least that gives a consistent snapshot, and why. Pure.
 
-What a strategy is, its own file in `mysql/locks` says; this module knows no strategy by name.
+Each strategy describes itself in its own file in `mysql/locks`. This module knows no strategy by name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zsnapdb.planning.backup.crash_safety import listing, lock_free_objections, 
 from zsnapdb.planning.facts import ServerFacts
 
 AUTO = "auto"
-"""The setting by which the strategy is chosen here."""
+"""The value of lock.strategy with which this module chooses the strategy."""
 
 
 def _none(_: ServerFacts) -> str | None:
@@ -22,11 +22,11 @@ def _none(_: ServerFacts) -> str | None:
 
 @dataclass(frozen=True)
 class LockProperties:
-    """What is to be known of a lock strategy to choose it, to describe it and to use it.
+    """The properties of a lock strategy by which it is chosen, described and used.
 
-    `name` is what `lock.strategy` and the manifest call it. `statement` is what the server's parser must understand
-    (empty: every server has it). `merit` is why it is taken, `waits` what waits while it is held. `refused` returns why
-    the server would refuse the lock, or None.
+    `name` is its name in `lock.strategy` and in the manifest. `statement` is the statement that the server's parser
+    must understand (empty: every server has the lock). `merit` is the reason to choose the strategy. `waits` names what
+    waits until the lock is released. `refused` returns why the server would refuse the lock, or None.
     """
 
     name: str
@@ -34,34 +34,34 @@ class LockProperties:
     waits: str
     statement: str = ""
     writers_wait: bool = False
-    """Every write waits while it is taken and held."""
+    """Every write waits from the request for the lock until its release."""
     needs_crash_safe: bool = False
-    """It is enough only as long as every user table survives a crash."""
+    """The lock is enough only as long as every user table survives a crash."""
     holds_ddl: bool = True
-    """No DDL statement is under way while it is held. A strategy that does not hold DDL holds nothing at all."""
+    """No DDL statement runs under the lock. A strategy that does not stop DDL stops nothing at all."""
     falls_back: bool = False
-    """If it is not granted at once, a strategy that holds nothing is used instead, where that one is enough."""
+    """If the lock is not granted at once, a strategy that stops nothing is used instead, where that is enough."""
     refused: Callable[[ServerFacts], str | None] = _none
 
     def is_known_to(self, facts: ServerFacts) -> bool:
-        """Whether the server has its statement."""
+        """Whether the server knows the statement of the lock."""
         return not self.statement or self.statement in facts.lock_statements
 
     def shortcomings(self, facts: ServerFacts) -> tuple[str, ...]:
-        """Return why a snapshot under it would not be a consistent backup; empty if it would be one."""
+        """Return why a snapshot under the lock would not be a consistent backup; empty if it would be consistent."""
         if not self.holds_ddl:
             return lock_free_objections(facts)
         others = unsafe_engines(facts) if self.needs_crash_safe else {}
-        return (f"it does not hold tables of other engines still: {listing(others)}",) if others else ()
+        return (f"it does not stop changes to tables of other engines: {listing(others)}",) if others else ()
 
     def is_enough(self, facts: ServerFacts) -> bool:
-        """Whether the server has it, would grant it, and a snapshot under it is a consistent backup."""
+        """Whether the server has the lock and would grant it, and a snapshot under the lock is a consistent backup."""
         return self.is_known_to(facts) and self.refused(facts) is None and not self.shortcomings(facts)
 
 
 @dataclass(frozen=True)
 class LockChoice:
-    """A strategy and why it is the one; `fallback` is what is done instead if its lock is not granted at once."""
+    """The chosen strategy and the reason; `fallback` is used instead if the lock is not granted at once."""
 
     lock: LockProperties
     reason: str

@@ -1,4 +1,4 @@
-"""Which volume each path of a server lies on, and what is wrong with that. Pure."""
+"""On which volume each path of a server lies, and the objections to it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.model import pool_of
 
 @dataclass(frozen=True)
 class MountedFilesystem:
-    """A mounted file system: where, of what type, and from what (for ZFS: the dataset)."""
+    """A mounted file system: its mount point, its type and its source (for ZFS: the dataset)."""
 
     path: str
     fstype: str
@@ -21,7 +21,7 @@ class MountedFilesystem:
 
 @dataclass(frozen=True)
 class NamedPath:
-    """A path the server writes and what says so."""
+    """A path that the server writes to, and the setting that names it."""
 
     what: str
     path: str
@@ -29,14 +29,14 @@ class NamedPath:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where each path lies, and every objection (none: the set is whole)."""
+    """The volume of each path, and every objection (no objection: the set is complete)."""
 
     volume_of: Mapping[str, str]
     objections: tuple[str, ...]
 
 
 def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesystem | None:
-    """Return the mount a path lies on: the longest mount path above it, the last mounted if several."""
+    """Return the mount on which a path lies: the longest mount path above it, the last mounted if there are several."""
     best: MountedFilesystem | None = None
     for mount in mounts:
         root = mount.path.rstrip("/") + "/"
@@ -48,8 +48,8 @@ def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesyste
 def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]) -> Placement:
     """Return the placement of the paths on the volumes (role to dataset).
 
-    Objected to: a path on no volume, a mount below a written directory that is no volume, a volume not mounted,
-    volumes in several pools.
+    There is an objection to each of these: a path on no volume; a mount below a written directory that is no volume; a
+    volume that is not mounted; volumes in several pools.
     """
     roles = {dataset: role for role, dataset in volumes.items()}
     objections: list[str] = []
@@ -69,7 +69,7 @@ def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volum
         mount = mount_of(item.path, mounts)
         if mount is None or mount.fstype != "zfs" or mount.source not in roles:
             where = "no mounted file system" if mount is None else f"{mount.fstype} {mount.source} at {mount.path}"
-            objections.append(f"{item.what} = {item.path} is on {where}, which is none of the instance's volumes")
+            objections.append(f"{item.what} = {item.path} is on {where}, which is not a volume of the instance")
             continue
         if mount.is_bind:
             objections.append(
@@ -82,14 +82,14 @@ def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volum
             if inside and below.source not in roles:
                 objections.append(
                     f"{below.fstype} {below.source} is mounted at {below.path}, inside {item.what} = {item.path}, and"
-                    " is none of the instance's volumes"
+                    " is not a volume of the instance"
                 )
     return Placement(placed, tuple(dict.fromkeys(objections)))
 
 
 @dataclass(frozen=True)
 class Discovered:
-    """The volumes the server's paths lie on, role to dataset, and what stands against taking them for its volumes."""
+    """The datasets on which the server's paths lie, by role, and the objections to using them as its volumes."""
 
     volumes: Mapping[str, str]
     objections: tuple[str, ...]
@@ -98,36 +98,37 @@ class Discovered:
 def discover(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], datadir: str) -> Discovered:
     """Return the datasets the paths lie on as volumes. The same server always gives the same roles.
 
-    The data directory's dataset is `data`, one above it `parent`, any other is called by the last part of its name, or
-    by the whole name where two would be called alike. A path that is on no ZFS dataset is objected to.
+    The dataset of the data directory is `data`, a dataset above it is `parent`. Every other role is the last part of
+    the dataset's name, or its whole name if that role is taken. There is an objection to a path that is on no ZFS
+    dataset.
     """
-    found: dict[str, NamedPath] = {}
+    path_on: dict[str, NamedPath] = {}
     objections = []
     for item in paths:
         mount = mount_of(item.path, mounts)
         if mount is None or mount.fstype != "zfs":
             where = "no mounted file system" if mount is None else f"{mount.fstype} {mount.source} at {mount.path}"
-            objections.append(f"{item.what} = {item.path} is on {where}, which is no ZFS dataset")
+            objections.append(f"{item.what} = {item.path} is on {where}, which is not a ZFS dataset")
         else:
-            found.setdefault(mount.source, item)
+            path_on.setdefault(mount.source, item)
     home = mount_of(datadir, mounts)
-    data = home.source if home is not None and home.source in found else None
+    data = home.source if home is not None and home.source in path_on else None
     roles: dict[str, str] = {}
-    for dataset in sorted(found):
+    for dataset in sorted(path_on):
         if dataset == data:
             roles[dataset] = "data"
         elif data is not None and data.startswith(dataset + "/") and "parent" not in roles.values():
             roles[dataset] = "parent"
-    for dataset in sorted(set(found) - set(roles)):
+    for dataset in sorted(set(path_on) - set(roles)):
         names = (
             _role_name(dataset.rpartition("/")[2]),
             _role_name(dataset),
-            *(f"volume-{number}" for number in range(1, len(found) + 1)),
+            *(f"volume-{number}" for number in range(1, len(path_on) + 1)),
         )
         roles[dataset] = next(name for name in names if name not in roles.values())
     return Discovered({role: dataset for dataset, role in roles.items()}, tuple(dict.fromkeys(objections)))
 
 
 def _role_name(name: str) -> str:
-    """Return the name in the letters a role has."""
+    """Return the name in the characters that a role may have."""
     return re.sub(r"[^a-z0-9_-]", "-", name.lower()).strip("-_")[-32:].lstrip("-_") or "volume"

@@ -1,4 +1,4 @@
-"""What becomes of a backup that was interrupted: it is continued, or given up, with the reason."""
+"""Whether an interrupted backup is continued or given up, with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.model import backup_time
 
 
 class ResumeDecision(StrEnum):
-    """What the next run does with it."""
+    """What the next run does with an interrupted backup."""
 
     FINISH = "finish"
     CONTINUE = "continue"
@@ -20,12 +20,12 @@ class ResumeDecision(StrEnum):
 
 
 class Because(StrEnum):
-    """Why."""
+    """The reason for the decision."""
 
     STORED = "stored"
     UNFINISHED = "unfinished"
     STORED_OTHERWISE = "stored-otherwise"
-    ASKED = "asked"
+    REQUESTED = "requested"
     TOO_OLD = "too-old"
     SNAPSHOT_GONE = "snapshot-gone"
     BASE_GONE = "base-gone"
@@ -39,7 +39,7 @@ class Because(StrEnum):
 
 @dataclass(frozen=True)
 class Interrupted:
-    """What an interrupted backup needs in order to go on."""
+    """What an interrupted backup needs to continue."""
 
     backup_id: str
     repository_id: str
@@ -47,17 +47,17 @@ class Interrupted:
     send_flags: Collection[tuple[str, ...]]
     base: str | None
     snapshots: frozenset[tuple[str, int]]
-    """Dataset and GUID of each snapshot it sends."""
+    """Dataset and GUID of each snapshot that the backup sends."""
     bases: frozenset[tuple[str, int]]
-    """Dataset and GUID of each snapshot (or its bookmark) it sends from."""
+    """Dataset and GUID of each snapshot (or its bookmark) that the increments start from."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What there is now.
+    """The present state of host and repository.
 
-    `sources` are snapshots, `origins` snapshots and bookmarks, each by dataset and GUID; `kept` is the stored
-    manifest's snapshots.
+    `sources` are snapshots, `origins` are snapshots and bookmarks, each by dataset and GUID. `kept` are the snapshots
+    in the stored manifest (None: there is no such manifest).
     """
 
     time: datetime
@@ -72,17 +72,17 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A fate, why, and in words."""
+    """The decision, its reason, and the reason in words."""
 
-    fate: ResumeDecision
+    decision: ResumeDecision
     because: Because
     text: str
 
 
 def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> Judgement:
-    """Return what becomes of an interrupted backup.
+    """Return whether an interrupted backup is continued.
 
-    `within` is how old it may be, in seconds (None: as old as it likes); `fresh` asks to give it up.
+    `within` is its greatest age in seconds (None: no limit). With `fresh` it is given up.
     """
 
     def give_up(because: Because, text: str) -> Judgement:
@@ -93,31 +93,31 @@ def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fre
             return Judgement(ResumeDecision.FINISH, Because.STORED, "its manifest is in the repository")
         return give_up(Because.STORED_OTHERWISE, "the repository has another backup of this id")
     if fresh:
-        return give_up(Because.ASKED, "it was asked for")
-    # A clock that was set back makes ages negative: it is young then, and one that was set forward costs what was
-    # uploaded.
+        return give_up(Because.REQUESTED, "it was requested")
+    # A clock that was set back makes the age negative: the backup counts as new. A clock that was set forward makes the
+    # backup too old: its uploaded chunks are lost.
     age = (around.time - backup_time(begun.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(
-            Because.TOO_OLD, f"it was begun {age / 3600:.1f} hours ago, resume_within is {within / 3600:.1f} hours"
+            Because.TOO_OLD, f"it was begun {age / 3600:.1f} hours ago, and resume_within is {within / 3600:.1f} hours"
         )
     if begun.repository_id != around.repository_id:
         return give_up(
             Because.OTHER_REPOSITORY,
-            f"it was begun in repository {begun.repository_id}, this is {around.repository_id}",
+            f"it was begun in repository {begun.repository_id}, and this is repository {around.repository_id}",
         )
     if begun.recipients != around.recipients:
         return give_up(
-            Because.OTHER_RECIPIENTS, "the recipients were changed: one of them could read only a part of it"
+            Because.OTHER_RECIPIENTS, "the recipients were changed: a recipient could read only a part of the backup"
         )
     if any(flags != around.send_flags for flags in begun.send_flags):
-        return give_up(Because.OTHER_FLAGS, "the send flags were changed, and must not change within a backup")
+        return give_up(Because.OTHER_FLAGS, "the send flags were changed, and they must not change within a backup")
     gone = sorted(dataset for dataset, guid in begun.snapshots if (dataset, guid) not in around.sources)
     if gone:
         return give_up(Because.SNAPSHOT_GONE, f"its snapshot of {', '.join(gone)} is gone")
     gone = sorted(dataset for dataset, guid in begun.bases if (dataset, guid) not in around.origins)
     if gone:
-        return give_up(Because.BASE_GONE, f"what it is an increment of is gone from {', '.join(gone)}")
+        return give_up(Because.BASE_GONE, f"the snapshot that it is an increment of is gone from {', '.join(gone)}")
     if begun.base is not None and begun.base not in around.stored:
         return give_up(
             Because.BASE_NOT_STORED, f"it is an increment of {begun.base}, which the repository no longer holds"

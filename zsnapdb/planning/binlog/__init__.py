@@ -1,1 +1,1 @@
-"""Decisions about binlogs: what is archived, what they lead to, which may go."""
+"""Decisions about binlogs: what to archive, what can be restored with them, which may be removed."""

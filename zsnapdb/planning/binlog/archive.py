@@ -1,6 +1,6 @@
-"""What to archive next: which incarnation the server's binlogs belong to, where to go on, what is missing. Pure.
+"""What to archive next: the incarnation of the server's binlogs, where the archive continues, what is missing. Pure.
 
-An incarnation is one unbroken binlog history of one server. A file is known again by its fingerprint and by the bytes
+An incarnation is one unbroken binlog history of one server. A file is recognized by its fingerprint and by the bytes
 archived last, never by its name alone: after RESET, a restore or a failover the same names have other contents.
 """
 
@@ -14,7 +14,7 @@ from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
 
 
 class KnownArchived(Protocol):
-    """An archived file as decisions see it."""
+    """An archived file, as far as the decisions need it."""
 
     @property
     def incarnation(self) -> str: ...
@@ -44,7 +44,7 @@ class KnownArchived(Protocol):
 class ServerBinlog:
     """A binlog of the server, in the order of its index.
 
-    `size` in bytes; `problem` says why it cannot be read, if it cannot.
+    `size` is in bytes. `problem` says why the binlog cannot be read (empty: it can be read).
     """
 
     name: str
@@ -57,7 +57,7 @@ class ServerBinlog:
 
 @dataclass(frozen=True)
 class ArchiveStep:
-    """One file to archive: `offset` is how much of it is archived, `gap` what is missing right before it, in words."""
+    """One file to archive: `offset` bytes are archived already; `gap` says in words what is missing right before it."""
 
     name: str
     offset: int
@@ -67,14 +67,14 @@ class ArchiveStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to archive, in order. `begin`: why a new incarnation is begun, None to go on with the known one."""
+    """What to archive, in order. `begin` is why a new incarnation begins (None: the known incarnation continues)."""
 
     begin: str | None
     steps: tuple[ArchiveStep, ...]
 
 
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
-    """Whether a file that says `previous` came before it follows on `reached`.
+    """Whether a file with the GTIDs `previous` before it continues the state `reached`.
 
     MariaDB may forget domains in between (FLUSH … DELETE_DOMAIN_ID).
     """
@@ -84,12 +84,11 @@ def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
 
 
 def missing_between(before: KnownArchived, number: int, previous: Gtids | None) -> str | None:
-    """Return what is missing between an archived file and one with this number that says what came before it.
+    """Return what is missing between an archived file and a file with this number; None if nothing is missing.
 
-    None if nothing is.
-
-    Rotated files of consecutive numbers whose GTIDs do not contradict follow each other. Where a file is missing, or was
-    not archived to its end, GTIDs decide whether any transaction is; without them it must be supposed.
+    `previous` are the GTIDs before the second file. Rotated files of consecutive numbers whose GTIDs do not contradict
+    each other are neighbours. If a file is missing, or was not archived to its end, the GTIDs decide whether a
+    transaction is missing. Without GTIDs a transaction counts as missing.
     """
     fits = previous is None or before.reached is None or same_gtids(before.reached, previous)
     in_order = before.is_rotated and number == before.number + 1
@@ -101,17 +100,17 @@ def missing_between(before: KnownArchived, number: int, previous: Gtids | None) 
     if isinstance(previous, GtidSet) and isinstance(before.reached, GtidSet):
         lost = str(previous.minus(before.reached))
     elif isinstance(previous, GtidPosition) and before.reached is not None:
-        lost = f"from behind {before.reached} to {previous}"
+        lost = f"after {before.reached} up to {previous}"
     what = f"transactions {lost}" if lost and not fits else "what the server wrote"
     if number > before.number + 1:
-        return f"{what}: the files between {before.name} and number {number} were gone before they were archived"
+        return f"{what}: the files between {before.name} and number {number} were removed before they were archived"
     if not before.is_rotated:
-        return f"{what}: {before.name} was gone before it was archived behind byte {before.end}"
+        return f"{what}: {before.name} was removed before it was archived after byte {before.end}"
     return f"{what}: {before.name} does not end where the next file begins"
 
 
 def is_some(gtids: Gtids) -> bool:
-    """Whether there is any transaction among them."""
+    """Whether the GTIDs name at least one transaction."""
     return bool(gtids.intervals if isinstance(gtids, GtidSet) else gtids.heads)
 
 
@@ -120,27 +119,28 @@ def decide(
 ) -> Plan:
     """Return what to archive of the server's files.
 
-    `kept`: the files of the incarnation this server was last archived under, in order; empty if it never was. `agrees`:
-    whether the server's file still holds the bytes archived last, where it is there. `elsewhere`: the GTIDs archived
-    from other servers of the instance; a server that takes over from them is archived from the newest file on that
-    leaves nothing out.
+    `kept` are the files of the incarnation under which this server was archived last, in order (empty: never archived).
+    `agrees`: the server's file, if it exists, still contains the bytes archived last. `elsewhere` are the GTIDs
+    archived from other servers of the instance. A server that takes over from them is archived from the newest file on
+    before which nothing is missing.
     """
     if not local:
         return Plan(None, ())
     if not kept:
         return _afresh(local, elsewhere)
     newest = kept[-1]
-    found = next((file for file in local if file.name == newest.name), None)
-    if found is not None:
-        why = _altered(newest, found, agrees)
+    same_name = next((file for file in local if file.name == newest.name), None)
+    if same_name is not None:
+        why = _altered(newest, same_name, agrees)
         if why is not None:
             return Plan(why, _steps(_unknown(kept, local)))
         offset = 0 if newest.is_rotated else newest.end
-        return Plan(None, _steps(_from(local, found.name, include=not newest.is_rotated), offset, newest))
+        return Plan(None, _steps(_from(local, same_name.name, include=not newest.is_rotated), offset, newest))
     first = local[0]
     if _base(first.name) != _base(newest.name) or first.number < newest.number:
         return Plan(
-            f"{newest.name} is gone, and the server's files begin with {first.name}: it was reset, or is another",
+            f"{newest.name} is gone, and the server's files begin with {first.name}: the server was reset, or it is"
+            " another server",
             _steps(_unknown(kept, local)),
         )
     if first.previous is not None and newest.reached is not None and not contains(first.previous, newest.reached):
@@ -151,34 +151,34 @@ def decide(
     return Plan(None, _steps(tuple(local), 0, newest))
 
 
-def _altered(newest: KnownArchived, found: ServerBinlog, agrees: bool) -> str | None:
-    """Return why the server's file is not the archived one any more; None if it is."""
-    if found.problem:
+def _altered(newest: KnownArchived, local: ServerBinlog, agrees: bool) -> str | None:
+    """Return why the server's file is no longer the archived file; None if it is the same file."""
+    if local.problem:
         return None
-    if found.fingerprint != newest.fingerprint:
+    if local.fingerprint != newest.fingerprint:
         return (
-            f"{found.name} is another file than the archived one of that name: the server was reset, restored, or is"
-            " another"
+            f"{local.name} differs from the archived file of that name: the server was reset or restored, or it is"
+            " another server"
         )
-    if found.size < newest.end or (newest.is_rotated and found.size != newest.size):
+    if local.size < newest.end or (newest.is_rotated and local.size != newest.size):
         return (
-            f"{found.name} has {found.size} bytes, {max(newest.end, newest.size)} were archived: the server lost or cut"
-            " what it had written"
+            f"{local.name} has {local.size} bytes, but {max(newest.end, newest.size)} were archived: the server lost or"
+            " cut what it had written"
         )
     if not agrees:
-        return f"{found.name} does not hold the bytes that were archived from it: the server was restored or cloned"
+        return f"{local.name} does not contain the bytes that were archived from it: the server was restored or cloned"
     return None
 
 
 def _afresh(local: Sequence[ServerBinlog], elsewhere: Gtids | None) -> Plan:
-    """Return the beginning of a server's first incarnation."""
+    """Return the plan for the first incarnation of a server."""
     if elsewhere is None or not is_some(elsewhere):
-        return Plan("the first one of this server", _steps(tuple(local)))
+        return Plan("this server has no archived binlogs yet", _steps(tuple(local)))
     covered = [file.name for file in local if file.previous is not None and contains(elsewhere, file.previous)]
     if covered:
         return Plan("another server of the instance takes over", _steps(_from(local, covered[-1], include=True)))
     gap = (
-        f"what came before {local[0].previous} and is not in {elsewhere}: the server that takes over has no older"
+        f"the transactions in {local[0].previous} that are not in {elsewhere}: the server that takes over has no older"
         " binlog"
     )
     return Plan("another server of the instance takes over", _steps(tuple(local), gap=gap))
@@ -190,7 +190,7 @@ def _from(local: Sequence[ServerBinlog], name: str, *, include: bool) -> tuple[S
 
 
 def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tuple[ServerBinlog, ...]:
-    """Return the server's files from the first on that is not archived just like that."""
+    """Return the server's files from the first file on that has no identical archived file."""
     known = {(file.name, file.fingerprint, file.size) for file in kept if file.is_rotated}
     for index, file in enumerate(local):
         if (file.name, file.fingerprint, file.size) not in known:
@@ -201,7 +201,7 @@ def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tu
 def _steps(
     files: tuple[ServerBinlog, ...], offset: int = 0, before: KnownArchived | None = None, gap: str | None = None
 ) -> tuple[ArchiveStep, ...]:
-    """Return a step per file that can be read; what cannot is a gap before the next one."""
+    """Return a step for each readable file. An unreadable file is a gap before the next file."""
     steps: list[ArchiveStep] = []
     for index, file in enumerate(files):
         if file.problem:

@@ -1,4 +1,4 @@
-"""Which binlogs may go from the server: archived and read back, old enough, fetched by its replicas. Pure."""
+"""Which binlogs may be removed from the server: archived and read back, old enough, fetched by its replicas. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zsnapdb.planning.binlog.archive import KnownArchived, ServerBinlog
 
 @dataclass(frozen=True)
 class Dump:
-    """A connection that sends binlogs to a replica: who, and whether it has sent all there is."""
+    """A connection that sends binlogs to a replica: the replica, and whether it was sent everything."""
 
     replica: str
     has_sent_all: bool
@@ -18,7 +18,10 @@ class Dump:
 
 @dataclass(frozen=True)
 class Expiry:
-    """What the server itself removes: binlogs older than `seconds` (0: none), or the oldest beyond `size` bytes in all (0: none)."""
+    """What the server itself removes: old binlogs, and the oldest binlogs if all together are too large.
+
+    `seconds` is the greatest age, `size` the greatest size in bytes of all binlogs together (0: no limit).
+    """
 
     seconds: float
     size: int = 0
@@ -26,7 +29,7 @@ class Expiry:
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """Binlogs to remove, oldest first; why the next one stays; what else is to be said."""
+    """Binlogs to remove, oldest first; why the next binlog stays; warnings."""
 
     names: tuple[str, ...]
     stays: str
@@ -43,17 +46,19 @@ def plan_purge(
     keep: float,
     replicas: int,
 ) -> PurgePlan:
-    """Return what may go.
+    """Return which binlogs may be removed.
 
-    `ages` in seconds since each of `local` was last written; `kept` the incarnation the server is archived under.
-
-    `replicas` is how many must be connected: one that is away has fetched nobody knows how much.
+    `ages` are the seconds since the last write to each of `local`; `kept` are the files of the incarnation under which
+    the server is archived. `keep` is the least age in seconds. `replicas` is how many replicas must be connected: it is
+    unknown how much a replica that is not connected has fetched.
     """
     warnings = expiry_warnings(expiry, keep)
     behind = [dump.replica for dump in dumps if not dump.has_sent_all]
     if len(dumps) < replicas:
         return PurgePlan(
-            (), f"{len(dumps)} of {replicas} replicas are connected; nobody knows what the others still need", warnings
+            (),
+            f"only {len(dumps)} of {replicas} replicas are connected; it is unknown what the others still need",
+            warnings,
         )
     if behind:
         return PurgePlan((), f"replica {behind[0]} has not fetched everything yet", warnings)
@@ -61,27 +66,27 @@ def plan_purge(
     names: list[str] = []
     for file, age in zip(local[:-1], ages, strict=False):
         if (file.name, file.fingerprint, file.size) not in archived:
-            return PurgePlan(tuple(names), f"{file.name} is not archived whole", warnings)
+            return PurgePlan(tuple(names), f"{file.name} is not completely archived", warnings)
         if age < keep:
             return PurgePlan(
-                tuple(names), f"{file.name} was written {age:.0f} s ago; they are kept for {keep:.0f} s", warnings
+                tuple(names), f"{file.name} was written {age:.0f} s ago; binlogs are kept for {keep:.0f} s", warnings
             )
         names.append(file.name)
-    return PurgePlan(tuple(names), "the server writes to the next one" if local else "there is no binlog", warnings)
+    return PurgePlan(tuple(names), "the server writes to the next binlog" if local else "there is no binlog", warnings)
 
 
 def expiry_warnings(expiry: Expiry, keep: float) -> tuple[str, ...]:
-    """Return what is to be said of binlogs the server removes by itself, archived or not."""
-    found = []
+    """Return warnings about binlogs that the server removes by itself, archived or not."""
+    warnings = []
     if expiry.seconds:
         also = "; binlog.keep is longer and has no effect" if expiry.seconds <= keep else ""
-        found.append(f"the server itself removes binlogs after {expiry.seconds:.0f} s, archived or not{also}")
+        warnings.append(f"the server itself removes binlogs after {expiry.seconds:.0f} s, archived or not{also}")
     if expiry.size:
-        found.append(
+        warnings.append(
             f"the server itself removes the oldest binlogs beyond {expiry.size} bytes (max_binlog_total_size), archived"
             " or not"
         )
-    return tuple(found)
+    return tuple(warnings)
 
 
 def batches(names: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:

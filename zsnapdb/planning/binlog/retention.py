@@ -1,4 +1,4 @@
-"""Which archived binlogs are of no use any more: those that no backup which stays can be rolled forward with. Pure."""
+"""Which archived binlogs are no longer needed, because no backup that stays can be rolled forward with them. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from zsnapdb.planning.binlog.route import BackupPoint, RouteFile, follow
 
 MARGIN = 86_400 * 1_000_000
-"""Microseconds by which a binlog must be older than every backup that stays: commit times and backup ids come from clocks."""
+"""Microseconds by which a binlog must be older than every backup that stays.
+
+Commit times and backup ids come from clocks that may differ.
+"""
 
 
 @dataclass(frozen=True)
 class BinlogDecision:
-    """Whether an archived file goes, and why. `at` is its place among the files that were decided about."""
+    """Whether an archived file is removed, and why. `at` is the place of the file in the list of files."""
 
     at: int
     incarnation: str
@@ -23,11 +26,12 @@ class BinlogDecision:
 
 
 def decide(points: Sequence[BackupPoint], oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
-    """Return what becomes of each archived file (incarnations and their files in order).
+    """Return the decision about each archived file (incarnations and their files in order).
 
-    `points`: where the backups stand that stay; `oldest`: when the oldest of all that stay was begun, those that cannot
-    be read included (microseconds UTC; None if none stays). A file goes only if no route from a backup leads over it,
-    if it ended well before the oldest of them, and if it is not the one from which archiving its server goes on.
+    `points` are the positions of the backups that stay. `oldest` is when the oldest backup that stays was begun, the
+    unreadable backups included (microseconds UTC; None if no backup stays). A file is removed only if no route from a
+    backup contains it, if it ended well before the oldest backup, and if the archive of its server does not continue
+    from it.
     """
     used: dict[tuple[str, str], str] = {}
     for point in sorted(points, key=lambda point: point.taken):
@@ -45,11 +49,11 @@ def _one(at: int, file: RouteFile, user: str | None, oldest: int | None, is_newe
     if user is not None:
         stays = f"rolls {user} forward"
     elif oldest is None:
-        stays = "no backup stays that could say how old it may be"
+        stays = "no backup stays, so nothing says how old it may be"
     elif is_newest:
-        stays = "archiving goes on from it"
+        stays = "the archive continues from it"
     elif ended > oldest - MARGIN:
-        stays = "not a day older than the oldest backup that stays"
+        stays = "less than a day older than the oldest backup that stays"
     else:
         return BinlogDecision(at, file.incarnation, file.name, True, "older than every backup that stays")
     return BinlogDecision(at, file.incarnation, file.name, False, stays)

@@ -1,8 +1,8 @@
 """Which archived binlogs continue a backup, and what ends them. Pure.
 
-Restore, status, prune, clones and rescues all ask `follow`, so what is promised is what is restored. A route never
-crosses a gap and never leads into another history: where the archive does not prove that a file continues what was
-reached, the route ends there and says why.
+Restore, status, prune, clones and rescues all use `follow`, so a restore reaches what status promises. A route never
+crosses a gap and never leads into another history. Where the archive does not prove that a file continues the reached
+state, the route ends and says why.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RouteFile(KnownArchived, Protocol):
-    """An archived file with the earliest and latest commit time of its transactions, microseconds UTC (None if it has none).
+    """An archived file with the earliest and latest commit time of its transactions.
 
-    `server` is by what the server is known (server_uuid, or server_id), `created` when the server began the file, in
-    seconds UTC; `gtids` are those of its own transactions; `gap` says what is missing right before it.
+    Both times are in microseconds UTC (None: the file has no transactions). `server` identifies the server
+    (server_uuid, or server_id). `created` is when the server began the file, in seconds UTC. `gtids` are those of its
+    own transactions. `gap` says what is missing right before the file.
     """
 
     @property
@@ -45,9 +46,9 @@ class RouteFile(KnownArchived, Protocol):
 
 @dataclass(frozen=True)
 class BackupPoint:
-    """Where a backup stands: its id, when it was begun (microseconds UTC), its server and position.
+    """The position of a backup: its id, when it was begun (`taken`), its server, its coordinates and GTIDs.
 
-    Its snapshot was made between `taken` and `before`.
+    The snapshot was made between `taken` and `before`, both in microseconds UTC.
     """
 
     backup_id: str
@@ -60,7 +61,7 @@ class BackupPoint:
 
 
 class EndKind(StrEnum):
-    """Why a route leads no further."""
+    """The kind of reason why a route ends."""
 
     NEWEST = "newest"
     NO_ARCHIVE = "no-archive"
@@ -75,7 +76,7 @@ class EndKind(StrEnum):
 
 @dataclass(frozen=True)
 class RouteEnd:
-    """Why a route leads no further, as a kind and in words."""
+    """Why a route ends, as a kind and in words."""
 
     kind: EndKind
     reason: str
@@ -91,11 +92,12 @@ _AMBIGUOUS = RouteEnd(
 
 @dataclass(frozen=True)
 class Route:
-    """The archived files that continue a backup, in order, and what ends them.
+    """The archived files that continue a backup, in order, and why the route ends.
 
-    The first file is replayed from offset `start`. Where `is_start_exact` is False, transactions that the backup has
-    may follow there; they are told by their GTIDs. All files are replayed to their end, which is the end of a
-    transaction; then `reached` is in. `to` is the latest time that can be restored to (microseconds UTC).
+    The first file is replayed from offset `start`. If `is_start_exact` is False, transactions that the backup already
+    contains may follow there; their GTIDs identify them. All files are replayed to their end, which is the end of a
+    transaction. Afterwards the server contains `reached`. `to` is the latest time to which a restore is possible
+    (microseconds UTC).
     """
 
     point: BackupPoint
@@ -108,7 +110,7 @@ class Route:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the backup stands alone."""
+        """Whether no archived file continues the backup."""
         return not self.files
 
 
@@ -120,8 +122,8 @@ def commit_time(microseconds: int) -> datetime:
 def follow(point: BackupPoint, files: Sequence[RouteFile]) -> Route:
     """Return the route from a backup through the archived files (incarnations, oldest first, and their files in order).
 
-    Within its own history; into a newer history of the same server that begins where this one was left; and into that
-    of a server that took over and is proved to hold everything that was reached.
+    The route stays in the backup's own history. It leads on into a newer history of the same server that begins where
+    the older history ended, and into the history of a server that took over and provably contains everything reached.
     """
     histories = tuple(_histories(files))
     begin = _begin(point, files, histories) if files else NO_ARCHIVE
@@ -140,7 +142,7 @@ def follow(point: BackupPoint, files: Sequence[RouteFile]) -> Route:
 
 
 def missing_before(before: RouteFile, file: RouteFile) -> str | None:
-    """Return what is missing between two neighbours of one incarnation, in words; None if nothing is."""
+    """Return in words what is missing between two neighbours of one incarnation; None if nothing is missing."""
     if file.gap is not None:
         return file.gap
     if file.is_anonymous and not (before.is_rotated and file.number == before.number + 1):
@@ -150,7 +152,7 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
 
 @dataclass(frozen=True)
 class _Begin:
-    """The file a route begins with, by its place, and from which offset."""
+    """The place of the file with which a route begins, and the offset in it."""
 
     at: int
     offset: int
@@ -180,9 +182,9 @@ def _histories(files: Sequence[RouteFile]) -> Iterator[_History]:
 def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[_History]) -> _Begin | RouteEnd:
     """Return where a backup's position is.
 
-    By file and offset within the history of its own server; by GTIDs anywhere. A file that the server began after the
-    snapshot was made is never it, and neither is one of a history that its server had left when the backup was begun:
-    after a reset the same names and GTIDs come again.
+    File and offset identify it within the history of the backup's server; GTIDs identify it in any history. Two kinds
+    of files are excluded, because the same names and GTIDs come again after a reset: files that the server began after
+    the snapshot, and files of a history that the server had left before the backup was begun.
     """
     older = [
         at
@@ -206,7 +208,7 @@ def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[_
 
 
 def _not_left(files: Sequence[RouteFile], histories: Sequence[_History], taken: int) -> list[_History]:
-    """Return the histories without those whose server was already in a later one at a time (microseconds UTC)."""
+    """Return the histories that their servers had not yet left at a time (microseconds UTC)."""
     left: set[_History] = set()
     earlier: dict[str, list[_History]] = {}
     for history in histories:
@@ -214,7 +216,7 @@ def _not_left(files: Sequence[RouteFile], histories: Sequence[_History], taken: 
         before = earlier.setdefault(first.server, [])
         if before:
             newest = max(files[at].created for other in before for at in other.places)
-            # The first file of a server that was set back may be an older one, cut; only what follows was begun since.
+            # After a server was set back, its first file may be an older file that was cut. Only later files are new.
             own = history.low if first.created > newest else history.low + 1
             if own < history.high and files[own].created * _MICROSECONDS <= taken:
                 left.update(before)
@@ -223,7 +225,7 @@ def _not_left(files: Sequence[RouteFile], histories: Sequence[_History], taken: 
 
 
 def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
-    """Whether the position can be in this file by its name and offset, and its GTIDs do not deny it."""
+    """Whether the position can be in this file by its name and offset, and its GTIDs do not contradict."""
     where = point.coordinates
     if where is None or (file.name, file.server) != (where.file, point.server) or where.offset > file.end:
         return False
@@ -236,9 +238,9 @@ def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
 
 
 def _is_at_gtids(file: RouteFile, point: BackupPoint) -> bool:
-    """Whether everything the backup lacks is in this file and behind it, by GTIDs alone.
+    """Whether this file and the files after it contain everything after the backup, by GTIDs alone.
 
-    Of MariaDB only a file that begins exactly there proves it: a position does not tell of which history it is.
+    On MariaDB only a file that begins exactly at the position proves that: a position does not identify its history.
     """
     if point.gtids is None or not is_some(point.gtids) or file.previous is None or file.is_anonymous:
         return False
@@ -248,9 +250,9 @@ def _is_at_gtids(file: RouteFile, point: BackupPoint) -> bool:
 
 
 def _next(files: Sequence[RouteFile], histories: Sequence[_History], at: int, reached: Gtids | None) -> int | RouteEnd:
-    """Return the place of the file that follows, or why there is none.
+    """Return the place of the next file, or why there is no next file.
 
-    Where the server was set back to the end of this file and went on in another way, its newer history counts.
+    If the server was set back to the end of this file and then wrote another history, the newer history counts.
     """
     here = files[at]
     later = [history for history in histories if history.low > at]
@@ -272,10 +274,10 @@ def _next(files: Sequence[RouteFile], histories: Sequence[_History], at: int, re
 
 @dataclass(frozen=True)
 class _NewerHistory:
-    """What later incarnations of the same server say.
+    """How later incarnations of the same server relate to a file.
 
-    `place`: the first file of the one that continues here. No file from `limit` on belongs to this history. `end` says
-    why nothing of them continues.
+    `place` is the first file of the incarnation that continues the file. No file from `limit` on belongs to this
+    history. `end` says why no incarnation continues the file.
     """
 
     place: int | None
@@ -306,14 +308,14 @@ def _newer_history(files: Sequence[RouteFile], at: int, later: Sequence[_History
 
 def _left(first: RouteFile, *, is_reset: bool) -> RouteEnd:
     if is_reset:
-        return RouteEnd(EndKind.RESET, f"the server's binlogs were reset: {first.name} begins another history")
+        return RouteEnd(EndKind.RESET, f"the server's binlogs were reset: {first.name} begins a new history")
     return RouteEnd(
-        EndKind.SET_BACK, f"the server was set back or restored: {first.name} continues an earlier state of it"
+        EndKind.SET_BACK, f"the server was set back or restored: {first.name} continues an earlier state of the server"
     )
 
 
 def _is_ahead(outer: Gtids, inner: Gtids) -> bool:
-    """Whether a state contains another one, and does not differ from it in the server of an equal number."""
+    """Whether a state contains another state. Equal sequence numbers must come from the same server."""
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
         pairs = [(outer.heads.get(domain), head) for domain, head in inner.heads.items()]
         return all(mine is not None and (mine[1] > head[1] or mine == head) for mine, head in pairs)
@@ -323,9 +325,9 @@ def _is_ahead(outer: Gtids, inner: Gtids) -> bool:
 def _takeover(
     files: Sequence[RouteFile], at: int, later: Sequence[_History], reached: Gtids | None
 ) -> int | RouteEnd | None:
-    """Return the place where the newest history of another server continues; why that of one that went on does not.
+    """Return the place where the newest history of another server continues this history, or why none continues.
 
-    None if no other server went on.
+    None if no other server wrote more.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -346,10 +348,10 @@ def _takeover(
 
 
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
-    """Return the newest of another server's files before which nothing is left out that was not reached.
+    """Return the place of the newest of another server's files before which everything is reached, or why none is.
 
-    `is_repeated`: the server has an older history too. Then its own numbers may stand for other transactions, if it was
-    set back; they prove nothing unless they came before all of these files.
+    `is_repeated`: the server has an older history too. If the server was set back, its own numbers may stand for other
+    transactions. So these numbers prove nothing unless they came before all of these files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):
@@ -361,20 +363,20 @@ def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated
     if lost.intervals:
         return RouteEnd(
             EndKind.LOST_IN_FAILOVER,
-            f"server {first.server} went on from {first.name} without transactions {lost} of this history",
+            f"server {first.server} took over with {first.name} and lacks transactions {lost} of this history",
         )
     for at in range(len(files) - 1, -1, -1):
         previous = files[at].previous
         if isinstance(previous, GtidSet) and not files[at].is_anonymous and reached.contains(previous):
             return at
     missing = before.minus(reached)
-    return RouteEnd(EndKind.GAP, f"transactions {missing}: the binlogs of server {first.server} begin behind them")
+    return RouteEnd(EndKind.GAP, f"transactions {missing}: the binlogs of server {first.server} begin after them")
 
 
 def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | RouteEnd | None:
-    """Return the newest of another server's files that begins exactly at what was reached.
+    """Return the place of the newest of another server's files that begins exactly at the reached position.
 
-    MariaDB's positions do not show whether a transaction in the middle of a file is the same one.
+    MariaDB's positions do not show whether a transaction in the middle of a file is the same transaction.
     """
     whole, first = files[-1].reached, files[0]
     if whole is None or contains(reached, whole):
@@ -384,6 +386,6 @@ def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | Ro
             return at
     return RouteEnd(
         EndKind.UNPROVEN_FAILOVER,
-        f"{first.server} went on, and none of its binlogs begins exactly at {reached}; so nothing proves that it lost"
-        " no transaction",
+        f"server {first.server} took over, and none of its binlogs begins exactly at {reached}; so nothing proves that"
+        " no transaction was lost",
     )

@@ -1,4 +1,4 @@
-"""What can be recovered: from which time to which, starting from which backups, and where the gaps are. Pure."""
+"""Which time ranges can be recovered, from which backups, and where the gaps are. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from zsnapdb.planning.family import family
 
 @dataclass(frozen=True)
 class Range:
-    """Every transaction from one time to another (microseconds UTC) can be recovered, starting from one of the backups.
+    """Every transaction between two times (microseconds UTC) can be recovered, starting from one of the backups.
 
-    `ends`: why it leads no further.
+    `ends` says why the range ends.
     """
 
     start: int
@@ -25,7 +25,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Gap:
-    """From one time to another nothing can be recovered, and why."""
+    """Two times between which nothing can be recovered, and the reason."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Window:
-    """What can be recovered: ranges in order, and the gaps between them; the route of each backup, oldest first."""
+    """What can be recovered: ranges in order, the gaps between them, and the route of each backup, oldest first."""
 
     ranges: tuple[Range, ...]
     gaps: tuple[Gap, ...]
@@ -42,10 +42,11 @@ class Window:
 
 
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
-    """Return the route by which times behind the newest of these backups (oldest first, at least one) are restored.
+    """Return the route by which times after the newest of these backups (oldest first, at least one) are restored.
 
-    That of the newest backup. Where the archive does not hold its position, that of the backup before it, if its
-    history is known to be the same; else the newest backup stands alone.
+    This is the route of the newest backup. If the archive does not contain its position, it is the route of the backup
+    before, provided that both backups are known to be in the same history. Otherwise only the newest backup itself can
+    be restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -58,7 +59,7 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
 
 
 def _is_on(route: Route, point: BackupPoint) -> bool:
-    """Whether a route that begins at an older backup is known to pass this one."""
+    """Whether a route that begins at an older backup is known to pass the position of this backup."""
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False
     is_same_server = route.files[-1].server == point.server

@@ -112,7 +112,7 @@ class Verdict:
 def judge(lease: CloneLease, dependents: int, use: CloneUse, policy: Policy, now: datetime) -> Verdict:
     """Return what a sweep does with a clone, and why.
 
-    A clone stays that has dependents, is protected, or cannot be asked who uses it.
+    A clone stays if it has dependents, is protected, or does not answer who uses it.
     """
     if dependents:
         return Verdict(LeaseVerdict.KEEP, f"{dependents} commits or clones depend on it")

@@ -36,7 +36,7 @@ class Table:
 
 
 def is_masked(*, required: bool, configured: bool, requested: bool, already: bool) -> bool:
-    """Whether a clone is to be masked: the policy requires it or it is requested, and its source is not masked already."""
+    """Whether a clone is to be masked: masking is required or requested, and the source is not masked already."""
     if requested and not configured:
         raise PreflightError(
             "the instance has no masking configured", hint="name SQL files or scripts in masking.run of the instance"
@@ -74,8 +74,8 @@ def remains(
 ) -> tuple[str, ...]:
     """Return the places where bytes of unmasked rows may still lie in the clone's files.
 
-    What an SQL account can read is masked in any case. `logs_known`: whether the snapshot says where the source wrote its
-    log files.
+    What an SQL account can read is masked in any case. `logs_known`: the snapshot says where the source wrote its log
+    files.
     """
     places = ["the snapshot the clone was made from, which is the source's and not in the clone's folders"]
     if variables.get("innodb_file_per_table", "ON") not in ("ON", "1"):

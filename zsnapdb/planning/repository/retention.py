@@ -1,7 +1,7 @@
 """Which backups stay and which go, each with its reasons. Pure: given the backups, the rules and the time.
 
 What a removal must never do, whatever the rules say: take what another backup that stays is an increment of, take the
-last backup that can be restored, take what nobody can judge (a manifest that cannot be read, and what it may be an
+last backup that can be restored, take what cannot be judged (a manifest that cannot be read, and what it may be an
 increment of).
 
 A backup's time is the one in its id, UTC. In each period (hour, day, ISO week, month, year; all UTC) the newest backup
@@ -112,7 +112,7 @@ def decide(
     ]
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
     _apply_rules(good, rules, now, keep)
-    # Without one good backup, broken ones are all there is. An unreadable manifest may be mended, so nothing broken goes.
+    # Without a good backup only broken ones are left. An unreadable manifest may be repaired. Then broken backups stay.
     _protect(keep, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
     _keep_bases(keep, family)
     why_not = _Reasons(good, rules)

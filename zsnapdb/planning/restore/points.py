@@ -1,6 +1,6 @@
 """Which backup and which archived binlogs lead to a point in time, and where exactly the replay stops. Pure.
 
-A point is a transaction boundary. What it may be asked as is in planning/targets.py.
+A point is a transaction boundary. `targets.py` has the forms in which a point can be written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGt
 
 
 def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
-    """Return all transactions that are in after the backup and these binlogs."""
+    """Return all transactions that a server contains after the backup and these binlogs."""
     reached = point.gtids
     for file in files:
         reached = joined(reached, file.gtids)
@@ -28,7 +28,7 @@ def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
 
 @dataclass(frozen=True)
 class Scanned:
-    """A transaction of a log that was read: where it lies, its GTID, when it was committed (UTC)."""
+    """A transaction read from a binlog: its offsets, its GTID, when it was committed (UTC)."""
 
     gtid: str | None
     start: int
@@ -38,9 +38,9 @@ class Scanned:
 
 @dataclass(frozen=True)
 class RestoreRoute:
-    """What was chosen: the route, its files to replay in order, and the file whose transactions tell where to stop.
+    """The chosen route, its files to replay in order, and the file whose transactions decide where the replay stops.
 
-    `boundary` None: all of the files are replayed.
+    `boundary` None: all files are replayed to their end.
     """
 
     target: Target
@@ -51,14 +51,14 @@ class RestoreRoute:
 
     @property
     def point(self) -> BackupPoint:
-        """The backup that the restore begins with."""
+        """The backup with which the restore begins."""
         return self.route.point
 
 
 def choose(target: Target, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime) -> RestoreRoute:
-    """Return which backup and binlogs lead to the target. NotThere or PreflightError says what there is instead.
+    """Return which backup and binlogs lead to the target. NotThere or PreflightError says what can be reached instead.
 
-    `backups` oldest first. Of all backups that lead there the newest is taken: the least to replay.
+    `backups` are oldest first. Of all backups that lead to the target the newest is chosen: it needs the least replay.
     """
     if not backups:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
@@ -89,7 +89,7 @@ def _choose_time(
 ) -> RestoreRoute:
     moment = target.moment
     if moment > now:
-        raise PreflightError(f"{_shown(moment)} is in the future", hint="name a time that has been, or `latest`")
+        raise PreflightError(f"{_shown(moment)} is in the future", hint="name a time in the past, or `latest`")
     early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
         raise NotThere(f"no backup is older than {_shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
@@ -103,7 +103,7 @@ def _choose_time(
         newest = max((file.last_commit for file in route.files if file.last_commit is not None), default=None)
         at = _shown(commit_time(newest)) if newest is not None else "the backup"
         raise NotThere(
-            f"{_shown(moment)} is later than what is archived, which ends at {at}{_because(route)}",
+            f"{_shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
             hint="`--to latest` restores as far as the archive reaches",
         )
     started = [
@@ -116,7 +116,7 @@ def _choose_time(
 
 
 def _because(route: Route) -> str:
-    """Return what ended a route as the rest of a sentence; nothing where it leads as far as anything is archived."""
+    """Return why a route ends, as the rest of a sentence; empty if nothing newer is archived."""
     return "" if route.end.kind is EndKind.NEWEST else f": {route.end.reason}"
 
 
@@ -128,12 +128,12 @@ def _choose_gtid(
         gtids = parse_gtids(flavour, target.text)
     except ValueError as error:
         raise PreflightError(
-            f"{target.text!r} is no GTID of {flavour}: {error}",
-            hint="see `zsnapdb show` for what the backups and the archive hold",
+            f"{target.text!r} is not a GTID of {flavour}: {error}",
+            hint="see `zsnapdb show` for the GTIDs in the backups and the archive",
         ) from error
     for point in reversed(backups):
         if point.gtids is None:
-            raise PreflightError("the server did not number its transactions", hint="name a time, or a backup")
+            raise PreflightError("the server's transactions have no GTIDs", hint="name a time, or a backup")
         if contains(point.gtids, gtids):
             if isinstance(target, AtGtids) and contains(gtids, point.gtids):
                 return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
@@ -145,20 +145,20 @@ def _choose_gtid(
             if reached is not None and contains(reached, gtids):
                 return RestoreRoute(target, route, route.files[: index + 1], file)
         raise NotThere(
-            f"{target.text} is neither in a backup nor in the archived binlogs behind {point.backup_id}, which reach to"
+            f"{target.text} is neither in a backup nor in the archived binlogs after {point.backup_id}, which reach to"
             f" {route.reached}{_because(route)}",
             hint="`--to latest` restores as far as the archive reaches",
         )
     raise NotThere(
-        f"every backup has {target.text} already, and none ends with it",
+        f"every backup already contains {target.text}, and none ends with it",
         hint=f"the oldest is {backups[0].backup_id}; see `zsnapdb list` for their positions",
     )
 
 
 def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
-    """Return the offset in the route's first file at which what the backup lacks begins.
+    """Return the offset in the route's first file at which the transactions begin that the backup does not contain.
 
-    `scanned`, all its transactions, is read only where the route does not know it exactly.
+    `scanned` are all transactions of that file. They are read only if the route does not know the offset exactly.
     """
     if route.is_start_exact:
         return route.start
@@ -180,7 +180,10 @@ def _has(point: BackupPoint, transaction: Scanned) -> bool:
 
 @dataclass(frozen=True)
 class Boundary:
-    """Where the replay stops in the last log: behind `last` (None: right at `start`), before `following`; what is in up to there."""
+    """Where the replay stops in the last binlog, and the GTIDs of all transactions up to there.
+
+    The stop is after `last` (None: the replay stops where it starts) and before `following`.
+    """
 
     stop: int
     last: Scanned | None
@@ -190,12 +193,13 @@ class Boundary:
 
 
 def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) -> Boundary:
-    """Return where to stop in the last log.
+    """Return where to stop in the last binlog.
 
-    `start` is where the replay begins in it (offset in bytes), `scanned` all its transactions.
+    `start` is where the replay of this binlog begins (offset in bytes). `scanned` are all its transactions.
 
-    A time: behind the last transaction stamped at or before it. Where the server's clock was set back, transactions
-    before that one may be stamped later; they are in, and a note says so.
+    If the target is a time, the replay stops after the last transaction committed at or before that time. If the
+    server's clock was set back, some earlier transactions may have a later commit time. They are included, and a note
+    says so.
     """
     point, target = choice.point, choice.target
     reached = reached_by(point, choice.files[:-1])
@@ -217,7 +221,7 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
             break
         passed += 1
     notes = (
-        (f"{later} transactions stamped later than the time asked for come before it: the server's clock was set back",)
+        (f"{later} included transactions have a later commit time than the target: the server's clock was set back",)
         if later
         else ()
     )
@@ -225,7 +229,7 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
 
 
 def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtids | None) -> bool:
-    """Whether a transaction belongs to the state asked for; `reached` is what was in before it."""
+    """Whether a transaction belongs to the target state. `reached` are the transactions before it."""
     if isinstance(target, AtTime):
         return transaction.committed <= target.moment
     if isinstance(target, BeforeGtid):
@@ -238,7 +242,7 @@ def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtid
 
 
 def is_past(target: Target, start: int, scanned: Iterable[Scanned]) -> bool:
-    """Whether the backup that stands at `start` in its log already has a transaction stamped later than the time asked for."""
+    """Whether the backup at the offset `start` of its binlog contains a transaction committed after the target time."""
     if not isinstance(target, AtTime):
         return False
     newest = None
@@ -264,10 +268,10 @@ def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransactio
 def replays(
     point: BackupPoint, files: Sequence[RouteFile], start: int, stop: int, gtids: Gtids | None, batch_bytes: int
 ) -> tuple[Replay, ...]:
-    """Return the replay steps: the binlogs in batches of about `batch_bytes`, each with what is in after it; after the last that is `gtids`.
+    """Return the replay steps: the binlogs in batches of about `batch_bytes`, with the GTIDs after each batch.
 
-    The first binlog begins at `start`, the last ends at `stop` (offsets in bytes). One with nothing to replay is left
-    out.
+    `gtids` are those after the last batch. The first binlog begins at `start`, the last ends at `stop` (offsets in
+    bytes). A binlog with nothing to replay is left out.
     """
     steps: list[Replay] = []
     batch: list[LogPart] = []
@@ -286,12 +290,12 @@ def replays(
 
 
 def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
-    """Return the point a choice comes to; without a boundary the backup alone.
+    """Return the point that a choice reaches; without a boundary it is that of the backup alone.
 
-    `following_file`: the binlog of the first one left out.
+    `following_file` is the binlog of the first transaction that is left out.
     """
     is_short = isinstance(choice.target, Latest) and choice.route.end.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE)
-    notes = [f"the archive goes no further: {choice.route.end.reason}"] if is_short else []
+    notes = [f"the archive reaches no further: {choice.route.end.reason}"] if is_short else []
     if boundary is None:
         gtids = choice.point.gtids
         return RestorePoint(None if gtids is None else str(gtids), notes=tuple(notes))

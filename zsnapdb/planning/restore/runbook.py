@@ -1,6 +1,7 @@
-"""What a person does for each step of a restore: commands, what they do underneath, how to see that it worked, what to do if not. Pure.
+"""What a person does for each step of a restore. Pure.
 
-Every step of the plan that `restore` executes has its entry here; one without would not type-check.
+Each page has the command, the commands that it runs underneath, the checks that it worked, and what to do if it failed.
+Every kind of step that `restore` executes has a page here; the type checker refuses a kind without a page.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Look:
-    """A command that shows whether a step worked, and what it prints then (None: it ends with status 0)."""
+    """A command that shows whether a step worked, and its output then (None: its exit status 0 is enough)."""
 
     command: str
     expected: str | None = None
@@ -41,7 +42,7 @@ class Look:
 
 @dataclass(frozen=True)
 class RunbookPage:
-    """One numbered step for a person. `seconds` is what past drills took (None: unknown)."""
+    """One numbered step for a person. `seconds` is how long past drills took (None: unknown)."""
 
     title: str
     command: str
@@ -53,9 +54,9 @@ class RunbookPage:
 
 @dataclass(frozen=True)
 class Commands:
-    """How `zsnapdb restore` is called for this plan.
+    """The calls of `zsnapdb restore` for this plan.
 
-    `where` are the words that lead to the dataset `top`, `options` those of the hand-over.
+    `where` are the command-line words that lead to the dataset `top`, `options` those of the handover.
     """
 
     instance: str
@@ -70,41 +71,44 @@ class Commands:
         return shlex.join(["zsnapdb", "restore", self.instance, *words, *config])
 
     def begin(self, through: str) -> str:
-        """Return the command that makes the plan and does its first step."""
+        """Return the command that makes the plan and runs its first step."""
         return self._line("--to", self.to, *self.where, *self.options, "--stop-after", through)
 
     def go_on(self, through: str) -> str:
-        """Return the command that goes on up to and with a step."""
+        """Return the command that continues up to the end of a step."""
         return self._line("--resume", "--target", self.top, "--stop-after", through)
 
     def give_up(self) -> str:
-        """Return the command that removes what was begun."""
+        """Return the command that gives the restore up and removes its datasets."""
         return self._line("--abandon", "--target", self.top)
 
 
 def pinned(planned: RestorePlan) -> str:
-    """Return what `--to` says so that it means the same when somebody types it later: the backup, where nothing is replayed behind it."""
-    return planned.asked if planned.replays else planned.backup_id
+    """Return a value of `--to` that means the same when it is typed later.
+
+    It is the requested point, or the backup if nothing is replayed after the backup.
+    """
+    return planned.requested if planned.replays else planned.backup_id
 
 
 def entries(planned: RestorePlan, commands: Commands, history: Sequence[Timing]) -> tuple[RunbookPage, ...]:
-    """Return the entry of each step, in order."""
-    found = []
+    """Return the page of each step, in order."""
+    pages = []
     for number, step in enumerate(planned.steps):
         command = commands.go_on(step.name) if number else commands.begin(step.name)
-        found.append(_entry(planned, step, command, commands, expected_seconds(step.kind, size_of(step), history)))
-    return tuple(found)
+        pages.append(_entry(planned, step, command, commands, expected_seconds(step.kind, size_of(step), history)))
+    return tuple(pages)
 
 
 def size_of(step: Step) -> int:
-    """Return the bytes the step moves; 0 where its time does not hang on bytes."""
+    """Return the bytes that the step moves; 0 if its time does not depend on bytes."""
     if isinstance(step, Receive):
         return step.plain_bytes
     return step.size if isinstance(step, Replay) else 0
 
 
 def root(planned: RestorePlan) -> str:
-    """Return the folder all restored files lie below."""
+    """Return the folder above all restored files."""
     return min(planned.layout.mountpoints.values(), key=len)
 
 
@@ -173,8 +177,8 @@ def _preflight(planned: RestorePlan, step: Preflight) -> _Words:
     )
     if_not = (
         "Each line that does not begin with ok says what to do. Nothing was touched; run the command again.",
-        "No space here: another pool, with --target POOL/NAME; print the runbook again with it.",
-        "A chunk is missing: print the runbook for an older backup, `zsnapdb list` names them.",
+        "Not enough space: choose another pool with --target POOL/NAME, and print the runbook again with that option.",
+        "A chunk is missing: print the runbook for an older backup; `zsnapdb list` shows the backups.",
     )
     return underneath, (), if_not
 
@@ -184,7 +188,7 @@ def _make_top(planned: RestorePlan, step: MakeTop) -> _Words:
     return (
         (made,),
         (Look(_get(step.dataset, "zsnapdb:restored"), planned.backup_id),),
-        ("A dataset of that name that is not ours is in the way: name another --target.",),
+        ("Another dataset has that name and is not ours: name another --target.",),
     )
 
 
@@ -202,10 +206,10 @@ def _receive(planned: RestorePlan, step: Receive, commands: Commands) -> _Words:
         f"zfs receive -u {properties}{step.dataset}",
     )
     if_not = (
-        "The network or the store failed: run the command again; what is received already is not fetched again.",
+        "The network or the store failed: run the command again; received volumes are not fetched again.",
         "It says that no restore is under way: nothing was received yet, and all was removed. Begin again at step 1.",
         (
-            f"Damage in the repository (exit 7): give it up with `{commands.give_up()}`, print the runbook for an older"
+            f"The repository is damaged (exit 7): run `{commands.give_up()}`, then print the runbook for an older"
             " backup."
         ),
     )
@@ -222,23 +226,26 @@ def _mount(step: MountVolumes) -> _Words:
         )
         underneath.append(shlex.join(["zfs", "mount", part.dataset]))
     looks = tuple(Look(_get(part.dataset, "mounted"), "yes") for part in step.parts)
-    return tuple(underneath), looks, ("Something is in the way at a mount point: move it away, run the command again.",)
+    return tuple(underneath), looks, ("A mount point is not empty: move its files away, and run the command again.",)
 
 
 def _recover(planned: RestorePlan, step: Recover | CheckServer, commands: Commands) -> _Words:
     start = _start_line(planned) + ", on a private socket, without network, replication and events"
     underneath = (
         start,
-        f"its GTIDs must be {step.gtids}" if step.gtids is not None else "it numbers no transactions",
+        f"its GTIDs must be {step.gtids}" if step.gtids is not None else "its transactions have no GTIDs",
         "a clean shutdown",
     )
     log = private(planned, "error.log")
     if_not = (
         (
-            f"It did not come up: the end of {log} says why. Too slow to recover: raise server.start_timeout, run the"
-            " command again."
+            f"The server did not start: the end of {log} says why. If its recovery is too slow, raise"
+            " server.start_timeout and run the command again."
         ),
-        f"It stands elsewhere (exit 11): do not use it. `{commands.give_up()}`, then the runbook for an older backup.",
+        (
+            f"The position differs (exit 11): do not use the server. Run `{commands.give_up()}`, then print the runbook"
+            " for an older backup."
+        ),
     )
     return underneath, (Look(shlex.join(["test", "-s", log])),), if_not
 
@@ -255,7 +262,7 @@ def _replay(planned: RestorePlan, step: Replay) -> _Words:
     return (
         underneath,
         looks,
-        ("Run the command again: it goes back to the snapshot before this step, and replays it anew.",),
+        ("Run the command again: it rolls back to the snapshot before this step, and repeats the replay.",),
     )
 
 
@@ -265,7 +272,7 @@ def _stopped(planned: RestorePlan) -> _Words:
     return (
         underneath,
         (Look(shlex.join(["test", "-s", option_file])),),
-        (f"The end of {private(planned, 'error.log')} says why.",),
+        (f"The end of {private(planned, 'error.log')} says why the server did not start.",),
     )
 
 
@@ -280,12 +287,15 @@ def _running(planned: RestorePlan, step: RunBeside | MakeReplica) -> _Words:
             " wait until it has caught up"
         )
     if_not = [
-        f"The end of {private(planned, 'error.log')} says why. The port is taken: `ss -ltnp sport = :{step.port}`."
+        (
+            f"The end of {private(planned, 'error.log')} says why the server did not start. If the port is taken,"
+            f" `ss -ltnp sport = :{step.port}` shows by whom."
+        )
     ]
     if isinstance(step, MakeReplica):
         if_not.append(
-            "It does not connect: the account, and its host, on the source. It lacks binlogs there: restore a newer"
-            " point."
+            "The replica does not connect: check the account, and its host, on the source. The source no longer has the"
+            " binlogs: restore a newer point."
         )
     return tuple(underneath), (Look(shlex.join(["test", "-S", private(planned, "server.sock")])),), tuple(if_not)
 
@@ -296,7 +306,7 @@ def _promote(step: Promote) -> _Words:
     undo = "; ".join(shlex.join(["zfs", "rename", new, old]) for old, new in reversed(step.renames))
     if_not = (
         (
-            "A dataset is busy: the old server still runs, or a shell stands in its folder. Stop it, run the command"
+            "A dataset is busy: the old server still runs, or a shell is in its folder. Stop it, and run the command"
             " again."
         ),
         f"To go back by hand: {undo}",

@@ -1,8 +1,8 @@
 """A restore as a list of typed steps, and the choice of the point it goes to. Pure.
 
-The executor (`jobs/restore.py`) runs the steps in order, a journal remembers which are done, and a runbook prints them.
-A step holds everything it needs, so that a plan that was written down means the same later, whatever the repository
-holds by then.
+The executor (`jobs/restore/run.py`) runs the steps in order, a journal notes the finished steps, and a runbook prints
+all steps. A step contains everything that it needs. So a stored plan means the same later, whatever has changed in the
+repository since.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ HandoverKind = Literal["stopped", "run", "promote", "replica"]
 
 @dataclass(frozen=True)
 class ArchivedTransaction:
-    """A transaction of the archive: its GTID (None where they are not numbered), when it was committed (UTC), its binlog and end offset there."""
+    """A transaction of the archive: its GTID, when it was committed (UTC), its binlog and the end offset in it.
+
+    `gtid` is None if the server's transactions have no GTIDs.
+    """
 
     gtid: str | None
     committed: datetime
@@ -27,7 +30,7 @@ class ArchivedTransaction:
     end: int
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return the transaction in a few words."""
         return (
             f"{self.gtid or '(no GTID)'} committed {self.committed:%Y-%m-%d %H:%M:%S.%f} UTC, at {self.file}:{self.end}"
         )
@@ -37,9 +40,9 @@ class ArchivedTransaction:
 class RestorePoint:
     """The state that a restore ends in: a transaction boundary.
 
-    `gtids` are all transactions in it, as the server prints them (None where they are not numbered). `last` is the last
-    transaction replayed (None: nothing is replayed, the backup is the point), `following` the first one left out (None:
-    the archive's end).
+    `gtids` are all its transactions, as the server prints them (None: they have no GTIDs). `last` is the last replayed
+    transaction (None: nothing is replayed, the backup is the point). `following` is the first transaction that is left
+    out (None: the archive ends there).
     """
 
     gtids: str | None
@@ -50,9 +53,10 @@ class RestorePoint:
 
 @dataclass(frozen=True)
 class RestoreLayout:
-    """Where the volumes go: per role its dataset and mount point; `top` is the dataset above all, `mount` the folder above all.
+    """Where the volumes go: dataset and mount point of each role.
 
-    `places` are dataset and mount point of each role where the backup was made.
+    `top` is the dataset above all others, `mount` the folder above all others. `places` are dataset and mount point of
+    each role where the backup was made.
     """
 
     top: str
@@ -64,11 +68,12 @@ class RestoreLayout:
 
 @dataclass(frozen=True)
 class Preflight:
-    """Look at everything the restore depends on; nothing is touched.
+    """Check everything the restore depends on; nothing is changed.
 
-    The pool has room for `plain_bytes` of streams and binlogs (at the least for `stored_bytes`), knows the features of
-    the streams (bits of their BEGIN records), ZFS is not older; a server program of the same series and not older is
-    there, and the account it runs as; every data key can be opened; every chunk is in the repository with its size.
+    The pool has room for `plain_bytes` of streams and binlogs (at least for `stored_bytes`) and has the features of the
+    streams (bits of their BEGIN records). ZFS is not older than the ZFS of the backup. The host has a server program of
+    the same series that is not older, and the account it runs as. Every data key can be opened. Every chunk is in the
+    repository with its size.
     """
 
     pool: str
@@ -89,13 +94,13 @@ class Preflight:
     def describe(self) -> str:
         return (
             f"check the pool {self.pool}, the server program for {self.flavour} {self.server_version}, keys and chunks;"
-            " nothing is touched yet"
+            " nothing is changed yet"
         )
 
 
 @dataclass(frozen=True)
 class MakeTop:
-    """Make the dataset above volumes that stand side by side; it is mounted nowhere."""
+    """Make the dataset above volumes that lie side by side. The dataset is not mounted."""
 
     dataset: str
     kind: Literal["make-top"] = "make-top"
@@ -112,7 +117,7 @@ class MakeTop:
 class Receive:
     """Receive one volume's stream of one backup into its dataset, unmounted.
 
-    `from_guid` is None for a full one; sizes in bytes.
+    `from_guid` is None for a full stream. Sizes are in bytes.
     """
 
     backup_id: str
@@ -139,7 +144,7 @@ class Receive:
 
 @dataclass(frozen=True)
 class MountPart:
-    """One volume to mount: the snapshot it must stand at, and the properties it gets back."""
+    """One volume to mount: the snapshot that it must have, and the properties to restore."""
 
     role: str
     dataset: str
@@ -151,7 +156,7 @@ class MountPart:
 
 @dataclass(frozen=True)
 class MountVolumes:
-    """Compare the received snapshots' GUIDs, give the properties back, mount, outermost first."""
+    """Compare the GUIDs of the received snapshots, restore the properties, mount, outermost first."""
 
     parts: tuple[MountPart, ...]
     kind: Literal["mount"] = "mount"
@@ -161,14 +166,14 @@ class MountVolumes:
         return "mount"
 
     def describe(self) -> str:
-        return "compare GUIDs, give properties back, mount " + ", ".join(part.dataset for part in self.parts)
+        return "compare GUIDs, restore properties, mount " + ", ".join(part.dataset for part in self.parts)
 
 
 @dataclass(frozen=True)
 class Recover:
-    """Start the server once with its own binlogs, unreachable; it must stand at exactly the backup's position.
+    """Start the server once with its own binlogs, unreachable, and shut it down.
 
-    Shut it down.
+    It must recover to exactly the backup's position.
     """
 
     gtids: str | None
@@ -187,9 +192,9 @@ class Recover:
 
 @dataclass(frozen=True)
 class LogPart:
-    """An archived binlog to replay: its name in the archive, which history it is of, how much of it (offsets in bytes).
+    """An archived binlog to replay: its incarnation, its name in the archive, and its range (offsets in bytes).
 
-    `stop` None: to its last complete transaction.
+    `stop` None: to the last complete transaction.
     """
 
     incarnation: str
@@ -200,14 +205,18 @@ class LogPart:
 
 
 Replayer = Literal["applier", "client"]
-"""Who replays binlogs: the server's own applier, from relay logs, in parallel; or a client, in one session, from what the server's binlog tool prints."""
+"""What replays binlogs.
+
+`applier` is the applier of the server: it reads relay logs and works in parallel. `client` is a client program: it runs
+the output of the server's binlog tool in one session.
+"""
 
 
 @dataclass(frozen=True)
 class Replay:
     """Replay some archived binlogs, then snapshot.
 
-    Before it the datasets are rolled back to where the step before left them.
+    The datasets are first rolled back to the snapshot of the step before.
     """
 
     number: int
@@ -222,7 +231,7 @@ class Replay:
 
     @property
     def size(self) -> int:
-        """How many bytes of binlogs are fetched."""
+        """The bytes of binlogs to fetch."""
         return sum(log.size for log in self.logs)
 
     def describe(self) -> str:
@@ -237,9 +246,9 @@ class Replay:
 
 @dataclass(frozen=True)
 class CheckServer:
-    """Start the server unreachable: it must hold exactly these transactions, and its tables must be readable.
+    """Start the server, unreachable, and shut it down.
 
-    Shut it down.
+    It must contain exactly these transactions, and its tables must be readable.
     """
 
     gtids: str | None
@@ -250,12 +259,17 @@ class CheckServer:
         return "check"
 
     def describe(self) -> str:
-        return f"check that it stands at exactly {self.gtids}" if self.gtids is not None else "check that it starts"
+        if self.gtids is None:
+            return "check that the server starts"
+        return f"check that the server is at exactly {self.gtids}"
 
 
 @dataclass(frozen=True)
 class LeaveStopped:
-    """Leave it mounted, stopped, with an option file to start it by: the server it was, reachable on a socket only."""
+    """Leave the server mounted and stopped, with an option file to start it.
+
+    Started with this file it has its old identity and is reachable by a socket only.
+    """
 
     server_id: int
     kind: Literal["stopped"] = "stopped"
@@ -265,12 +279,12 @@ class LeaveStopped:
         return "handover"
 
     def describe(self) -> str:
-        return "leave it mounted and stopped, with an option file"
+        return "leave the server mounted and stopped, with an option file"
 
 
 @dataclass(frozen=True)
 class RunBeside:
-    """Start it beside the old server: new identity, own port and socket."""
+    """Start the server beside the old server, with a new identity, its own port and its own socket."""
 
     server_id: int
     port: int
@@ -281,12 +295,15 @@ class RunBeside:
         return "handover"
 
     def describe(self) -> str:
-        return f"start it with a new identity (server_id {self.server_id}) on 127.0.0.1:{self.port}"
+        return f"start the server with a new identity (server_id {self.server_id}) on 127.0.0.1:{self.port}"
 
 
 @dataclass(frozen=True)
 class PromotePart:
-    """A volume that takes the place of an old one: `dataset` becomes `place`; what is there now becomes `old` (None: nothing is there)."""
+    """A volume that replaces an old volume: `dataset` is renamed to `place`.
+
+    The dataset that has this name now is renamed to `old` (None: there is no such dataset).
+    """
 
     role: str
     dataset: str
@@ -297,10 +314,11 @@ class PromotePart:
 
 @dataclass(frozen=True)
 class Promote:
-    """Put it in place of the old one, which is kept under another name: datasets renamed, mount points moved.
+    """Put the restored server in place of the old server: datasets are renamed, mount points moved.
 
-    `renames` are whole trees (from, to), in order; the old one's first. The next backup is a full one; the restored
-    server has a new identity of its own (incarnation), as it may go another way than the old one did.
+    The datasets of the old server are kept under other names. `renames` are trees of datasets (from, to), in order,
+    those of the old server first. The next backup is a full backup. The restored server begins a new `incarnation`,
+    because its history may differ from that of the old server.
     """
 
     parts: tuple[PromotePart, ...]
@@ -313,14 +331,14 @@ class Promote:
         return "handover"
 
     def describe(self) -> str:
-        return "put it in place of the old one: " + ", ".join(f"{a} becomes {b}" for a, b in self.renames)
+        return "replace the old server: " + ", ".join(f"rename {a} to {b}" for a, b in self.renames)
 
 
 @dataclass(frozen=True)
 class MakeReplica:
-    """Start it with a new identity as a replica of a source and wait until it has caught up.
+    """Start the server with a new identity as a replica of a source, and wait until it has caught up.
 
-    The password is in a file, never here.
+    The password is in a file, never in the plan.
     """
 
     server_id: int
@@ -337,7 +355,7 @@ class MakeReplica:
 
     def describe(self) -> str:
         return (
-            f"start it with a new identity (server_id {self.server_id}) on port {self.port} as a replica of"
+            f"start the server with a new identity (server_id {self.server_id}) on port {self.port} as a replica of"
             f" {self.source_host}:{self.source_port}"
         )
 
@@ -348,15 +366,15 @@ Step = Preflight | MakeTop | Receive | MountVolumes | Recover | Replay | CheckSe
 
 @dataclass(frozen=True)
 class RestorePlan:
-    """What a restore does, in order. `asked` is the point as it was asked for, `point` what it came to.
+    """What a restore does, in order. `requested` is the point as it was requested, `point` the point that is reached.
 
-    `variables` are those of the backup's server that another one needs to start on its files.
+    `variables` are the variables of the backup's server that another server needs to start on its files.
     """
 
     restore_id: str
     instance: str
     repository: str
-    asked: str
+    requested: str
     created: datetime
     flavour: Flavour
     server_version: str

@@ -1,7 +1,7 @@
-"""What a point in time may be asked as, by `--to` and `--at`. Pure.
+"""The forms of a point in time in `--to` and `--at`. Pure.
 
-`latest` (as far as backups and archive reach), `latest-backup`, a backup id, a time with its zone, a GTID (that
-transaction is the last one in), `before-` a GTID (it is the first one out).
+`latest` (as far as backups and archive reach), `latest-backup`, a backup id, a time with its zone, a GTID (this
+transaction is the last included), `before-` and a GTID (this transaction is the first left out).
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ _OFFSET = re.compile(r"[+-]\d{2}:?\d{2}")
 
 @dataclass(frozen=True)
 class Latest:
-    """As far as the newest backup and the archive behind it reach."""
+    """As far as the newest backup and the archive after it reach."""
 
 
 @dataclass(frozen=True)
 class AtBackup:
-    """A backup alone; `backup_id` None: the newest."""
+    """A backup alone; `backup_id` None: the newest backup."""
 
     backup_id: str | None
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """What was committed at or before a moment (UTC)."""
+    """Everything that was committed at or before a moment (UTC)."""
 
     moment: datetime
 
 
 @dataclass(frozen=True)
 class AtGtids:
-    """The first boundary at which all these transactions are in."""
+    """The first transaction boundary at which all these transactions are included."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class BeforeGtid:
-    """The boundary right before this transaction."""
+    """The transaction boundary right before this transaction."""
 
     text: str
 
@@ -57,7 +57,7 @@ Target = Latest | AtBackup | AtTime | AtGtids | BeforeGtid
 
 
 def parse_target(text: str) -> Target:
-    """Return what `--to` asks for. PreflightError if it is none of the forms, or a time that does not say its zone."""
+    """Return the target that `--to` names. PreflightError for any other form, or for a time without its zone."""
     text = text.strip()
     if text == "latest":
         return Latest()
@@ -69,10 +69,10 @@ def parse_target(text: str) -> Target:
         return AtTime(parse_time(text))
     if _DAY.fullmatch(text):
         raise PreflightError(
-            f"{text!r} is a day, which is no point in time",
+            f"{text!r} is a day and not a point in time",
             hint=(
-                f"write {text}T00:00:00Z, or with another zone; if it is a GTID of MariaDB, write it with a 0 before"
-                f" it: 0{text}"
+                f"write {text}T00:00:00Z, or with another zone; if you mean a GTID of MariaDB, write it with a leading"
+                f" 0: 0{text}"
             ),
         )
     before = text.startswith("before-")
@@ -80,10 +80,10 @@ def parse_target(text: str) -> Target:
     family = _family(gtids)
     if family is None or (before and _count(family, gtids) != 1):
         raise PreflightError(
-            f"{text!r} is no point in time",
+            f"{text!r} is not a point in time",
             hint=(
-                "latest, latest-backup, a backup id, a time such as 2026-11-20T10:00:00Z, a GTID, or before-GTID (of"
-                " one transaction)"
+                "write latest, latest-backup, a backup id, a time such as 2026-11-20T10:00:00Z, a GTID, or before-GTID"
+                " (of one transaction)"
             ),
         )
     return BeforeGtid(gtids) if before else AtGtids(gtids)
@@ -107,17 +107,18 @@ def _count(flavour: Flavour, text: str) -> int:
 def parse_time(text: str) -> datetime:
     """Return a moment, UTC.
 
-    Its zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin; nothing is guessed.
+    The zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin. No zone is assumed.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
-        raise PreflightError(f"{text!r} is no time", hint="write it as 2026-11-20T10:00:00Z")
+        raise PreflightError(f"{text!r} is not a time", hint="write it as 2026-11-20T10:00:00Z")
     day, clock, zone = match.groups()
     try:
         local = datetime.fromisoformat(f"{day}T{clock}")
         if not zone:
             raise PreflightError(
-                f"the time {text!r} does not say its zone", hint=f"write {day}T{clock}Z for UTC, or an offset or zone"
+                f"the time {text!r} does not say its zone",
+                hint=f"write {day}T{clock}Z for UTC, or add an offset or a zone",
             )
         if zone.upper() in ("Z", "UTC"):
             return local.replace(tzinfo=UTC)
@@ -125,11 +126,11 @@ def parse_time(text: str) -> datetime:
             return datetime.fromisoformat(f"{day}T{clock}{zone}").astimezone(UTC)
         place = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise PreflightError(f"{text!r} is no time: {error}", hint="write it as 2026-11-20T10:00:00Z") from error
+        raise PreflightError(f"{text!r} is not a time: {error}", hint="write it as 2026-11-20T10:00:00Z") from error
     first, second = (local.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
     if first != second:
         raise PreflightError(
-            f"{text!r}: clocks were changed then, and it is either {first:%H:%M:%S} or {second:%H:%M:%S} UTC",
-            hint="write it in UTC",
+            f"{text!r} is ambiguous, because clocks were changed: {first:%H:%M:%S} or {second:%H:%M:%S} UTC",
+            hint="write the time in UTC",
         )
     return first

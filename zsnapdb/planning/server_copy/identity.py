@@ -123,7 +123,7 @@ _REFUSED = frozenset(
         "bootstrap",
     )
 )
-"""Options that open another port, run statements, write elsewhere or let anyone in, and that no later line overrides."""
+"""Options that open a port, run statements, write elsewhere or let anyone in, and that no later line overrides."""
 
 
 class Access(Enum):
@@ -140,7 +140,7 @@ class PathMap:
     pairs: tuple[tuple[str, str], ...]
 
     def translate(self, path: str) -> str:
-        """Return the path in the copy. PreflightError if it lies on none of the volumes, as the copy must not touch it."""
+        """Return the path in the copy. PreflightError if it lies on none of the volumes: the copy must not use it."""
         clean = normpath(path)
         for source, target in sorted(self.pairs, key=lambda pair: -len(pair[0])):
             root = normpath(source)

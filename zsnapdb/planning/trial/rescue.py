@@ -61,7 +61,10 @@ class LiveServer:
 
 
 def parse_destination(text: str) -> DumpFile | LiveServer:
-    """Return what `--into` names. A password in it is refused, because everybody on the host can read a command line."""
+    """Return what `--into` names.
+
+    PreflightError if an address contains a password: everybody on the host can read a command line.
+    """
     if not re.match(r"^(mysql|mariadb)://", text):
         if "://" in text:
             raise PreflightError(
@@ -90,17 +93,17 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
     )
 
 
-def new_name(wanted: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
+def new_name(original: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
     """Return the name on the live server: the chosen one, else the old name with the time of the data.
 
     `chosen` is `table`, `schema.table`, or for a schema its new name. `schema` is the one the destination names.
     """
     stamp = f"_{as_of:%Y%m%d_%H%M%S}"
-    if wanted.table is None:
-        return TableName(chosen or wanted.schema[: _LONGEST_NAME - len(stamp)] + stamp, None)
+    if original.table is None:
+        return TableName(chosen or original.schema[: _LONGEST_NAME - len(stamp)] + stamp, None)
     if chosen is None:
-        return TableName(schema or wanted.schema, wanted.table[: _LONGEST_NAME - len(stamp)] + stamp)
-    return parse_table(chosen) if "." in chosen or "`" in chosen else TableName(schema or wanted.schema, chosen)
+        return TableName(schema or original.schema, original.table[: _LONGEST_NAME - len(stamp)] + stamp)
+    return parse_table(chosen) if "." in chosen or "`" in chosen else TableName(schema or original.schema, chosen)
 
 
 class Transport(StrEnum):

@@ -29,7 +29,7 @@ class RestorePlanView(View):
                 f"restore {plan.instance} to {plan.layout.top}, mounted at {plan.layout.mount}, from backup"
                 f" {plan.backup_id}"
             ),
-            *point_lines(plan.asked, plan.point),
+            *point_lines(plan.requested, plan.point),
         ]
         lines += [f"  {number}. {_step(step)}" for number, step in enumerate(plan.steps, 1)]
         lines += [
@@ -96,7 +96,7 @@ class RestoreView(View):
                 f"the restore to {plan.layout.top} waits before {_step(result.next_step)}\n"
                 f"continue with --resume --target {plan.layout.top}"
             )
-        what = f"point {plan.asked} (backup {plan.backup_id})" if plan.replays else f"backup {plan.backup_id}"
+        what = f"point {plan.requested} (backup {plan.backup_id})" if plan.replays else f"backup {plan.backup_id}"
         place = next((renamed[1] for renamed in getattr(plan.steps[-1], "renames", ())[-1:]), plan.layout.top)
         lines = [
             f"{what} of {plan.instance} is restored to {place}",
@@ -156,7 +156,7 @@ def _fields(plan: RestorePlan) -> dict[str, Any]:
     return {
         "restore_id": plan.restore_id,
         "backup_id": plan.backup_id,
-        "requested": plan.asked,
+        "requested": plan.requested,
         "point": point_fields(plan.point),
         "top": plan.layout.top,
         "datasets": dict(plan.layout.datasets),

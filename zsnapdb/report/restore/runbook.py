@@ -34,7 +34,7 @@ def _facts(book: Runbook) -> list[str]:
     lines = [
         (
             f"Written {plan.created:%Y-%m-%d %H:%M:%S} UTC by zsnapdb {__version__} from the repository {book.url} (id"
-            f" {plan.repository}), for `{plan.asked}`."
+            f" {plan.repository}), for `{plan.requested}`."
         ),
         f"Base: backup {plan.backup_id}, {plan.flavour} {plan.server_version}, server_id {plan.server_id}.",
     ]
@@ -191,7 +191,7 @@ class RunbookView(View):
         before = [{"command": look.command, "expected": look.expected} for look in book.before]
         facts = {
             "instance": plan.instance,
-            "requested": plan.asked,
+            "requested": plan.requested,
             "backup_id": plan.backup_id,
             "gtids": plan.point.gtids,
             "dataset": plan.layout.top,

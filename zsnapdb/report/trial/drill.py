@@ -26,7 +26,7 @@ class DrillPlanView(View):
         what = plan.restore
         lines = [
             (
-                f"drill {what.instance} at {plan.wanted} (backup {what.backup_id}) in {plan.place.container}, seed"
+                f"drill {what.instance} at {plan.requested} (backup {what.backup_id}) in {plan.place.container}, seed"
                 f" {plan.seed}"
             )
         ]

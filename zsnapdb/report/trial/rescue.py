@@ -29,7 +29,7 @@ class RescuePlanView(View):
 
     def text(self) -> str:
         plan = self.plan
-        subject, file = plan.request.wanted, isinstance(plan.request.destination.where, DumpFile)
+        subject, file = plan.request.original, isinstance(plan.request.destination.where, DumpFile)
         steps = [
             f"{plan.way}, {plan.restore.backup_id}, in {plan.place.container}",
             (
@@ -45,7 +45,7 @@ class RescuePlanView(View):
         ]
         if plan.restore.replays:
             steps.insert(1, "replay the archived binlogs after the backup, up to the point")
-        lines = [f"rescue {subject} of {_as_of(plan)}", *point_lines(plan.restore.asked, plan.restore.point)]
+        lines = [f"rescue {subject} of {_as_of(plan)}", *point_lines(plan.restore.requested, plan.restore.point)]
         return "\n".join([*lines, *(f"  {number}. {step}" for number, step in enumerate(steps, 1))])
 
     def fields(self) -> Fields:
@@ -55,7 +55,7 @@ class RescuePlanView(View):
 def _as_of(planned: RescuePlan) -> str:
     restore = planned.restore
     return (
-        f"{restore.instance} as of {restore.asked}, from backup {restore.backup_id}"
+        f"{restore.instance} as of {restore.requested}, from backup {restore.backup_id}"
         if restore.replays
         else f"{restore.instance} as of {restore.backup_id}"
     )
@@ -65,7 +65,7 @@ def _facts(planned: RescuePlan) -> dict[str, Any]:
     return {
         "instance": planned.restore.instance,
         "backup_id": planned.restore.backup_id,
-        "object": str(planned.request.wanted),
+        "object": str(planned.request.original),
         "point": point_fields(planned.restore.point),
         "source": "clone" if planned.local is not None else "restore",
         "into": _where(planned),
@@ -84,7 +84,7 @@ class RescueView(View):
         delivery = result.delivered
         return "\n".join(
             [
-                f"{result.plan.request.wanted} of {_as_of(result.plan)} is in {delivery.where}",
+                f"{result.plan.request.original} of {_as_of(result.plan)} is in {delivery.where}",
                 f"  from      {result.plan.way}",
                 f"  by        {delivery.choice.transport.value}: {delivery.choice.reason}",
                 *(f"  rows      {count} in {table}" for table, count in delivery.rows),

@@ -109,7 +109,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
         monkeypatch.setattr(restoring, name, remember)
     monkeypatch.setattr(restoring, "hand_over", lambda work, step: HandedOver(None))
     monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: None)
-    monkeypatch.setattr(scratch, "thrown_away", lambda *words: contextlib.nullcontext())
+    monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())
     monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3.9")
     made.store(BACKUPS[0])
     return made

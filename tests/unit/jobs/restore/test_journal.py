@@ -1,4 +1,4 @@
-"""A restore's plan and journal survive being written down, and a program is only started on files it may be started on."""
+"""A restore's plan and journal survive storage, and only a suitable server program is started on restored files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def plan(last: HandoverStep, top: str = "tank/a/r") -> RestorePlan:
         restore_id=ID,
         instance="main",
         repository="0123",
-        asked="latest",
+        requested="latest",
         created=WHEN,
         flavour=Flavour.MARIADB,
         server_version="11.8.3-MariaDB",
@@ -124,7 +124,7 @@ def test_a_journal_that_was_altered_is_not_gone_on_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flavour", "recorded", "found", "words"),
+    ("flavour", "recorded", "installed", "words"),
     [
         (Flavour.MYSQL, "9.7.4", "9.7.4", None),
         (Flavour.MYSQL, "8.4.3-3", "8.4.5-5", None),
@@ -137,7 +137,7 @@ def test_a_journal_that_was_altered_is_not_gone_on_with(tmp_path: Path) -> None:
     ],
 )
 def test_a_server_program_is_of_the_same_series_and_not_older(
-    flavour: Flavour, recorded: str, found: str, words: str | None
+    flavour: Flavour, recorded: str, installed: str, words: str | None
 ) -> None:
-    objection = objection_to(flavour, recorded, found)
+    objection = objection_to(flavour, recorded, installed)
     assert (objection is None) if words is None else (objection is not None and words in objection)

@@ -1,4 +1,4 @@
-"""Who starts a server on a backup refuses one of another kind, says which kind it is, and touches nothing."""
+"""Jobs that start a server on a backup refuse a backup of another kind, name that kind, and change nothing."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(datasets, "exists", lambda dataset: False)
     (tmp_path / "store").mkdir()
-    found = Site(tmp_path / "store")
-    repository = found.instance().open_or_create_repository()
+    site = Site(tmp_path / "store")
+    repository = site.instance().open_or_create_repository()
     repository.commit(manifest(SERVER))
     repository.commit(of_kind("disk", DISK))
-    return found
+    return site
 
 
 def restored(settings: Settings, instance: Instance, to: str) -> object:

@@ -1,4 +1,4 @@
-"""What a drill samples and how it judges; the evidence it leaves; what the past says of the next time."""
+"""What a drill samples and how it judges; its evidence; the durations expected from past drills."""
 
 from __future__ import annotations
 
@@ -186,8 +186,8 @@ def evidence(*outcomes: Outcome, drill_id: str = "20261120T101112Z-7f3a", instan
 def test_a_drill_is_as_good_as_its_worst_check_and_without_one_it_failed(
     checks: tuple[Outcome, ...], outcome: Outcome, code: int
 ) -> None:
-    found = evidence(*checks)
-    assert (found.outcome, job.exit_code(found)) == (outcome, code)
+    drilled = evidence(*checks)
+    assert (drilled.outcome, job.exit_code(drilled)) == (outcome, code)
 
 
 def test_evidence_is_written_once_and_read_back(tmp_path: Path) -> None:
@@ -245,8 +245,8 @@ def test_a_program_of_the_other_family_is_passed_over(tmp_path: Path) -> None:
         (tmp_path / folder / "mysqldump").write_text(f"#!/bin/sh\necho '{text}'\n")
         (tmp_path / folder / "mysqldump").chmod(0o755)
     binary = tmp_path / "mysqld"
-    found = programs.find(MYSQL.dump_programs, ServerSettings(programs=tmp_path / "own"), Flavour.MYSQL, binary)
-    assert found == tmp_path / "own" / "mysqldump"
+    program = programs.find(MYSQL.dump_programs, ServerSettings(programs=tmp_path / "own"), Flavour.MYSQL, binary)
+    assert program == tmp_path / "own" / "mysqldump"
     with pytest.raises(PreflightError, match="of the other family"):
         programs.find(MYSQL.dump_programs, ServerSettings(programs=tmp_path / "other"), Flavour.MYSQL, binary)
 

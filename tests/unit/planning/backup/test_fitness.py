@@ -1,4 +1,4 @@
-"""What stands against a backup, what is only worth a warning, and what to do about each."""
+"""What prevents a backup, what is only a warning, and the hint for each."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def server(
 
 
 def judged(facts: ServerFacts, *, forced: bool = False) -> dict[str, Severity]:
-    found: dict[str, Severity] = {}
+    severities: dict[str, Severity] = {}
     for finding in judge_server(facts, "z@/sock", forced=forced):
         assert finding.severity is Severity.OK or finding.hint, finding
-        found[finding.what] = finding.severity
-    return found
+        severities[finding.what] = finding.severity
+    return severities
 
 
 def test_an_applier_that_may_stop_with_gaps_is_not_stopped() -> None:
     parallel = {"replica_parallel_workers": "4", "replica_preserve_commit_order": "OFF"}
     for names in (parallel, {"slave_parallel_workers": "4", "slave_preserve_commit_order": "OFF"}):
         facts = server(channels=(Channel("", "h", 1, True, True, None),), variables=names)
-        found = {f.what: f.severity for f in judge_server(facts, "z", forced=False, stops_applier=True)}
-        assert found["replica"] is Severity.UNFIT
+        severities = {f.what: f.severity for f in judge_server(facts, "z", forced=False, stops_applier=True)}
+        assert severities["replica"] is Severity.UNFIT
         assert judged(facts)["replica"] is Severity.OK
 
 
@@ -129,9 +129,9 @@ def test_the_global_read_lock_is_always_worth_a_warning() -> None:
 
 
 def test_objections_to_the_paths_are_told_together() -> None:
-    (found,) = judge_placement("main", Placement({}, ("a is on ext4", "b is on xfs")), {"data": "t/d"}, 0)
-    assert found.severity is Severity.UNFIT
-    assert "a is on ext4; b is on xfs" in found.detail
+    (finding,) = judge_placement("main", Placement({}, ("a is on ext4", "b is on xfs")), {"data": "t/d"}, 0)
+    assert finding.severity is Severity.UNFIT
+    assert "a is on ext4; b is on xfs" in finding.detail
 
 
 PAGES = BlockSizes(16384, {16384: 10}, {16384: "a.ibd"})
@@ -150,10 +150,10 @@ def test_pages_that_zfs_may_split_stand_against_a_backup_only_where_nothing_repa
 
 
 def test_blocks_larger_than_a_page_are_named_with_an_example() -> None:
-    (found,) = judge_blocks(
+    (finding,) = judge_blocks(
         BlockSizes(16384, {131072: 2, 16384: 1}, {131072: "ibdata1", 16384: "a"}),
         doublewrite=True,
         zfs_release=(2, 3, 0),
     )
-    assert found.severity is Severity.WARNING
-    assert "2 of 128K such as ibdata1" in found.detail
+    assert finding.severity is Severity.WARNING
+    assert "2 of 128K such as ibdata1" in finding.detail

@@ -1,4 +1,4 @@
-"""The level follows what is waited for: processors make it cheaper, network and source make it dearer, and it comes to rest."""
+"""The level follows the bottleneck: busy processors lower it, a slow network or source raises it, and it settles."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from zsnapdb.planning.backup.level import HIGHEST, LOWEST, next_level
 
 
 def test_where_the_processors_are_busy_it_gets_cheaper() -> None:
-    assert next_level(5, sealing=2.0, elapsed=1.0, processors=2) == 4
-    assert next_level(LOWEST, sealing=2.0, elapsed=1.0, processors=2) == LOWEST
+    assert next_level(5, busy=2.0, elapsed=1.0, processors=2) == 4
+    assert next_level(LOWEST, busy=2.0, elapsed=1.0, processors=2) == LOWEST
 
 
 def test_where_the_network_is_waited_for_it_gets_dearer() -> None:
-    assert next_level(5, sealing=0.5, elapsed=1.0, processors=2) == 6
-    assert next_level(HIGHEST, sealing=0.0, elapsed=1.0, processors=2) == HIGHEST
+    assert next_level(5, busy=0.5, elapsed=1.0, processors=2) == 6
+    assert next_level(HIGHEST, busy=0.0, elapsed=1.0, processors=2) == HIGHEST
 
 
 def test_in_between_it_stays() -> None:
-    assert next_level(5, sealing=1.4, elapsed=1.0, processors=2) == 5
+    assert next_level(5, busy=1.4, elapsed=1.0, processors=2) == 5
 
 
 @given(
@@ -28,11 +28,11 @@ def test_in_between_it_stays() -> None:
 def test_it_comes_to_rest_and_stays_within_its_bounds(
     cost: float, network: float, workers: int, processors: int, level: int
 ) -> None:
-    """A worker takes `cost` seconds at level 1 and a third more for each level above, and `network` to store what it made."""
+    """A worker takes `cost` seconds at level 1, a third more for each further level, and `network` seconds to store."""
     seen = []
     for _ in range(60):
-        sealing = cost * 1.33 ** (level - 1)
-        level = next_level(level, sealing=workers * min(sealing, 1e6), elapsed=sealing + network, processors=processors)
+        working = cost * 1.33 ** (level - 1)
+        level = next_level(level, busy=workers * min(working, 1e6), elapsed=working + network, processors=processors)
         assert LOWEST <= level <= HIGHEST
         seen.append(level)
     assert len(set(seen[-10:])) == 1

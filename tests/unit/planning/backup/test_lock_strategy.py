@@ -1,4 +1,4 @@
-"""The least lock that gives a consistent snapshot, with its reason; the wrong one is refused."""
+"""The least lock that gives a consistent snapshot, with its reason; a wrong lock is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who stands in the way of a global read lock, whose statement may be ended for it, and how long is waited between attempts."""
+"""Which statements block a global read lock, which may be killed, and how long to wait between attempts."""
 
 from __future__ import annotations
 

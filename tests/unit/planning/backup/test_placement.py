@@ -23,7 +23,7 @@ def test_paths_on_the_volumes_are_placed_without_objection() -> None:
 def test_a_path_elsewhere_is_named_with_what_it_lies_on() -> None:
     placement = place([DATADIR, NamedPath("innodb_undo_directory", "/srv/undo")], MOUNTS, VOLUMES)
     assert placement.objections == (
-        "innodb_undo_directory = /srv/undo is on ext4 /dev/sda1 at /, which is none of the instance's volumes",
+        "innodb_undo_directory = /srv/undo is on ext4 /dev/sda1 at /, which is not a volume of the instance",
     )
 
 
@@ -68,9 +68,9 @@ def test_volumes_that_are_not_configured_are_found_with_lasting_roles() -> None:
         NamedPath("innodb_undo_directory", "/srv/Undo.1"),
     ]
     for order in (paths, paths[::-1]):
-        found = discover(order, SERVER_MOUNTS, "/var/lib/mysql/data")
-        assert found.volumes == {"parent": "tank/mysql", "data": "tank/mysql/data", "undo-1": "tank/other/Undo.1"}
-        assert found.objections == ()
+        discovered = discover(order, SERVER_MOUNTS, "/var/lib/mysql/data")
+        assert discovered.volumes == {"parent": "tank/mysql", "data": "tank/mysql/data", "undo-1": "tank/other/Undo.1"}
+        assert discovered.objections == ()
 
 
 def test_the_data_directory_is_the_one_called_data_whatever_the_others_are_called() -> None:
@@ -86,19 +86,19 @@ def test_the_data_directory_is_the_one_called_data_whatever_the_others_are_calle
         NamedPath("a", "/x"),
         NamedPath("b", "/y"),
     ]
-    found = discover(paths, mounts, "/var/lib/mysql/data").volumes
-    assert found["data"] == "tank/mysql/data"
-    assert sorted(found.values()) == sorted(
+    roles = discover(paths, mounts, "/var/lib/mysql/data").volumes
+    assert roles["data"] == "tank/mysql/data"
+    assert sorted(roles.values()) == sorted(
         ["tank/mysql/data", "tank/a/data", "tank/" + "l" * 40 + "1", "tank/" + "l" * 41]
     )
 
 
 def test_a_path_behind_a_bind_mount_is_objected_to() -> None:
     mounts = [*SERVER_MOUNTS, MountedFilesystem("/srv/mysql", "zfs", "tank/mysql/data", is_bind=True)]
-    found = place([NamedPath("datadir", "/srv/mysql")], mounts, {"parent": "tank/mysql", "data": "tank/mysql/data"})
+    placement = place([NamedPath("datadir", "/srv/mysql")], mounts, {"parent": "tank/mysql", "data": "tank/mysql/data"})
     assert (
         "datadir = /srv/mysql is reached through /srv/mysql, a bind mount of a folder of tank/mysql/data"
-        in found.objections
+        in placement.objections
     )
 
 
@@ -117,5 +117,5 @@ def test_two_datasets_of_one_name_get_different_roles() -> None:
 
 
 def test_a_path_on_no_dataset_cannot_be_found_a_volume_for() -> None:
-    found = discover([NamedPath("innodb_undo_directory", "/srv/undo")], SERVER_MOUNTS, "/var/lib/mysql/data")
-    assert "innodb_undo_directory = /srv/undo is on ext4 /dev/sda1 at /" in found.objections[0]
+    discovered = discover([NamedPath("innodb_undo_directory", "/srv/undo")], SERVER_MOUNTS, "/var/lib/mysql/data")
+    assert "innodb_undo_directory = /srv/undo is on ext4 /dev/sda1 at /" in discovered.objections[0]

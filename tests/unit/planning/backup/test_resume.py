@@ -1,4 +1,4 @@
-"""What becomes of an interrupted backup, and what its journal may be believed."""
+"""Whether an interrupted backup continues, and which of its journal's lines count."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DAY = 86400.0
 
 
 def test_with_all_it_needs_it_goes_on() -> None:
-    assert judge(BEGUN, HERE, within=DAY).fate is ResumeDecision.CONTINUE
+    assert judge(BEGUN, HERE, within=DAY).decision is ResumeDecision.CONTINUE
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ def test_with_all_it_needs_it_goes_on() -> None:
     ],
 )
 def test_each_thing_it_lacks_is_a_reason_of_its_own(change: dict[str, object], because: Because) -> None:
-    found = judge(BEGUN, replace(HERE, **change), within=DAY)  # type: ignore[arg-type]
-    assert (found.fate, found.because) == (ResumeDecision.GIVE_UP, because)
+    judgement = judge(BEGUN, replace(HERE, **change), within=DAY)  # type: ignore[arg-type]
+    assert (judgement.decision, judgement.because) == (ResumeDecision.GIVE_UP, because)
 
 
 def test_what_is_stored_is_finished_even_if_it_is_old_or_asked_to_be_given_up() -> None:
@@ -58,8 +58,8 @@ def test_what_is_stored_is_finished_even_if_it_is_old_or_asked_to_be_given_up() 
 
 
 def test_without_a_limit_nothing_is_too_old_and_a_clock_set_back_makes_nothing_old() -> None:
-    assert judge(BEGUN, replace(HERE, time=NOW + timedelta(days=99)), within=None).fate is ResumeDecision.CONTINUE
-    assert judge(BEGUN, replace(HERE, time=NOW - timedelta(days=99)), within=1.0).fate is ResumeDecision.CONTINUE
+    assert judge(BEGUN, replace(HERE, time=NOW + timedelta(days=99)), within=None).decision is ResumeDecision.CONTINUE
+    assert judge(BEGUN, replace(HERE, time=NOW - timedelta(days=99)), within=1.0).decision is ResumeDecision.CONTINUE
 
 
 def begun() -> Begun:
@@ -99,12 +99,12 @@ def test_a_journal_reads_back_as_it_was_told(tmp_path: Path) -> None:
     journal.forget("data", 1)
     journal.volume_done(manifest().volumes[0])
     journal.close()
-    found = BackupJournal.read(tmp_path / BACKUP)
-    assert found.begun == begun()
-    assert found.keys == {"1": part}
-    assert found.known("data") == {2: chunk(2), 3: chunk(3, last=True)}
-    assert found.known("parent") == {}
-    assert found.finished == {"data": manifest().volumes[0]}
+    journal = BackupJournal.read(tmp_path / BACKUP)
+    assert journal.begun == begun()
+    assert journal.keys == {"1": part}
+    assert journal.known("data") == {2: chunk(2), 3: chunk(3, last=True)}
+    assert journal.known("parent") == {}
+    assert journal.finished == {"data": manifest().volumes[0]}
 
 
 @settings(deadline=None)
@@ -138,7 +138,7 @@ def test_one_that_changed_in_its_midst_is_not_believed_at_all(tmp_path: Path, wh
         journal.stored("data", index, chunk(index))
     journal.close()
     body = bytearray(journal.file.read_bytes())
-    # A last line may be torn; all before it must be whole.
+    # The last line may be torn; all lines before it must be complete.
     end = body.rindex(b"\n", 0, len(body) - 1)
     body[int(where * end)] ^= 4
     journal.file.write_bytes(bytes(body))

@@ -34,7 +34,7 @@ MASTER_SLAVES = Dialect(
 SLAVES = Dialect("SHOW BINLOG STATUS", "SHOW ALL SLAVES STATUS", "STOP REPLICA SQL_THREAD", "START REPLICA SQL_THREAD")
 
 SERVERS: dict[str, tuple[Flavour, set[str], Dialect, str, str]] = {
-    # name: flavour, what it has, how it is asked, the lock with only InnoDB tables, the lock with MyISAM tables too
+    # name: flavour, features, statement forms, the lock with only InnoDB tables, the lock with MyISAM tables too
     "mysql-5.7.42": (Flavour.MYSQL, set(), SLAVE, "ftwrl", "ftwrl"),
     "mysql-8.0.11": (Flavour.MYSQL, {INSTANCE}, SLAVE, "instance", "ftwrl"),
     "mysql-8.0.19": (Flavour.MYSQL, {INSTANCE}, SLAVE, "instance", "ftwrl"),
@@ -132,7 +132,7 @@ def test_no_lock_at_all_may_be_forced_only_where_ddl_is_atomic_and_recovery_soun
 
 @each_server
 def test_nothing_stands_against_a_server_with_its_own_defaults(name: str) -> None:
-    # A replica of 5.7 does not log what it applies unless it is told to; no other of these has such a default.
+    # By default a replica of 5.7 does not log what it applies. All other servers here log it.
     facts = facts_of(name, variables={"log_slave_updates": "ON"} if name.startswith("mysql-5.7") else {})
     assert objection(judge_server(facts, "z@/sock", forced=False)) is None
     warned = {what for what, severity in verdicts(facts).items() if severity is Severity.WARNING}
@@ -163,13 +163,13 @@ def test_a_mysql_replica_that_does_not_log_what_it_applies_stands_against_a_back
         for variable in ("log_replica_updates", "log_slave_updates")
         if variable in Recorded.load(name).answers["variables"]
     }
-    found = judge_server(facts_of(name, variables=off), "z@/sock", forced=False)
+    findings = judge_server(facts_of(name, variables=off), "z@/sock", forced=False)
     if SERVERS[name][0] is Flavour.MYSQL:
-        assert {finding.what: finding.severity for finding in found}["replica"] is Severity.UNFIT
-        named = objection(found).hint.split()[1]  # type: ignore[union-attr]
+        assert {finding.what: finding.severity for finding in findings}["replica"] is Severity.UNFIT
+        named = objection(findings).hint.split()[1]  # type: ignore[union-attr]
         assert named in off
     else:
-        assert objection(found) is None
+        assert objection(findings) is None
 
 
 @each_server

@@ -1,4 +1,4 @@
-"""A binlog goes from the server only if it is archived whole, old enough, and fetched by every replica."""
+"""A binlog is removed from the server only if it is completely archived, old enough, and fetched by every replica."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_the_first_that_is_not_archived_whole_stops_it() -> None:
     other = Kept("1", 3, None, None, 3, fingerprint="another")
     shorter = Kept("1", 3, None, None, 3, fingerprint="f3", size=999)
     for third in ([], [active], [other], [shorter]):
-        found = plan([*KEPT[:2], *third, KEPT[3]])
-        assert (found.names, "binlog.000003" in found.stays) == (ALL[:2], True)
+        purge = plan([*KEPT[:2], *third, KEPT[3]])
+        assert (purge.names, "binlog.000003" in purge.stays) == (ALL[:2], True)
 
 
 def test_young_ones_stay() -> None:
@@ -78,6 +78,6 @@ def test_the_expiry_is_what_the_server_says(flavour: Flavour, variables: dict[st
 
 @given(st.lists(st.text(), max_size=20), st.integers(1, 7))
 def test_batches_are_small_and_leave_nothing_out(names: list[str], count: int) -> None:
-    found = batches(names, count)
-    assert [name for batch in found for name in batch] == names
-    assert all(1 <= len(batch) <= count for batch in found)
+    parts = batches(names, count)
+    assert [name for batch in parts for name in batch] == names
+    assert all(1 <= len(batch) <= count for batch in parts)

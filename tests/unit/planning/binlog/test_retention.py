@@ -1,4 +1,4 @@
-"""Archived binlogs go only when no backup that stays could want them.
+"""Archived binlogs are removed only when no backup that stays could need them.
 
 Whoever stays is rolled forward as far as before.
 """
@@ -23,9 +23,9 @@ def archive(count: int, *, incarnation: str = "1") -> list[Kept]:
 def test_what_ended_before_the_oldest_backup_goes_and_the_route_of_each_stays() -> None:
     files = archive(6)
     point = at(4 * DAYS + 9, f"{files[0].gtids}".split(":")[0] + ":1-39", "binlog.000004")
-    found = decide([point], point.taken, files)
-    assert [d.name for d in found if d.remove] == ["binlog.000001", "binlog.000002", "binlog.000003"]
-    assert [d.reason for d in found if not d.remove] == ["rolls b forward"] * 3
+    decisions = decide([point], point.taken, files)
+    assert [d.name for d in decisions if d.remove] == ["binlog.000001", "binlog.000002", "binlog.000003"]
+    assert [d.reason for d in decisions if not d.remove] == ["rolls b forward"] * 3
 
 
 def test_a_day_must_lie_between_them_as_clocks_differ() -> None:
@@ -41,9 +41,9 @@ def test_without_any_backup_everything_stays() -> None:
 
 def test_what_archiving_goes_on_from_stays_however_old_but_an_older_history_goes_whole() -> None:
     files = [*archive(3), *archive(2, incarnation="2")]
-    found = decide([], 1000 * DAYS * SECOND, files)
-    assert [(d.incarnation, d.name) for d in found if not d.remove] == [("2", "binlog.000002")]
-    assert found[-1].reason == "archiving goes on from it"
+    decisions = decide([], 1000 * DAYS * SECOND, files)
+    assert [(d.incarnation, d.name) for d in decisions if not d.remove] == [("2", "binlog.000002")]
+    assert decisions[-1].reason == "the archive continues from it"
 
 
 @given(
@@ -66,7 +66,7 @@ def test_every_backup_that_stays_is_rolled_forward_as_far_as_before(
         for number, done in kept
     ]
     oldest = min([point.taken for point in points] + [extra * DAYS * SECOND])
-    stays = [file for file, found in zip(files, decide(points, oldest, files), strict=True) if not found.remove]
+    stays = [file for file, decision in zip(files, decide(points, oldest, files), strict=True) if not decision.remove]
     assert files[-1] in stays
     for point in points:
         assert follow(point, stays) == follow(point, files)

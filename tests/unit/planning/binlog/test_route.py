@@ -1,4 +1,4 @@
-"""The route through the archive: which binlogs continue a backup, and what ends them, told by its kind.
+"""The route through the archive: which binlogs continue a backup, and the kind of its end.
 
 No route crosses a gap or leads into another history, and what status promises is what a restore can plan.
 """
@@ -103,7 +103,7 @@ def test_a_failover_that_lost_transactions_ends_it_and_names_them() -> None:
     taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{B}:1-10"), 30, B)
     route = follow(POINT, [own(1), own(2), taken_over])
     assert ([file.incarnation for file in route.files], route.end.kind) == (["1"], EndKind.LOST_IN_FAILOVER)
-    assert f"without transactions {A}:19-20" in route.end.reason
+    assert f"lacks transactions {A}:19-20" in route.end.reason
 
 
 def test_another_server_that_wrote_nothing_of_its_own_ends_nothing() -> None:
@@ -166,7 +166,7 @@ def position(number: int, server: int = 1) -> GtidPosition:
 def test_of_mariadb_another_server_takes_over_only_in_a_file_that_begins_exactly_there(
     before: GtidPosition, incarnations: list[str], kind: EndKind
 ) -> None:
-    """A position does not tell whether the transactions up to it are the same ones."""
+    """A position does not show whether the transactions up to it are the same transactions."""
     one, two = "server_id 1", "server_id 2"
     files = [
         Kept("1", 2, position(10), position(20), 20, one),

@@ -15,12 +15,12 @@ from zsnapdb.planning.binlog.window import window
 
 def test_a_gap_ends_it_and_a_later_backup_begins_a_new_range() -> None:
     files = [own(1), own(2), own(4), own(5)]
-    found = window([at(25, f"{A}:1-15", name="one"), at(45, f"{A}:1-35", "binlog.000004", name="two")], files)
-    assert [(r.start, r.end, r.backups) for r in found.ranges] == [
+    recoverable = window([at(25, f"{A}:1-15", name="one"), at(45, f"{A}:1-35", "binlog.000004", name="two")], files)
+    assert [(r.start, r.end, r.backups) for r in recoverable.ranges] == [
         (25 * SECOND, 29 * SECOND, ("one",)),
         (45 * SECOND, 59 * SECOND, ("two",)),
     ]
-    ((start, end, reason),) = [(h.start, h.end, h.reason.reason) for h in found.gaps]
+    ((start, end, reason),) = [(h.start, h.end, h.reason.reason) for h in recoverable.gaps]
     assert (start, end) == (29 * SECOND, 45 * SECOND)
     assert f"{A}:21-30" in reason
 
@@ -35,8 +35,10 @@ def test_a_backup_on_another_history_ends_what_an_older_one_promises() -> None:
     """The old source wrote on, unseen, after another server had taken over and was backed up."""
     older = at(25, f"{A}:1-15", name="a")
     newer = at(33, f"{A}:1-18,{B}:1-3", "mysql-bin.000001", server=B, name="b")
-    found = window([older, newer], [own(1), own(2), own(3), own(4)])
-    assert [(part.start, part.end, part.backups) for part in found.ranges] == [(25 * SECOND, 33 * SECOND, ("a", "b"))]
+    recoverable = window([older, newer], [own(1), own(2), own(3), own(4)])
+    assert [(part.start, part.end, part.backups) for part in recoverable.ranges] == [
+        (25 * SECOND, 33 * SECOND, ("a", "b"))
+    ]
 
 
 def test_nothing_is_recoverable_without_a_backup() -> None:
@@ -53,16 +55,16 @@ def test_ranges_and_gaps_alternate_and_a_range_never_crosses_a_missing_file(
         for second in sorted(seconds)
         if second % 10 != 9
     ]
-    found = window(points, files)
-    assert len(found.gaps) == max(0, len(found.ranges) - 1)
+    recoverable = window(points, files)
+    assert len(recoverable.gaps) == max(0, len(recoverable.ranges) - 1)
     edges = [
         edge
-        for r, h in zip(found.ranges, [*found.gaps, None], strict=False)
+        for r, h in zip(recoverable.ranges, [*recoverable.gaps, None], strict=False)
         for edge in (r.start, r.end, *((h.start, h.end) if h else ()))
     ]
     assert edges == sorted(edges)
-    for route in found.routes:
+    for route in recoverable.routes:
         numbers = [file.number for file in route.files]
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else True
         assert not set(numbers) & missing
-    assert {b for r in found.ranges for b in r.backups} == {p.backup_id for p in points}
+    assert {b for r in recoverable.ranges for b in r.backups} == {p.backup_id for p in points}

@@ -26,18 +26,18 @@ def rows(state: dict[int, str | None]) -> list[tuple[object, ...]]:
 def test_the_merge_tells_exactly_what_two_dictionaries_differ_in(
     before: dict[int, str | None], after: dict[int, str | None]
 ) -> None:
-    found = list(merge(SHAPE, rows(before), rows(after)))
-    assert {c.key[0]: c.after for c in found if c.kind is ChangeKind.ADDED} == {
+    changes = list(merge(SHAPE, rows(before), rows(after)))
+    assert {c.key[0]: c.after for c in changes if c.kind is ChangeKind.ADDED} == {
         k: (k, after[k]) for k in after.keys() - before.keys()
     }
-    assert {c.key[0]: c.before for c in found if c.kind is ChangeKind.REMOVED} == {
+    assert {c.key[0]: c.before for c in changes if c.kind is ChangeKind.REMOVED} == {
         k: (k, before[k]) for k in before.keys() - after.keys()
     }
     changed = {k for k in before.keys() & after.keys() if before[k] != after[k]}
-    assert {c.key[0]: (c.before, c.after) for c in found if c.kind is ChangeKind.CHANGED} == {
+    assert {c.key[0]: (c.before, c.after) for c in changes if c.kind is ChangeKind.CHANGED} == {
         k: ((k, before[k]), (k, after[k])) for k in changed
     }
-    assert [c.key for c in found] == sorted(c.key for c in found)
+    assert [c.key for c in changes] == sorted(c.key for c in changes)
 
 
 def test_no_more_than_a_row_of_each_side_is_taken_ahead() -> None:
@@ -60,8 +60,8 @@ def test_rows_out_of_order_are_refused() -> None:
 
 
 def test_columns_of_one_side_are_told_and_left_out() -> None:
-    found = shape([ID, VALUE, Column("gone", "int")], [ID, Column("new", "int"), VALUE], "db.t")
-    assert (found.common, found.only_before, found.only_after) == ((ID, VALUE), ("gone",), ("new",))
+    both = shape([ID, VALUE, Column("gone", "int")], [ID, Column("new", "int"), VALUE], "db.t")
+    assert (both.common, both.only_before, both.only_after) == ((ID, VALUE), ("gone",), ("new",))
 
 
 def test_a_table_without_or_with_another_primary_key_is_refused() -> None:
@@ -79,8 +79,8 @@ def test_each_type_is_ordered_as_the_server_does() -> None:
 
 
 def test_the_query_walks_the_primary_keys_own_index_and_quotes() -> None:
-    found = Shape((Column("a`b", "int", key_part=1),), (Column("a`b", "int", key_part=1), VALUE), (), ())
+    both = Shape((Column("a`b", "int", key_part=1),), (Column("a`b", "int", key_part=1), VALUE), (), ())
     assert (
-        select(found, "d`b", "t")
+        select(both, "d`b", "t")
         == "SELECT `a``b`, `a``b`, `value` FROM `d``b`.`t` FORCE INDEX (PRIMARY) ORDER BY `a``b`"
     )

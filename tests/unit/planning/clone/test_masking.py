@@ -12,11 +12,11 @@ from zsnapdb.planning.clone.masking import Table, is_masked, remains, renewing_o
 MARIADB = {"innodb_log_file_size": "134217728", "innodb_undo_tablespaces": "3"}
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_policy_masks_whoever_asks_unless_it_was_masked_already(asked: bool) -> None:
-    assert is_masked(required=True, configured=True, requested=asked, already=False)
-    assert not is_masked(required=True, configured=True, requested=asked, already=True)
-    assert is_masked(required=False, configured=True, requested=asked, already=False) == asked
+@pytest.mark.parametrize("is_requested", [True, False])
+def test_a_policy_masks_whoever_asks_unless_it_was_masked_already(is_requested: bool) -> None:
+    assert is_masked(required=True, configured=True, requested=is_requested, already=False)
+    assert not is_masked(required=True, configured=True, requested=is_requested, already=True)
+    assert is_masked(required=False, configured=True, requested=is_requested, already=False) == is_requested
 
 
 def test_masking_with_nothing_is_refused() -> None:

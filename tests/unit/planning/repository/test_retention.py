@@ -104,11 +104,11 @@ def cases(draw: st.DrawFn) -> tuple[list[Stored], KeepSettings, RetentionFacts]:
 
 def ancestors(stored: Sequence[Stored], name: str) -> set[str]:
     by_guid = {s.volumes[0].guid: s for s in stored}
-    found, at = set(), next(s for s in stored if s.backup_id == name)
+    needed, at = set(), next(s for s in stored if s.backup_id == name)
     while at.volumes[0].from_guid is not None and at.volumes[0].from_guid in by_guid:
         at = by_guid[at.volumes[0].from_guid]
-        found.add(at.backup_id)
-    return found
+        needed.add(at.backup_id)
+    return needed
 
 
 def kept(retention: Retention) -> set[str]:
@@ -191,21 +191,21 @@ def test_increments_are_removed_before_what_they_are_increments_of(
     case: tuple[list[Stored], KeepSettings, RetentionFacts],
 ) -> None:
     stored, keep, known = case
-    found = decide(stored, keep, NOW, known, Unrestorable.REMOVE)
+    retention = decide(stored, keep, NOW, known, Unrestorable.REMOVE)
     gone: set[str] = set()
-    for name in found.removal_order:
+    for name in retention.removal_order:
         assert not ancestors(stored, name) & gone
         gone.add(name)
-    assert gone == {s.backup_id for s in stored} - kept(found)
+    assert gone == {s.backup_id for s in stored} - kept(retention)
 
 
 @law
 @given(case=cases())
 def test_every_backup_is_decided_once_and_with_reasons(case: tuple[list[Stored], KeepSettings, RetentionFacts]) -> None:
     stored, keep, known = case
-    found = decide(stored, keep, NOW, known)
-    assert [d.backup_id for d in found.decisions] == sorted([*(s.backup_id for s in stored), *known.unreadable])
-    assert all(d.reasons for d in found.decisions)
+    retention = decide(stored, keep, NOW, known)
+    assert [d.backup_id for d in retention.decisions] == sorted([*(s.backup_id for s in stored), *known.unreadable])
+    assert all(d.reasons for d in retention.decisions)
 
 
 @law
@@ -231,8 +231,8 @@ def test_what_may_be_the_base_of_an_unreadable_backup_stays_even_if_a_clock_step
         [NOW - timedelta(days=9), NOW - timedelta(days=7, hours=-1), NOW - timedelta(days=3), NOW], [None] * 4
     )
     unreadable = RetentionFacts(unreadable={named(NOW - timedelta(days=7)): "cut"})
-    found = decide(stored, KeepSettings(last=1), NOW, unreadable)
-    assert [d.keep for d in found.decisions if d.backup_id in {s.backup_id for s in stored}] == [
+    retention = decide(stored, KeepSettings(last=1), NOW, unreadable)
+    assert [d.keep for d in retention.decisions if d.backup_id in {s.backup_id for s in stored}] == [
         True,
         True,
         False,
@@ -249,8 +249,8 @@ def test_an_id_with_an_impossible_time_protects_everything() -> None:
 
 def test_a_backup_from_the_future_neither_goes_nor_counts() -> None:
     stored = history([NOW - timedelta(days=2), NOW - timedelta(days=1), NOW + timedelta(days=400)], [None] * 3)
-    found = decide(stored, KeepSettings(last=1), NOW)
-    assert [d.keep for d in found.decisions] == [False, True, True]
+    retention = decide(stored, KeepSettings(last=1), NOW)
+    assert [d.keep for d in retention.decisions] == [False, True, True]
 
 
 def test_a_chain_that_leads_in_a_circle_is_protected() -> None:
@@ -273,7 +273,7 @@ def test_a_minimum_of_nothing_is_refused() -> None:
         KeepSettings(last=1, minimum=0)
 
 
-def render(stored: Sequence[Stored], keep: KeepSettings, known: RetentionFacts, found: Retention) -> str:
+def render(stored: Sequence[Stored], keep: KeepSettings, known: RetentionFacts, retention: Retention) -> str:
     by_guid = {s.volumes[0].guid: s.backup_id for s in stored}
     bases = {
         s.backup_id: by_guid.get(s.volumes[0].from_guid or 0, "(missing)") if s.volumes[0].from_guid else "-"
@@ -286,11 +286,12 @@ def render(stored: Sequence[Stored], keep: KeepSettings, known: RetentionFacts, 
     for word in ("pinned", "in_use", "locked", "faulty", "unreadable"):
         lines += [f"{word:<8} {name}: {why}" for name, why in getattr(known, word).items()]
     lines += ["", f"{'':<8} {'BACKUP':<21} {'INCREMENT OF':<21} WHY"]
-    for d in found.decisions:
+    for d in retention.decisions:
         lines.append(
-            f"{'keep' if d.keep else 'remove':<8} {d.backup_id:<21} {bases.get(d.backup_id, '?'):<21} {'; '.join(d.reasons)}"
+            f"{'keep' if d.keep else 'remove':<8} {d.backup_id:<21} {bases.get(d.backup_id, '?'):<21}"
+            f" {'; '.join(d.reasons)}"
         )
-    lines += ["", "removed in this order: " + (", ".join(found.removal_order) or "nothing")]
+    lines += ["", "removed in this order: " + (", ".join(retention.removal_order) or "nothing")]
     return "\n".join(lines) + "\n"
 
 
@@ -319,7 +320,7 @@ CASES = {
             locked={NIGHTLY[14].backup_id: "until 2026-12-01 00:00 UTC"},
         ),
     ),
-    "a-hole-in-a-chain": ([s for s in NIGHTLY if s is not NIGHTLY[16]], KeepSettings(last=3), RetentionFacts()),
+    "a-gap-in-a-chain": ([s for s in NIGHTLY if s is not NIGHTLY[16]], KeepSettings(last=3), RetentionFacts()),
     "damage-found-by-verify": (
         NIGHTLY,
         KeepSettings(last=1),

@@ -1,4 +1,4 @@
-"""Points in time: how they may be asked for, which backup and binlogs lead there, and where exactly the replay stops."""
+"""Points in time: their forms, which backup and binlogs lead to them, and where exactly the replay stops."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def log(
     source: str = UUID,
     gap: str | None = None,
 ) -> Log:
-    """A binlog of transactions first to last, each 100 bytes from 100 on and committed a second after the one before."""
+    """A binlog of transactions first to last, each 100 bytes from 100 on and committed a second after the previous."""
     before = mysql(1, first - 1, source) if first > 1 else GtidSet()
     end = 100 + 100 * (last - first + 1)
     own = mysql(first, last, source)
@@ -119,7 +119,7 @@ LOGS = (log(1, 1, 20), log(2, 21, 30), log(3, 31, 40))
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "target"),
     [
         ("latest", Latest()),
         ("latest-backup", AtBackup(None)),
@@ -135,22 +135,22 @@ LOGS = (log(1, 1, 20), log(2, 21, 30), log(3, 31, 40))
         ("before-0-1-42", BeforeGtid("0-1-42")),
     ],
 )
-def test_the_forms_of_a_point(text: str, wanted: object) -> None:
-    assert parse_target(text) == wanted
+def test_the_forms_of_a_point(text: str, target: object) -> None:
+    assert parse_target(text) == target
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("2026-11-20T12:00:00", "does not say its zone"),
-        ("2026-11-20T12:00:00 Nowhere/Land", "is no time"),
-        ("2026-13-20T12:00:00Z", "is no time"),
-        ("2026-10-25 02:30 Europe/Berlin", "clocks were changed then"),
-        ("2026-03-29 02:30 Europe/Berlin", "clocks were changed then"),
-        ("yesterday", "is no point in time"),
+        ("2026-11-20T12:00:00 Nowhere/Land", "is not a time"),
+        ("2026-13-20T12:00:00Z", "is not a time"),
+        ("2026-10-25 02:30 Europe/Berlin", "is ambiguous, because clocks were changed"),
+        ("2026-03-29 02:30 Europe/Berlin", "is ambiguous, because clocks were changed"),
+        ("yesterday", "is not a point in time"),
         ("2026-11-20", "is a day"),
-        ("", "is no point in time"),
-        (f"before-{UUID}:1-7", "is no point in time"),
+        ("", "is not a point in time"),
+        (f"before-{UUID}:1-7", "is not a point in time"),
     ],
 )
 def test_what_could_mean_two_things_or_none_is_refused(text: str, words: str) -> None:
@@ -193,7 +193,7 @@ def test_after_a_failover_the_new_sources_binlogs_go_on_only_if_they_hold_what_w
     assert [file.incarnation for file in follow(base(), (LOGS[0], behind)).files] == ["a"]
 
 
-def test_a_restored_server_that_went_another_way_does_not_lead_into_what_was_thrown_away() -> None:
+def test_a_restored_server_that_went_another_way_does_not_lead_into_what_was_dropped() -> None:
     """Incarnation b went on from transaction 10 with its own numbers.
 
     A backup of it is not followed by what a had after 10.
@@ -226,10 +226,10 @@ def test_the_newest_backup_that_leads_there_is_taken() -> None:
     ("to", "error", "words"),
     [
         (AtTime(at(-1)), NotThere, "no backup is older"),
-        (AtTime(at(41)), NotThere, "later than what is archived"),
+        (AtTime(at(41)), NotThere, "after the end of the archive"),
         (AtTime(NOW + timedelta(days=1)), PreflightError, "in the future"),
         (AtGtids(f"{UUID}:41"), NotThere, "neither in a backup nor in the archived binlogs"),
-        (AtGtids(f"{UUID}:3"), NotThere, "every backup has"),
+        (AtGtids(f"{UUID}:3"), NotThere, "every backup already contains"),
         (AtGtids("0-1-3"), PreflightError, "is no GTID of mysql"),
         (AtBackup("20200101T000000Z-0000"), NotThere, "holds no backup 20200101T000000Z-0000"),
     ],
@@ -240,7 +240,7 @@ def test_what_cannot_be_reached_is_said(to: AtTime, error: type[ZsnapdbError], w
 
 
 def test_a_time_behind_a_gap_is_not_reached() -> None:
-    with pytest.raises(NotThere, match=r"the files between binlog\.000001 and number 3 were gone"):
+    with pytest.raises(NotThere, match=r"the files between binlog\.000001 and number 3 were removed"):
         choose(AtTime(at(35)), (base(),), (LOGS[0], LOGS[2]), NOW)
 
 
@@ -275,7 +275,7 @@ def test_with_a_clock_set_back_the_last_one_stamped_by_then_decides_and_a_note_s
     assert boundary.gtids == mysql(1, 17)
     assert boundary.last == scanned[16]
     assert boundary.notes == (
-        "1 transactions stamped later than the time asked for come before it: the server's clock was set back",
+        "1 included transactions have a later commit time than the target: the server's clock was set back",
     )
 
 

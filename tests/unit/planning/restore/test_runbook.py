@@ -85,7 +85,7 @@ PLAN = RestorePlan(
     restore_id=BACKUP,
     instance="main",
     repository="r1",
-    asked="2026-11-21 10:12:00 UTC",
+    requested="2026-11-21 10:12:00 UTC",
     created=AT,
     flavour=Flavour.MYSQL,
     server_version="8.4.3",
@@ -124,7 +124,7 @@ def test_the_plan_tried_here_has_every_kind_of_step() -> None:
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.kind)
 def test_every_step_has_a_command_what_it_does_a_way_to_see_it_and_what_to_do_if_not(step: Step) -> None:
-    entry = next(entry for entry, found in zip(book().entries, STEPS, strict=True) if found is step)
+    entry = next(entry for entry, other in zip(book().entries, STEPS, strict=True) if other is step)
     words = shlex.split(entry.command)
     assert words[:3] == ["zsnapdb", "restore", "main"]
     assert words[words.index("--stop-after") + 1] == step.name
@@ -135,7 +135,7 @@ def test_every_step_has_a_command_what_it_does_a_way_to_see_it_and_what_to_do_if
 
 def test_the_first_command_makes_the_plan_and_the_others_go_on_with_it() -> None:
     first, *others = (shlex.split(entry.command) for entry in book().entries)
-    assert first[first.index("--to") + 1] == PLAN.asked
+    assert first[first.index("--to") + 1] == PLAN.requested
     assert "--resume" not in first
     assert all(
         "--resume" in words and "--to" not in words and words[words.index("--target") + 1] == TOP for words in others
@@ -143,14 +143,14 @@ def test_the_first_command_makes_the_plan_and_the_others_go_on_with_it() -> None
 
 
 def test_what_is_to_be_restored_means_the_same_later() -> None:
-    alone = replace(PLAN, asked="latest", steps=tuple(step for step in STEPS if not isinstance(step, Replay)))
+    alone = replace(PLAN, requested="latest", steps=tuple(step for step in STEPS if not isinstance(step, Replay)))
     assert pinned(alone) == BACKUP
-    assert pinned(PLAN) == PLAN.asked
+    assert pinned(PLAN) == PLAN.requested
 
 
 def test_durations_are_those_of_past_drills_and_unknown_without_one() -> None:
-    found = {step.kind: entry.seconds for entry, step in zip(book().entries, STEPS, strict=True)}
-    assert (found["receive"], found["recover"], found["replay"]) == (20.0, 5.0, None)
+    seconds = {step.kind: entry.seconds for entry, step in zip(book().entries, STEPS, strict=True)}
+    assert (seconds["receive"], seconds["recover"], seconds["replay"]) == (20.0, 5.0, None)
     text = report.markdown(book())
     assert "Expected: 20 s." in text
     assert "Expected: unknown." in text
@@ -188,8 +188,8 @@ def test_the_page_is_well_formed() -> None:
 
 
 def test_the_json_form_has_every_step_with_its_command() -> None:
-    found = json.loads(report.RunbookView(book()).document())
-    assert (found["version"], found["kind"]) == (1, "runbook")
-    assert [(step["name"], step["command"]) for step in found["steps"]] == [
+    document = json.loads(report.RunbookView(book()).document())
+    assert (document["version"], document["kind"]) == (1, "runbook")
+    assert [(step["name"], step["command"]) for step in document["steps"]] == [
         (step.name, entry.command) for step, entry in zip(STEPS, book().entries, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""A server on a copy is told its own paths and identity, and nothing that acts by itself."""
+"""A server on a copy gets its own paths and identity, and no option that acts by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which table goes where, under which name, by which way."""
+"""The destination, the new name and the transport of a rescued table."""
 
 from __future__ import annotations
 
