@@ -1,0 +1,85 @@
+"""Clones at a point are made by the plan that was made for that point."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, topology
+from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.planning.clone.topology import CloneTopology
+from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.zfs import datasets
+
+
+def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = "tank/zsnapdb/clones"
+    planned = fetch.point_plan(host.settings, host.instance, host.instance.open_repository(), home, BACKUPS[0])
+    assert planned.layout.top == f"tank/zsnapdb/received/{planned.restore_id}/c"
+    host.store(BACKUPS[1])
+    made = SimpleNamespace()
+    used: list[RestorePlan] = []
+    monkeypatch.setattr(fetch, "find_local", lambda *words: None)
+    monkeypatch.setattr(fetch, "_receive_backups", lambda work: used.append(work.plan))
+    monkeypatch.setattr(fetch, "_replay", lambda work: used.append(work.plan))
+    monkeypatch.setattr(fetch, "_fresh_anchor", lambda home, set_id: f"tank/zsnapdb/received/{set_id}")
+    monkeypatch.setattr(fetch, "snapshot", lambda *words: None)
+    monkeypatch.setattr(reusable_sets, "find_received", lambda home, set_id: made)
+    for name in ("create", "unmount", "set_properties"):
+        monkeypatch.setattr(datasets, name, lambda *words: None)
+    repository = host.instance.open_repository()
+    source: Any = fetch.reach(host.settings, host.instance, repository, home, planned)
+    assert source is made
+    assert all(plan is planned for plan in used)
+    assert len(used) == 2
+    assert host.plans_made == 1
+
+
+def test_a_clone_of_a_point_that_was_planned_already_is_not_planned_again(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = "tank/zsnapdb/clones"
+    repository = host.instance.open_repository()
+    point = fetch.point_plan(host.settings, host.instance, repository, home, BACKUPS[0])
+    monkeypatch.setattr(create_plan, "_plan_for", lambda settings, instance, request, made_from: made_from.source)
+    request = CloneRequest(owner="test", at="2026-11-20T10:00:00Z", point=point)
+    used: Any = create_plan.plan(host.settings, host.instance, request)
+    assert used is point
+    assert host.plans_made == 1
+
+
+def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = host.instance.open_repository()
+    point = fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", BACKUPS[0])
+    requests: list[CloneRequest] = []
+
+    def make(settings: object, instance: object, request: CloneRequest) -> Any:
+        requests.append(request)
+        return SimpleNamespace(info=SimpleNamespace(backup_id="20261120T100000Z-000a", port=1, top="tank/c"))
+
+    monkeypatch.setattr(topology, "make", make)
+    monkeypatch.setattr(datasets, "set_properties", lambda *words: None)
+    for request, source in (
+        (CloneRequest(owner="test", at="2026-11-20T10:00:00Z"), point),
+        (CloneRequest(owner="test"), None),
+    ):
+        planned = SimpleNamespace(source=source, set_id=BACKUPS[0])
+        monkeypatch.setattr(
+            topology, "plan_set", lambda *words, plan=planned: SimpleNamespace(names=("a-1", "a-2", "a-3"), first=plan)
+        )
+        topology.create_set(host.settings, host.instance, request, 3, CloneTopology.INDEPENDENT)
+    assert [(r.at, r.point, r.source) for r in requests] == [
+        ("2026-11-20T10:00:00Z", point, "latest"),
+        (None, None, "20261120T100000Z-000a"),
+        (None, None, "20261120T100000Z-000a"),
+        (None, None, BACKUPS[0]),
+        (None, None, "20261120T100000Z-000a"),
+        (None, None, "20261120T100000Z-000a"),
+    ]

@@ -1,0 +1,67 @@
+"""A drill and a rescue execute the plan that was shown, whatever is stored in the repository meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pydantic import SecretStr
+
+from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.jobs.trial import delivery, drill, rescue
+from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
+from zsnapdb.planning.trial.rescue import DumpFile, TableName
+
+
+def test_a_drill_executes_the_plan_that_was_shown_though_a_newer_backup_came(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = host.instance.open_repository()
+    shown = drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
+    host.store(BACKUPS[1])
+    monkeypatch.setattr(drill, "check_pages", lambda *words: ())
+    monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
+    done = drill.execute(host.settings, host.instance, repository, shown)
+    assert all(plan is shown.restore for plan in host.executed)
+    assert host.received == [BACKUPS[0]]
+    assert done.evidence.backup_id == BACKUPS[0]
+    assert host.plans_made == 1
+
+
+def test_a_drill_of_a_random_backup_restores_the_one_that_was_shown(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.store(BACKUPS[1])
+    repository = host.instance.open_repository()
+    shown = drill.plan(host.settings, host.instance, repository, "random", seed=3, whole=True)
+    host.store(BACKUPS[2])
+    monkeypatch.setattr(drill, "check_pages", lambda *words: ())
+    monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
+    drill.execute(host.settings, host.instance, repository, shown)
+    assert host.received == [shown.restore.backup_id]
+
+
+def rescue_request(folder: Path) -> RescueRequest:
+    where = Destination(DumpFile(str(folder / "dump.sql")), SecretStr(""))
+    return RescueRequest(TableName("ledger", "t"), "latest-backup", where, None, None, 60.0)
+
+
+def test_a_rescue_executes_the_plan_that_was_shown_though_a_newer_backup_came(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = host.instance.open_repository()
+    shown = rescue.plan(host.settings, host.instance, repository, rescue_request(host.folder))
+    host.store(BACKUPS[1])
+    isolated = SimpleNamespace(
+        start=lambda: None, end=lambda: None, session=lambda: contextlib.nullcontext(SimpleNamespace())
+    )
+    monkeypatch.setattr(rescue, "Isolated", lambda *words: isolated)
+    monkeypatch.setattr(delivery, "check_there", lambda *words: None)
+    monkeypatch.setattr(rescue, "_deliver", lambda planned, isolated: SimpleNamespace())
+    done = rescue.execute(host.settings, host.instance, repository, shown)
+    assert done.plan is shown
+    assert all(plan is shown.restore for plan in host.executed)
+    assert host.received == [BACKUPS[0]]
+    assert host.plans_made == 1

@@ -1,0 +1,108 @@
+"""A host that plans restores and notes which plans are executed."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.support.manifests import manifest
+from tests.unit.support.stored_backups import Site, id_of
+from zsnapdb import config
+from zsnapdb.jobs import exclusion
+from zsnapdb.jobs import host as jobs_host
+from zsnapdb.jobs.clone import fetch
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import plan as restore_plan
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.handover import HandedOver
+from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.jobs.restore.steps import Work
+from zsnapdb.jobs.trial import scratch
+from zsnapdb.planning.restore.steps import Receive, RestorePlan
+from zsnapdb.repository.manifest import ServerSourcePart
+from zsnapdb.zfs import datasets
+
+NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
+BACKUPS = [id_of(number, NOW, 3, timedelta(days=1)) for number in range(3)]
+VARIABLES = {"datadir": "/var/lib/mysql/data/", "innodb_page_size": "16384"}
+
+
+@dataclass
+class PlanningHost:
+    """A host with a pool and no server that notes the plans whose steps it runs."""
+
+    site: Site
+    folder: Path
+    datasets: set[str] = field(default_factory=lambda: {"tank"})
+    executed: list[RestorePlan] = field(default_factory=list)
+    received: list[str] = field(default_factory=list)
+    plans_made: int = 0
+
+    @property
+    def settings(self) -> config.Settings:
+        restore = f'[restore]\nmount_root = "{self.folder}/mnt"\njournal = "{self.folder}/journal"\n'
+        clones = f'[clones]\nmount_root = "{self.folder}/clones"\n'
+        return config.parse(self.site.text() + restore + clones, "test")
+
+    @property
+    def instance(self) -> Instance:
+        return self.site.instance()
+
+    def store(self, backup_id: str) -> None:
+        """Put a full backup into the repository."""
+        repository = self.instance.open_or_create_repository()
+        made = manifest(backup_id)
+        assert isinstance(made.source, ServerSourcePart)
+        server = made.source.server.model_copy(update={"variables": VARIABLES})
+        source = made.source.model_copy(update={"server": server})
+        repository.commit(made.model_copy(update={"repository_id": repository.id, "source": source}))
+
+    def note(self, work: Work, step: Any) -> None:
+        """Note the plan that is executed, and the backup that a step receives."""
+        self.executed.append(work.plan)
+        if isinstance(step, Receive):
+            self.received.append(step.backup_id)
+
+    def plan(self, to: str = "latest-backup", **named: Any) -> RestorePlan:
+        """Return the plan of a restore."""
+        request = RestoreRequest(to, **named)
+        return restoring.plan(self.settings, self.instance, self.instance.open_repository(), request)
+
+
+def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHost:
+    """Return a host with one backup in its repository. Its steps change nothing and are only noted."""
+    made = PlanningHost(Site(tmp_path / "store"), tmp_path)
+    for name in ("run", "store"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(exclusion, "THIS_HOST", jobs_host.Host(run=tmp_path / "run"))
+    monkeypatch.setattr(datasets, "exists", lambda name: name in made.datasets)
+    monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
+    monkeypatch.setattr("zsnapdb.mysql.server.find_binary", lambda configured, flavour: Path("/usr/sbin/mariadbd"))
+    monkeypatch.setattr("zsnapdb.mysql.server.account", lambda user: (0, 0))
+    monkeypatch.setattr("zsnapdb.mysql.programs.find", lambda *words: Path("/usr/bin/program"))
+    plan_one = restore_plan.make
+
+    def make(*words: Any) -> RestorePlan:
+        made.plans_made += 1
+        return plan_one(*words)
+
+    monkeypatch.setattr(restore_plan, "make", make)
+    monkeypatch.setattr(fetch, "make", make)
+
+    def remember(work: Work, step: Any) -> Any:
+        made.note(work, step)
+        return []
+
+    for name in ("preflight", "make_top", "receive", "mount", "recover"):
+        monkeypatch.setattr(restoring, name, remember)
+    monkeypatch.setattr(restoring, "hand_over", lambda work, step: HandedOver(None))
+    monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: None)
+    monkeypatch.setattr(scratch, "ephemeral", lambda *words: contextlib.nullcontext())
+    monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3.9")
+    made.store(BACKUPS[0])
+    return made
