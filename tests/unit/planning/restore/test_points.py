@@ -230,7 +230,7 @@ def test_the_newest_backup_that_leads_there_is_taken() -> None:
         (AtTime(NOW + timedelta(days=1)), PreflightError, "in the future"),
         (AtGtids(f"{UUID}:41"), NotThere, "neither in a backup nor in the archived binlogs"),
         (AtGtids(f"{UUID}:3"), NotThere, "every backup already contains"),
-        (AtGtids("0-1-3"), PreflightError, "is no GTID of mysql"),
+        (AtGtids("0-1-3"), PreflightError, "is not a GTID of mysql"),
         (AtBackup("20200101T000000Z-0000"), NotThere, "holds no backup 20200101T000000Z-0000"),
     ],
 )
