@@ -43,7 +43,7 @@ class GlobalReadLock(Strategy):
                 "the global read lock is not tried: the lock, and every writer after it, would wait for"
                 f" {waiting[0].describe()}",
                 hint=(
-                    "wait for the end of the statement, kill it (`KILL QUERY`), raise lock.budget to wait longer, or set"
+                    "wait for the statement to end, kill it (`KILL QUERY`), raise lock.budget to wait longer, or set"
                     " lock.kill"
                 ),
             )
