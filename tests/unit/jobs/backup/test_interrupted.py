@@ -269,7 +269,7 @@ def break_journal(world: World, begun: str) -> None:
 
 GIVEN_UP = {
     lose_snapshot: "its snapshot of tank/mysql/data is gone",
-    lose_base: "what it is an increment of is gone from tank/mysql, tank/mysql/data",
+    lose_base: "the snapshot that it is an increment of is gone from tank/mysql, tank/mysql/data",
     lose_base_manifest: "which the repository no longer holds",
     change_recipients: "the recipients were changed",
     change_repository: "it was begun in repository",
@@ -306,7 +306,7 @@ def test_fresh_gives_up_what_was_interrupted(world: World) -> None:
     result = world.backup(fresh=True)
     assert (result.continued, told(result)) == (
         (),
-        (f"backup {begun}, which was interrupted, is given up: it was asked for",),
+        (f"backup {begun}, which was interrupted, is given up: it was requested",),
     )
     world.check_settled()
 
