@@ -1,1 +1,1 @@
-"""Use cases, one file each: observe, plan, execute."""
+"""Use cases, one file each: observe, plan, execute that plan."""

@@ -1,4 +1,4 @@
-"""Where a stored backup stands in the history of its server, as the route through the archive asks for it."""
+"""Where a stored backup stands in the history of its server: the starting point of a route through the binlogs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from zsnapdb.repository.manifest import Manifest, server_source
 
 _MICROSECONDS = 1_000_000
 _LONGEST_WAIT = 86_400 * _MICROSECONDS
-"""So long, at most, may lie between the moment a backup gets its id and its snapshot: the largest `lock.budget`."""
+"""The longest time between the id of a backup and its snapshot, in microseconds: the largest `lock.budget`."""
 
 
 def point_of(manifest: Manifest | Summary) -> BackupPoint:
-    """Return where a backup of a server stands in its history. PreflightError if it is a backup of another kind."""
+    """Return where a backup of a server stands in its history. PreflightError if the backup is of another kind."""
     source = server_source(manifest)
     position = source.position.position(source.server.flavour)
     taken = round(backup_time(manifest.backup_id).timestamp()) * _MICROSECONDS

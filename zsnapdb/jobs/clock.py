@@ -9,7 +9,7 @@ from zsnapdb.model import new_backup_id
 
 
 def now() -> datetime:
-    """Return the time, UTC. The only clock of the jobs."""
+    """Return the current time in UTC. The jobs read no other clock."""
     return datetime.now(UTC)
 
 

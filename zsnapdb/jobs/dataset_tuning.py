@@ -1,4 +1,4 @@
-"""What is tuned on a dataset, and so is kept by a backup, a restored dataset and a clone."""
+"""The tuned properties of a dataset, which backups record and which restored datasets and clones get."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ KEPT_PROPERTIES = (
     "checksum",
     "dnodesize",
 )
-"""Properties that a restored dataset gets back. What belongs to a host (mountpoint, quota, reservation) is left out."""
+"""Properties that a restored dataset gets. Properties of a host (mountpoint, quota, reservation) are left out."""
 
 
 def kept_properties(dataset: str) -> dict[str, str]:
-    """Return what is tuned on a dataset or snapshot and a copy of it keeps."""
+    """Return the tuned properties of a dataset or snapshot, which a copy gets too."""
     return {
         name: tuned.value
         for name, tuned in datasets.properties(dataset, KEPT_PROPERTIES).items()

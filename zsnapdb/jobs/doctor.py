@@ -1,4 +1,4 @@
-"""Checks an instance against the world: datasets, server, files, lock, hooks, server program, repository.
+"""Checks what an instance depends on: datasets, server, files, lock, hooks, server program, repository, clones.
 
 Changes nothing.
 """
@@ -22,7 +22,7 @@ from zsnapdb.repository.marker import prove_conditional_writes
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was found of one instance. `observed` is there if nothing stands against a backup of its server."""
+    """The checks of one instance. `observed` is set if no check prevents a backup of its server."""
 
     instance: str
     findings: tuple[FitnessFinding, ...]
@@ -30,19 +30,19 @@ class Diagnosis:
 
     @property
     def worst(self) -> Severity:
-        """The gravest of the findings."""
+        """The most severe of the findings."""
         order = (Severity.UNFIT, Severity.WARNING)
         return next((s for s in order if any(f.severity is s for f in self.findings)), Severity.OK)
 
 
 def diagnose(settings: Settings, only: str | None) -> list[Diagnosis]:
-    """Return what was found for the named instance, or for all."""
+    """Return the diagnosis of the named instance, or of all instances."""
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
-    left = _leaks(settings)
-    return [_diagnose_one(Instance.of(settings, name), left) for name in names]
+    clone_leaks = _leaks(settings)
+    return [_diagnose_one(Instance.of(settings, name), clone_leaks) for name in names]
 
 
-def _diagnose_one(instance: Instance, left: Sequence[Leak]) -> Diagnosis:
+def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
     observed = None
     try:
         with instance.session() as session:
@@ -53,11 +53,11 @@ def _diagnose_one(instance: Instance, left: Sequence[Leak]) -> Diagnosis:
     flavour = observed.facts.flavour if observed is not None else None
     if flavour is not None:
         findings.append(_server_program(instance, flavour))
-    return Diagnosis(instance.name, (*findings, _repository(instance), *_clones(instance, left)), observed)
+    return Diagnosis(instance.name, (*findings, _repository(instance), *_clones(instance, clone_leaks)), observed)
 
 
 def _server_program(instance: Instance, flavour: Flavour) -> FitnessFinding:
-    """Restores and clones need it; a backup does not."""
+    """Check the server program. Restores and clones need the program; a backup does not."""
     try:
         binary = server.find_binary(instance.settings.server.binary, flavour)
         server.account(instance.settings.server.user)
@@ -74,7 +74,7 @@ def _repository(instance: Instance) -> FitnessFinding:
         repository = instance.open_repository()
         repository.check_writable()
         with contextlib.suppress(NotThere):
-            # Without a marker (it was lost; that is told below) there is nothing to try it on.
+            # The test needs the marker. If the marker is lost, the note below reports that.
             prove_conditional_writes(repository)
         count = len(repository.backup_ids(instance.name))
     except NotThere as error:
@@ -86,21 +86,23 @@ def _repository(instance: Instance) -> FitnessFinding:
     except ZsnapdbError as error:
         return unfit("repository", error.message, error.hint)
     recipients = len(repository.keyring.recipients)
-    sealed = f", encrypted to {recipients} recipient{'s' if recipients > 1 else ''}" if recipients else ""
+    encryption = f", encrypted to {recipients} recipient{'s' if recipients > 1 else ''}" if recipients else ""
     if repository.note:
-        return warning("repository", f"{url}: {count} backups{sealed}; {repository.note}")
-    return ok("repository", f"{url}: {count} backups{sealed}")
+        return warning("repository", f"{url}: {count} backups{encryption}; {repository.note}")
+    return ok("repository", f"{url}: {count} backups{encryption}")
 
 
 def _leaks(settings: Settings) -> list[Leak]:
     try:
         return leaks(settings)
     except ZsnapdbError:
-        # Without ZFS there are no clones; what that means for an instance its own findings say.
+        # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
         return []
 
 
-def _clones(instance: Instance, left: Sequence[Leak]) -> list[FitnessFinding]:
+def _clones(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:
     return [
-        warning("clones", f"{leak.what}: {leak.where}", leak.hint) for leak in left if leak.instance == instance.name
+        warning("clones", f"{leak.what}: {leak.where}", leak.hint)
+        for leak in clone_leaks
+        if leak.instance == instance.name
     ]

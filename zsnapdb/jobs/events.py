@@ -1,4 +1,4 @@
-"""What a job tells the person who waits: lines, warnings and progress. Where they go is decided outside."""
+"""What a job reports while it runs: lines, warnings and progress. The caller decides where they go."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from zsnapdb.model import Progress
 
 
 class Events(Protocol):
-    """Takes what happens while a job runs. Its methods may be called from several threads, and raise nothing."""
+    """Receives what happens while a job runs. Several threads may call the methods, which raise nothing."""
 
     def tell(self, text: str) -> None:
-        """Take one line: what is going on, and why it takes longer."""
+        """Receive one line: what the job does now, or why it takes longer."""
 
     def warn(self, text: str) -> None:
-        """Take one line that somebody should look into; the job goes on."""
+        """Receive one line that a person should look into. The job continues."""
 
     def progress(self, progress: Progress) -> None:
-        """Take how far a step has come. Called often."""
+        """Receive how far a step has come. Called often."""
 
 
 class Silent:
-    """Takes everything and shows nothing."""
+    """Ignores all events."""
 
     def tell(self, text: str) -> None:
         pass
@@ -37,7 +37,7 @@ SILENT: Events = Silent()
 
 
 class KeptWarnings:
-    """Passes everything on, and keeps the warnings for the job's result."""
+    """Passes all events on, and keeps the warnings for the result of the job."""
 
     def __init__(self, inner: Events) -> None:
         self._inner = inner

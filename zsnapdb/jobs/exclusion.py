@@ -18,9 +18,9 @@ from zsnapdb.repository.writer_lease import lease
 
 @contextlib.contextmanager
 def exclusive(name: str, *, doing: str, patience: float = 0.0, folder: Path | None = None) -> Iterator[None]:
-    """Be the only one on this host at what `name` stands for.
+    """Run the block as the only holder of the lock `name` on this host.
 
-    `folder` holds the locks (None: that of this host). PreflightError if another run is at it for `patience` seconds.
+    `folder` contains the lock files (None: the folder of this host). PreflightError if another run still holds the lock after `patience` seconds.
     """
     folder = folder or THIS_HOST.run
     try:
@@ -42,7 +42,7 @@ def exclusive(name: str, *, doing: str, patience: float = 0.0, folder: Path | No
                     file.seek(0)
                     raise PreflightError(
                         f"another zsnapdb (process {file.read().strip() or 'unknown'}) is {doing}",
-                        hint="let it end, or look at it with `ps`",
+                        hint="wait until it ends, or look at it with `ps`",
                     ) from None
                 time.sleep(0.1)
         file.truncate(0)
@@ -53,14 +53,14 @@ def exclusive(name: str, *, doing: str, patience: float = 0.0, folder: Path | No
 
 @contextlib.contextmanager
 def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
-    """Be the only one, on all hosts, who changes the instance's part of the repository.
+    """Run the block as the only writer, on all hosts, of the instance's part of the repository.
 
-    Yields what raises LeaseError once that is lost.
+    Yields a function that raises LeaseError once the lease is lost.
     """
     with (
         exclusive(f"backup-{instance.name}", doing=f"{doing} instance {instance.name}", folder=instance.host.run),
         lease(
             repository, f"{instance.name}/writer", doing=f"{doing} {instance.name}", tell=instance.events.tell
-        ) as held,
+        ) as writer_lease,
     ):
-        yield held.check
+        yield writer_lease.check

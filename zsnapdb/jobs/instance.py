@@ -1,4 +1,4 @@
-"""A configured instance: how its server, its repository and its settings are reached."""
+"""A configured instance, with access to its server, its repository and its settings."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from zsnapdb.stream.upload import UploadSettings
 from zsnapdb.zfs.streams import SEND_FLAGS
 
 FIRST_LEVEL = 3
-"""The zstd level that `level = "auto"` begins with."""
+"""The first zstd level of `level = "auto"`."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A configured instance with the repository it backs up to; `events` takes what its jobs tell."""
+    """A configured instance and its repository. Its jobs report to `events`."""
 
     name: str
     settings: InstanceSettings
@@ -39,14 +39,20 @@ class Instance:
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
-        """Return the named (or only) instance. ConfigError if it is not configured, or names no lock strategy that there is."""
-        found, instance = settings.one_instance(name)
+        """Return the named (or only) instance.
+
+        ConfigError if the instance is not configured, or names an unknown lock strategy.
+        """
+        instance_name, instance = settings.one_instance(name)
         check_name(instance.lock.strategy, locks.STRATEGIES)
-        return cls(found, instance, settings.repository[instance.repository], events)
+        return cls(instance_name, instance, settings.repository[instance.repository], events)
 
     @classmethod
     def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
-        """Return the instance as it is in the named repository (None: its own), where the keep rules of that one come first."""
+        """Return the instance with the named repository (None: its own one).
+
+        The retention policy of another repository comes before the retention policy of the instance.
+        """
         own = cls.of(settings, name, events)
         if repository is None or repository == own.settings.repository:
             return own
@@ -63,35 +69,35 @@ class Instance:
             repository=other,
         )
 
-    def keep_rules(self) -> KeepSettings:
-        """Return the rules by which its backups are kept: its own, else those of its repository.
+    def retention_policy(self) -> KeepSettings:
+        """Return the retention policy of the instance, else the retention policy of its repository.
 
-        ConfigError if there are none.
+        ConfigError if neither is configured.
         """
-        found = self.settings.keep or self.repository.keep
-        if found is None:
+        policy = self.settings.keep or self.repository.keep
+        if policy is None:
             raise ConfigError(
-                f"instance {self.name} has no keep rules, so none of its backups is ever removed",
-                hint=f"say which stay in [instance.{self.name}.keep], such as last = 7",
+                f"instance {self.name} has no retention policy, so prune removes none of its backups",
+                hint=f"configure which backups stay in [instance.{self.name}.keep], such as last = 7",
             )
-        return found
+        return policy
 
     @property
     def volumes(self) -> Mapping[str, str]:
-        """Its volumes, role to dataset. PreflightError where they are not configured and nobody has looked yet."""
+        """The volumes, role to dataset. PreflightError if they are neither configured nor discovered yet."""
         if self.settings.volumes is None:
             raise PreflightError(
-                f"the volumes of instance {self.name} are not configured, and its server was not asked for them",
-                hint="name them under volumes",
+                f"the volumes of instance {self.name} are not configured, and were not discovered from its server",
+                hint="name the datasets under volumes",
             )
         return self.settings.volumes
 
     def with_volumes(self, volumes: Mapping[str, str]) -> Instance:
-        """Return the instance with these volumes, as found on its server or in a backup."""
+        """Return the instance with these volumes, which come from its server or from a backup."""
         return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
 
     def with_events(self, events: Events) -> Instance:
-        """Return the instance whose jobs tell these events."""
+        """Return the instance with jobs that report to these events."""
         return replace(self, events=events)
 
     def hooks(self) -> tuple[Hook, ...]:
@@ -99,13 +105,13 @@ class Instance:
         return tuple(Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure)) for h in self.settings.hooks)
 
     def chain_policy(self) -> ChainPolicy:
-        """Return when its next backup is a full one."""
+        """Return the settings that decide when the next backup is a full one."""
         chain = self.settings.chain
         return ChainPolicy(chain.full_every or None, chain.longest or None)
 
     @property
     def address(self) -> Address:
-        """How its server is reached."""
+        """The address and account of its server."""
         s = self.settings
         return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port)
 
@@ -118,21 +124,21 @@ class Instance:
         return self.host.open_store(self.repository, self.events.tell)
 
     def open_repository(self) -> Repository:
-        """Open its repository; NotThere if there is none yet.
+        """Open its repository. NotThere if the repository does not exist yet.
 
-        One that has lost its marker is opened from the instance's manifests.
+        If the marker is lost, the repository is opened from the manifests of the instance.
         """
-        found = Repository.open(
+        repository = Repository.open(
             *self.open_store(),
             Keyring.of(self.repository.encryption),
             instances=(self.name,),
         )
-        if found.note:
-            self.events.tell(found.note)
-        return found
+        if repository.note:
+            self.events.tell(repository.note)
+        return repository
 
     def open_or_create_repository(self) -> Repository:
-        """Open its repository, making its marker if there is none yet."""
+        """Open its repository. Creates the marker if the repository has none yet."""
         store, prefix = self.open_store()
         return Repository.open_or_create(
             store, prefix, secrets.token_hex(8), Keyring.of(self.repository.encryption), instances=(self.name,)
@@ -143,11 +149,11 @@ class Instance:
         return SEND_FLAGS[self.repository.stream.send]
 
     def summaries(self, repository: Repository) -> Summaries:
-        """Return its backups there, without their chunk tables; what was read of them once is known on this host."""
+        """Return its backups there, without their chunk tables. This host caches what was read once."""
         return summaries(repository, self.name, Cache.of(self.host.cache, repository, self.name))
 
     def upload_settings(self) -> UploadSettings:
-        """Return how its streams are cut and compressed."""
+        """Return how its streams are split into chunks and compressed."""
         stream = self.repository.stream
         level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
         codec = Codec.NONE if level == 0 or stream.send == "compressed" else Codec.ZSTD

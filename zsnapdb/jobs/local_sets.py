@@ -9,23 +9,23 @@ from zsnapdb.zfs import snapshots
 
 
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
-    """Return the instance's whole snapshot sets on this host, oldest first.
+    """Return the complete snapshot sets of the instance on this host, oldest first.
 
-    A set counts if it is in one of the states (its backup was stored, if none is named), every volume has its member,
-    and all are of one transaction group.
+    A set is complete if every volume has its snapshot and all snapshots are of one transaction group. Only sets in one
+    of the states are returned (default: sets whose backup is stored).
     """
-    whole = []
+    complete = []
     members_by_id = {
         backup_id: members for state in states or (STORED,) for backup_id, members in _members(instance, state).items()
     }
     for backup_id, members in sorted(members_by_id.items()):
         if set(members) == set(instance.volumes) and len({s.createtxg for s in members.values()}) == 1:
-            whole.append(SnapshotSet(backup_id, members))
-    return whole
+            complete.append(SnapshotSet(backup_id, members))
+    return complete
 
 
 def unfinished(instance: Instance) -> dict[str, list[str]]:
-    """Return the snapshots, by backup id, that an interrupted backup left behind (or a running one is working on)."""
+    """Return the snapshots of interrupted and running backups, by backup id."""
     return {
         backup_id: [s.full_name for s in members.values()]
         for backup_id, members in sorted(_members(instance, TAKEN).items())
@@ -33,16 +33,15 @@ def unfinished(instance: Instance) -> dict[str, list[str]]:
 
 
 def _members(instance: Instance, state: str) -> dict[str, dict[str, Snapshot]]:
-    """Return the instance's own snapshots in that state: by backup id and role."""
+    """Return the instance's own snapshots in that state, by backup id and role."""
     by_id: dict[str, dict[str, Snapshot]] = {}
     for role, dataset in instance.volumes.items():
         for owned in snapshots.owned(dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY]):
-            found = owned.properties
-            # The name must fit too: snapshots inherit the properties of their dataset, and a restored one carries some
-            # of these.
-            is_own = owned.snapshot.name == snapshot_name(found[BACKUP_PROPERTY]) and is_backup_id(
-                found[BACKUP_PROPERTY]
-            )
-            if is_own and (found[INSTANCE_PROPERTY], found[STATE_PROPERTY]) == (instance.name, state):
-                by_id.setdefault(found[BACKUP_PROPERTY], {})[role] = owned.snapshot
+            marks = owned.properties
+            backup_id = marks[BACKUP_PROPERTY]
+            # The properties alone prove nothing: snapshots inherit the properties of their dataset, and a restored
+            # dataset has some of these. So the name must fit too.
+            is_own = owned.snapshot.name == snapshot_name(backup_id) and is_backup_id(backup_id)
+            if is_own and (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY]) == (instance.name, state):
+                by_id.setdefault(backup_id, {})[role] = owned.snapshot
     return by_id

@@ -1,4 +1,4 @@
-"""In which pool of this host a copy of datasets is made."""
+"""Chooses the pool of this host for a copy of datasets."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from zsnapdb.zfs import datasets
 
 
 def pool_for_copy(dataset: str, hint: str) -> str:
-    """Return the pool of that name if this host has it, else its only pool.
+    """Return the pool that has the name of the dataset's pool, else the only pool of this host.
 
-    PreflightError with the hint if it has several, or none.
+    PreflightError with the hint if this host has several other pools, or no pool.
     """
     own, pools = pool_of(dataset), datasets.pools()
     if own not in pools and len(pools) != 1:

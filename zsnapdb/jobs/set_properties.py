@@ -23,11 +23,11 @@ VERSION_PROPERTY = f"{PROPERTY}:version"
 
 
 REPOSITORY_PROPERTY = f"{PROPERTY}:repository"
-"""The id of the repository that has the backup, set when it does."""
+"""The id of the repository, set once the backup is stored there."""
 
 
 TAKEN = "taken"
-"""State of a snapshot set from the command that makes it on: its backup is not in the repository yet."""
+"""State of a new snapshot set. Its backup is not in the repository yet."""
 
 
 STORED = "stored"
@@ -35,11 +35,11 @@ STORED = "stored"
 
 
 LIVE = "live"
-"""State of a snapshot set that was taken for a clone and is no backup."""
+"""State of a snapshot set that was made for a clone and is no backup."""
 
 
 BASE_TAG = f"{PROPERTY}:base"
-"""Hold tag of a snapshot that a running backup is an increment of."""
+"""Hold tag of a snapshot that is the base of a running backup."""
 
 
 def snapshot_name(backup_id: str) -> str:

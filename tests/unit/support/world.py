@@ -114,7 +114,7 @@ class FakeServer:
         self.world.snapshot(request)
         return "at least 0-1-2"
 
-    def prove(self, observed: FakeObservation, held: str, made: SnapshotSet) -> FakeProof:
+    def prove(self, observed: FakeObservation, hold: str, made: SnapshotSet) -> FakeProof:
         assert {snapshot.dataset for snapshot in made.snapshots.values()} == set(observed.volumes.values())
         return FakeProof({"zsnapdb:position": "0-1-2"})
 
@@ -130,8 +130,8 @@ class FakeDisks(FakeServer):
         self.world.snapshot(request)
         return "crash"
 
-    def prove(self, observed: FakeObservation, held: str, made: SnapshotSet) -> FakeProof:
-        return FakeProof({"zsnapdb:grade": held})
+    def prove(self, observed: FakeObservation, hold: str, made: SnapshotSet) -> FakeProof:
+        return FakeProof({"zsnapdb:grade": hold})
 
     def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
         kinds = {role: ZvolType(volsize=1 << 30, volblocksize=16384, properties={}) for role in observed.volumes}

@@ -1,4 +1,7 @@
-"""Stops a replica's applier for the moment of a snapshot, at a point its source knows, and starts it again whatever happens."""
+"""Stops the applier of a replica for the moment of a snapshot, and starts the applier again whatever happens.
+
+The applier stops at a position that its source knows.
+"""
 
 from __future__ import annotations
 
@@ -21,44 +24,42 @@ _START_ATTEMPTS = 3
 
 
 def _marker(instance: Instance) -> Path:
-    """The channels we stopped: should this process be killed, the next run starts them again.
+    """Return the file that names the stopped channels, so that the next run can start them if this run is killed.
 
-    A reboot clears it, and starts the server anew.
+    A reboot removes the file. The reboot also restarts the server.
     """
     return instance.host.run / f"applier-{instance.name}"
 
 
 def is_forgotten(instance: Instance) -> bool:
-    """Whether a run that was killed left the applier stopped (or one that is under way has stopped it)."""
+    """Whether a killed run left the applier stopped, or a running backup has stopped the applier."""
     return _marker(instance).exists()
 
 
 def start_forgotten(instance: Instance, session: Session) -> str | None:
-    """Start the channels that a killed run of ours left stopped; return what was done, for a warning.
+    """Start the channels that a killed run left stopped. Return the text of a warning, None if there were none.
 
-    Only with the instance's lock held.
+    The caller holds the lock of the instance.
     """
     if not is_forgotten(instance):
         return None
     names = json.loads(_marker(instance).read_text() or "[]")
     _start(instance, *flavour_and_dialect(session), names)
-    return "a killed run had left the applier stopped; it was started again"
+    return "a killed run had left the applier stopped; zsnapdb started the applier again"
 
 
 @contextlib.contextmanager
 def stopped(instance: Instance, session: Session, facts: ServerFacts) -> Iterator[tuple[Channel, ...]]:
-    """Stop the applier for the block if the configuration asks for it.
+    """Stop the applier for the block if lock.stop_applier is set, and yield the channels with their positions.
 
-    Yield the channels, then exactly at their source's positions.
-
-    Only channels that were applying are stopped, and only those are started again: by a connection of its own, as the
-    one that stopped them may have been lost. LockNotGranted while replicated temporary tables are open: a restored
-    replica could not go on from there (refman 8.4, "Replication and Temporary Tables").
+    Only channels that were applying are stopped, and only these channels are started again. The start uses a new
+    connection, as the connection that stopped the channels may be lost. LockNotGranted while replicated temporary
+    tables are open: a restored replica could not continue from there (refman 8.4, "Replication and Temporary Tables").
     """
-    found = channels(session, facts.dialect) if facts.channels else ()
-    names = [channel.name for channel in found if channel.applying]
+    running = channels(session, facts.dialect) if facts.channels else ()
+    names = [channel.name for channel in running if channel.applying]
     if not (instance.settings.lock.stop_applier and names):
-        yield found
+        yield running
         return
     _marker(instance).write_text(json.dumps(names))
     try:
@@ -68,19 +69,19 @@ def stopped(instance: Instance, session: Session, facts: ServerFacts) -> Iterato
         try:
             _start(instance, facts.flavour, facts.dialect, names)
         except ServerError as second:
-            error.add_note(f"and the applier could not be started again: {second.message}; the next run will")
+            error.add_note(f"the applier could not be started again: {second.message}; the next run tries again")
         raise
     _start(instance, facts.flavour, facts.dialect, names)
 
 
 def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
-    """Stop the channels. The statement waits for the transaction under way; a connection of its own bounds that."""
+    """Stop the channels. The statement waits for the current transaction; the read timeout bounds the wait."""
     with instance.session(read_timeout=_STOP_SECONDS) as session:
         statements.stop(session, facts.flavour, facts.dialect, names)
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
-    """Start the channels and forget them. A stop that is still under way is waited for by the server."""
+    """Start the channels and remove the marker. The server first completes a stop that still runs."""
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:
@@ -100,6 +101,6 @@ def _at_rest(session: Session, facts: ServerFacts) -> tuple[Channel, ...]:
         raise LockNotGranted(
             f"the applier stopped with {open_tables} replicated temporary table(s) open, which a restored replica would"
             " not have",
-            hint="it is tried again within lock.budget; binlog_format = ROW on the source avoids them",
+            hint="zsnapdb tries again within lock.budget; set binlog_format = ROW on the source to avoid such tables",
         )
     return channels(session, facts.dialect)

@@ -1,4 +1,4 @@
-"""Runs an instance's hooks around a snapshot, each with its own meaning of failure."""
+"""Runs the hooks of an instance around a snapshot. Each hook says what its failure means."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from zsnapdb.jobs.events import Events
 
 
 class Hooked:
-    """The hooks of one snapshot. `events` takes warnings of hooks that may fail."""
+    """The hooks of one snapshot. Failures of hooks that may fail are warnings in `events`."""
 
     def __init__(
-        self, instance: str, wanted: tuple[Hook, ...], backup_id: str, snapshots: tuple[str, ...], events: Events
+        self, instance: str, configured: tuple[Hook, ...], backup_id: str, snapshots: tuple[str, ...], events: Events
     ) -> None:
         self.snapshots = snapshots
         self.events = events
         self._instance = instance
-        self._hooks = wanted
+        self._hooks = configured
         self._backup_id = backup_id
         self._lock = ""
 
     @property
     def is_any(self) -> bool:
-        """Whether anything runs at all."""
+        """Whether there is any hook."""
         return bool(self._hooks)
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Run the `before` hooks, the block, and then the `after` hooks, which run however the block or a hook ended.
+        """Run the `before` hooks, the block, and then the `after` hooks. The `after` hooks run in any case.
 
-        HookError if a hook fails that may not. All `after` hooks run even if one of them fails or is interrupted; an
-        error of the block is the one raised.
+        HookError if a hook fails that must not fail. All `after` hooks run even if one of them fails or is interrupted.
+        If the block fails, the error of the block is raised.
         """
         try:
             self._run(When.BEFORE)
@@ -45,11 +45,11 @@ class Hooked:
             raise
         failures = self._run_all_after("ok")
         if failures:
-            # An interrupt goes before a hook's failure.
+            # An interrupt is more important than the failure of a hook.
             raise next((error for error in failures if not isinstance(error, HookError)), failures[0])
 
     def locked(self, lock: str, remaining: float) -> None:
-        """Run the `locked` hooks, which have `remaining` seconds at most. HookError if one fails that may not."""
+        """Run the `locked` hooks for at most `remaining` seconds. HookError if one fails that must not fail."""
         self._lock = lock
         self._run(When.LOCKED, remaining)
 
@@ -59,9 +59,9 @@ class Hooked:
                 self._run_one(hook, "", limit)
 
     def _run_all_after(self, outcome: str) -> list[BaseException]:
-        """Run every `after` hook and return what went wrong.
+        """Run every `after` hook and return the errors.
 
-        One that an interrupt cut short is run again: it may be what thaws an application.
+        A hook that an interrupt ended early runs a second time, as this hook may be the one that thaws an application.
         """
         failures: list[BaseException] = []
         for hook in self._hooks:

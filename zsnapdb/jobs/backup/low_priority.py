@@ -1,4 +1,4 @@
-"""The server comes first: what is not done under a lock is done at a lower priority."""
+"""Work without a lock runs at low priority, so that the server comes first."""
 
 from __future__ import annotations
 
@@ -8,46 +8,47 @@ import threading
 from collections.abc import Iterator
 
 _STEPS = 10
-"""How much nicer: with it a busy thread has about a tenth of a processor while anything else wants one (sched(7))."""
+"""Added to the nice value: a busy thread then gets about a tenth of a contended processor (sched(7))."""
 _THIS_THREAD = 0
 
 
-class Courtesy:
-    """A step back that is under way: the priorities of before and of meanwhile."""
+class LowPriority:
+    """The low priority of a block, and the priority of the thread before the block."""
 
-    def __init__(self, before: int, meanwhile: int) -> None:
+    def __init__(self, before: int, low: int) -> None:
         self._before = before
-        self._meanwhile = meanwhile
+        self._low = low
 
     @contextlib.contextmanager
-    def interrupted(self) -> Iterator[None]:
-        """Run the block at the priority of before: for who holds something others wait for."""
+    def suspended(self) -> Iterator[None]:
+        """Run the block at the former priority. Use this while others wait for a lock of this thread."""
         _set(self._before)
         try:
             yield
         finally:
-            _set(self._meanwhile)
+            _set(self._low)
 
 
 @contextlib.contextmanager
-def stepped_back(*, to_the_end: bool = False) -> Iterator[Courtesy]:
-    """Run the block at a lower priority: this thread, the threads and the processes it starts (setpriority(2), "C library/kernel differences").
+def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
+    """Run the block at low priority: this thread, and the threads and processes that the thread starts.
 
-    Where the kernel schedules by session or control group it counts only within ours (sched(7)); the rest is theirs to
-    set. A lock inside is to be taken in `interrupted`, as who holds one must be quick. An account that may not raise
-    its priority again does not step back, unless nothing it does afterwards needs hurry (`to_the_end`).
+    See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
+    priority counts only within the group of this process (sched(7)). Take a lock inside `suspended`, as others wait for
+    the holder of a lock. An account that may not raise its priority again keeps its priority, unless the priority may
+    stay low after the block (`may_stay_low`).
     """
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
-    returns = _may_return(before)
-    if not (returns or to_the_end):
-        yield Courtesy(before, before)
+    can_restore = _may_restore(before)
+    if not (can_restore or may_stay_low):
+        yield LowPriority(before, before)
         return
-    meanwhile = min(19, before + _STEPS)
-    _set(meanwhile)
+    low = min(19, before + _STEPS)
+    _set(low)
     try:
-        yield Courtesy(before if returns else meanwhile, meanwhile)
+        yield LowPriority(before if can_restore else low, low)
     finally:
-        if returns:
+        if can_restore:
             _set(before)
 
 
@@ -55,10 +56,10 @@ def _set(priority: int) -> None:
     os.setpriority(os.PRIO_PROCESS, _THIS_THREAD, priority)
 
 
-def _may_return(before: int) -> bool:
-    """Whether this account may raise a priority that it lowered (capabilities(7), CAP_SYS_NICE.
+def _may_restore(before: int) -> bool:
+    """Whether this account may raise a priority that it lowered: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
 
-    Or RLIMIT_NICE): tried on a thread that is not needed.
+    A short-lived thread tries this.
     """
     allowed: list[bool] = []
 

@@ -1,4 +1,4 @@
-"""Looks at an instance before anything is touched: its server, where its files lie, what stands in the way."""
+"""Examines an instance before anything is changed: its server, the places of its files, obstacles to a backup."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from zsnapdb.zfs.mounts import mounted
 
 @dataclass(frozen=True)
 class Observed:
-    """What was found of an instance that is fit: the server, its volumes and where they are mounted, the lock it needs, every check."""
+    """An instance that is fit for a backup: its server, volumes and mountpoints, the lock it needs, and every check."""
 
     facts: ServerFacts
     volumes: dict[str, str]
@@ -61,20 +61,20 @@ class Observed:
         return warnings(self.findings)
 
     def with_findings(self, more: Iterable[FitnessFinding]) -> Observed:
-        """Return it with more findings at the end."""
+        """Return the observation with more findings at the end."""
         return replace(self, findings=(*self.findings, *more))
 
 
 @dataclass(frozen=True)
 class Examined:
-    """Every check of an instance, and what was observed if nothing stands against a backup."""
+    """Every check of an instance, and the observation if no check prevents a backup."""
 
     findings: tuple[FitnessFinding, ...]
     observed: Observed | None
 
 
 def observe(instance: Instance, session: Session) -> Observed:
-    """Return what was found. PreflightError with every objection if the instance is not fit for a backup."""
+    """Return the observed instance. PreflightError with every objection if the instance is not fit for a backup."""
     examined = examine(instance, session)
     error = objection(examined.findings)
     if error is not None or examined.observed is None:
@@ -83,7 +83,7 @@ def observe(instance: Instance, session: Session) -> Observed:
 
 
 def examine(instance: Instance, session: Session) -> Examined:
-    """Look at everything a backup depends on; changes nothing. ServerError if the server cannot be asked."""
+    """Check everything a backup depends on; changes nothing. ServerError if the server does not answer."""
     findings = [] if instance.settings.volumes is None else _judge_datasets(instance, instance.settings.volumes)
     if objection(findings) is not None:
         return Examined(tuple(findings), None)
@@ -96,8 +96,8 @@ def examine(instance: Instance, session: Session) -> Examined:
         findings.append(
             warning(
                 "replica",
-                "a killed run left the applier stopped, or one under way has stopped it",
-                "the next backup starts it again",
+                "a killed run left the applier stopped, or a running backup has stopped the applier",
+                "run a backup: a backup starts the applier again",
             )
         )
     try:
@@ -130,8 +130,8 @@ def examine(instance: Instance, session: Session) -> Examined:
     )
 
 
-def with_found_volumes(instance: Instance, facts: ServerFacts) -> Instance:
-    """Return the instance with its volumes: the configured ones, else those the server's paths lie on.
+def with_discovered_volumes(instance: Instance, facts: ServerFacts) -> Instance:
+    """Return the instance with its volumes: the configured datasets, else the datasets with the server's files.
 
     PreflightError if a path is on no dataset.
     """
@@ -142,26 +142,26 @@ def with_found_volumes(instance: Instance, facts: ServerFacts) -> Instance:
     discovered = discover(paths, mounts, facts.variables["datadir"])
     if discovered.objections:
         raise PreflightError(
-            f"the volumes of instance {instance.name} cannot be found: " + "; ".join(discovered.objections),
+            f"the volumes of instance {instance.name} cannot be discovered: " + "; ".join(discovered.objections),
             hint="move the files to ZFS",
         )
     return instance.with_volumes(discovered.volumes)
 
 
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> list[FitnessFinding]:
-    """Return a finding per volume: it must exist, be a filesystem, and not be encrypted."""
+    """Return a finding per volume. The volume must exist, be a filesystem, and not be encrypted."""
     findings = []
     for role, dataset in sorted(volumes.items()):
         name = f"dataset {dataset} (volume {role} of instance {instance.name})"
         try:
-            found = datasets.properties(dataset, ["type", "encryption"])
+            properties = datasets.properties(dataset, ["type", "encryption"])
         except NotThere:
             findings.append(unfit("datasets", f"{name} does not exist", "check volumes with `zfs list`"))
             continue
-        kind, encryption = found["type"].value, found["encryption"].value
+        kind, encryption = properties["type"].value, properties["encryption"].value
         if kind != "filesystem":
             findings.append(
-                unfit("datasets", f"{name} is a {kind}, not a filesystem", "name the dataset the files lie on")
+                unfit("datasets", f"{name} is a {kind}, not a filesystem", "name the dataset that contains the files")
             )
         elif encryption not in ("off", datasets.UNSET):
             hint = "natively encrypted datasets need raw streams, which are not supported yet"
@@ -176,7 +176,7 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> list[Fitness
 def _judge_surroundings(
     facts: ServerFacts, mounts: list[MountedFilesystem], volumes: dict[str, str]
 ) -> list[FitnessFinding]:
-    """Return what is to be said of files that a restore needs but a snapshot need not hold."""
+    """Return findings about files that a restore needs but that may be outside the snapshot."""
     findings = []
     for path in keyring_paths(facts):
         mount = mount_of(path.path, mounts)
@@ -184,16 +184,16 @@ def _judge_surroundings(
             findings.append(
                 warning(
                     "keyring",
-                    f"{path.what} = {path.path} is on a volume: backups hold the key beside what it protects",
-                    "move it elsewhere",
+                    f"{path.what} = {path.path} is on a volume: backups contain the key beside the data it protects",
+                    "move the keyring elsewhere",
                 )
             )
         else:
             findings.append(
                 warning(
                     "keyring",
-                    f"{path.what} = {path.path} is not in the backup, and restored files cannot be read without it",
-                    "keep a copy of it",
+                    f"{path.what} = {path.path} is not in the backup, and restored files cannot be read without the key",
+                    "keep a copy of the keyring",
                 )
             )
     for path in needed_by_appliers(facts):
@@ -205,7 +205,7 @@ def _judge_surroundings(
                 f"{path.what} = {path.path} is on no volume: a replicated LOAD DATA under way cannot be continued by a"
                 " restored replica"
             )
-            findings.append(warning("replica", detail, "point it to a folder on a volume"))
+            findings.append(warning("replica", detail, "set it to a folder on a volume"))
     return findings
 
 
@@ -229,9 +229,9 @@ def _mountpoint(dataset: str, mounts: list[MountedFilesystem]) -> str:
 
 
 def role_of(path: str, observed: Observed, instance: Instance) -> str:
-    """Return the role of the volume a server path lies on."""
+    """Return the role of the volume that contains a path of the server."""
     mounts = [MountedFilesystem(point, "zfs", role) for role, point in observed.mountpoints.items()]
-    found = mount_of(path, mounts)
-    if found is None:
+    mount = mount_of(path, mounts)
+    if mount is None:
         raise PreflightError(f"{path} lies on no volume of instance {instance.name}")
-    return found.source
+    return mount.source

@@ -1,4 +1,4 @@
-"""What interrupted backups left on this host: which are continued, which given up and why, and what is swept away."""
+"""Decides what happens to interrupted backups of this host: continue, finish, give up or leave; sweeps leftovers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from zsnapdb.zfs import owned, snapshots
 
 
 @dataclass(frozen=True)
-class Found:
-    """An interrupted backup of this host and what becomes of it. `journal` is None if its journal cannot be read."""
+class InterruptedBackup:
+    """An interrupted backup of this host, with the decision. `journal` is None if the journal cannot be read."""
 
     backup_id: str
     file: Path
@@ -41,29 +41,37 @@ def is_any(instance: Instance) -> bool:
     return bool(journals(folder(instance)))
 
 
-def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> list[Found]:
-    """Return the interrupted backups of this host, oldest first, each judged. Changes nothing."""
+def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> list[InterruptedBackup]:
+    """Return the interrupted backups of this host, oldest first, each with its decision. Changes nothing."""
     stored = repository.backup_ids(instance.name)
-    found = []
+    backups = []
     for file in journals(folder(instance)):
         try:
             journal = BackupJournal.read(file, instance.host.journal_disk)
         except DamagedError as error:
-            found.append(
-                Found(file.name, file, None, Judgement(ResumeDecision.GIVE_UP, Because.UNREADABLE, error.message))
+            backups.append(
+                InterruptedBackup(
+                    file.name, file, None, Judgement(ResumeDecision.GIVE_UP, Because.UNREADABLE, error.message)
+                )
             )
             continue
         try:
             around = _surroundings(instance, journal.begun, repository, stored)
         except DamagedError as error:
-            # There is a manifest: whatever it says, what belongs to it is not thrown away.
-            found.append(
-                Found(file.name, file, journal, Judgement(ResumeDecision.LEAVE, Because.UNREADABLE, error.message))
+            # There is a manifest. Nothing that belongs to a manifest is removed here, even if it cannot be read.
+            backups.append(
+                InterruptedBackup(
+                    file.name, file, journal, Judgement(ResumeDecision.LEAVE, Because.UNREADABLE, error.message)
+                )
             )
             continue
         within = instance.settings.chain.resume_within or None
-        found.append(Found(file.name, file, journal, judge(_needs(journal.begun), around, within=within, fresh=fresh)))
-    return found
+        backups.append(
+            InterruptedBackup(
+                file.name, file, journal, judge(_needs(journal.begun), around, within=within, fresh=fresh)
+            )
+        )
+    return backups
 
 
 def _needs(begun: Begun) -> Interrupted:
@@ -82,7 +90,7 @@ def _surroundings(instance: Instance, begun: Begun, repository: Repository, stor
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
     for volume in begun.volumes:
-        # A dataset that is gone has neither; any other trouble is not taken for that.
+        # A dataset that is gone has no snapshots and no bookmarks. Other errors are raised.
         with contextlib.suppress(NotThere):
             here = {(volume.dataset, guid) for guid in snapshots.by_guid(volume.dataset)}
             sources |= here
@@ -103,28 +111,28 @@ def _surroundings(instance: Instance, begun: Begun, repository: Repository, stor
     )
 
 
-def settle_all(instance: Instance, repository: Repository, found: Iterable[Found]) -> list[BackupJournal]:
-    """Finish what is stored, give up what cannot go on, and return what is to be continued, oldest first.
+def settle_all(instance: Instance, repository: Repository, backups: Iterable[InterruptedBackup]) -> list[BackupJournal]:
+    """Finish stored backups, give up backups that cannot continue, and return the others, oldest first.
 
-    Only with the lease on the instance.
+    The caller holds the lease of the instance.
     """
-    going_on = []
-    for item in found:
+    to_continue = []
+    for item in backups:
         if item.judgement.decision is ResumeDecision.CONTINUE and item.journal is not None:
-            going_on.append(item.journal)
+            to_continue.append(item.journal)
         elif item.judgement.decision is ResumeDecision.FINISH and item.journal is not None:
             settle(instance.name, repository, item.journal)
         elif item.judgement.decision is ResumeDecision.LEAVE:
-            instance.events.warn(f"what was left of backup {item.backup_id} stays: {item.judgement.text}")
+            instance.events.warn(f"the leftovers of backup {item.backup_id} stay: {item.judgement.text}")
         else:
             give_up(instance, repository, item)
-    return going_on
+    return to_continue
 
 
-def give_up(instance: Instance, repository: Repository, item: Found) -> None:
-    """Remove what an interrupted backup holds here, and then its journal; its chunks are left for `zsnapdb prune`.
+def give_up(instance: Instance, repository: Repository, item: InterruptedBackup) -> None:
+    """Remove the snapshots of an interrupted backup, then its journal. Its chunks stay until `zsnapdb prune`.
 
-    Without a readable journal its snapshots are found by their properties, by `sweep`.
+    If the journal cannot be read, `sweep` later recognises the snapshots by their properties.
     """
     instance.events.warn(f"backup {item.backup_id}, which was interrupted, is given up: {item.judgement.text}")
     if item.judgement.because is not Because.STORED_OTHERWISE:
@@ -137,28 +145,27 @@ def give_up(instance: Instance, repository: Repository, item: Found) -> None:
     try:
         release_bases(volume.dataset for volume in volumes)
         owned.destroy_set(item.journal.begun.snapshots(), item.backup_id)
-        # A bookmark may be left whose snapshot is gone.
+        # A bookmark can outlive its snapshot.
         for volume in volumes:
             owned.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
     except ZsnapdbError as error:
-        instance.events.warn(f"what it left could not all be removed: {error.message}")
+        instance.events.warn(f"not all leftovers of backup {item.backup_id} could be removed: {error.message}")
     item.journal.remove()
 
 
 def release_bases(volumes: Iterable[str]) -> None:
-    """Let go of the bases that a run which died was sending from. Only while no run is under way."""
+    """Release the holds of a killed run on its base snapshots. No backup of the instance may be running."""
     for dataset in volumes:
         with contextlib.suppress(NotThere):
             snapshots.release(snapshots.held_snapshots(dataset, BASE_TAG), BASE_TAG)
 
 
 def sweep(instance: Instance, repository: Repository) -> None:
-    """Settle snapshot sets without a journal: one whose manifest exists becomes a base, any other is removed.
+    """Settle snapshot sets without a journal: a set with a manifest becomes a base, any other set is removed.
 
-    Only with the lease on the instance.
-
-    What cannot be removed (somebody else holds or cloned it) does not stop a backup. What this host told of backups it
-    knows nothing of is removed too.
+    The caller holds the lease of the instance. A set that cannot be removed, because somebody holds or cloned its
+    snapshots, causes a warning and does not stop the backup. Marks of unfinished backups that this host wrote, and that
+    have no journal here, are removed too.
     """
     stored = set(repository.backup_ids(instance.name))
     journalled = {file.name for file in journals(folder(instance))}

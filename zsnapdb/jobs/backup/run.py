@@ -1,4 +1,4 @@
-"""A backup: finish what was interrupted; observe, hold, snapshot set, prove; journal, send, manifest, base, release."""
+"""`zsnapdb backup`: finish interrupted backups, then make a new one. `_make_backup` is the table of contents."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from zsnapdb import __version__
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.backup import resume as interrupted
-from zsnapdb.jobs.backup.low_priority import stepped_back
-from zsnapdb.jobs.backup.resume import Found
+from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
@@ -35,18 +35,24 @@ from zsnapdb.zfs import owned, snapshots, version
 
 @dataclass(frozen=True)
 class BackupPlan:
-    """What a backup would do: what becomes of interrupted ones, what was found, the lock and its deadline in seconds, the hooks, the base, with reasons."""
+    """What a backup would do: the checks, the hooks, the deadline of the lock in seconds, the base with its reasons.
+
+    `interrupted` are the unfinished backups of earlier runs, each with its decision.
+    """
 
     observed: Observation
     hooks: tuple[str, ...]
     deadline: float
     base: BasePlan[Summary]
-    interrupted: tuple[Found, ...] = ()
+    interrupted: tuple[InterruptedBackup, ...] = ()
 
 
 @dataclass(frozen=True)
 class BackupResult:
-    """A backup that is in the repository, how long its parts took, in seconds, and interrupted ones that were finished before it."""
+    """A backup that is in the repository, and how long its snapshot and its transfer took, in seconds.
+
+    `continued` are the interrupted backups that this run finished first.
+    """
 
     manifest: Manifest
     snapshot_seconds: float
@@ -56,8 +62,8 @@ class BackupResult:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What the run was asked: `full` for a full backup, `fresh` to give up what was interrupted; and who hears of it."""
+class _BackupRequest:
+    """The request of one run: `full` makes a full backup, `fresh` gives interrupted backups up."""
 
     instance: Instance
     events: KeptWarnings
@@ -65,8 +71,8 @@ class _Asked:
     fresh: bool
     opener: SourceOpener
 
-    def note(self, text: str) -> None:
-        """Warn, and keep it for the result."""
+    def warn(self, text: str) -> None:
+        """Report a warning, which is also in the result."""
         self.events.warn(text)
 
 
@@ -76,7 +82,7 @@ def plan(
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
     damaged = (
-        fitness.warning("repository", f"{error.message}; its backup is passed over", error.hint)
+        fitness.warning("repository", f"{error.message}; this backup is skipped", error.hint)
         for error in known.unreadable.values()
     )
     hooks = tuple(hook.describe() for hook in instance.hooks())
@@ -88,34 +94,32 @@ def plan(
         policy=instance.chain_policy(),
         full=full,
     )
-    found = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
-    return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, found)
+    unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
+    return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, unfinished)
 
 
 def plan_now(
     instance: Instance, *, full: bool = False, fresh: bool = False, opener: SourceOpener = open_source
 ) -> BackupPlan:
-    """Look at source and repository and return what a backup would do now; changes nothing."""
+    """Observe the source, read the repository, and return what a backup would do now; changes nothing."""
     with opener(instance) as source:
         observed = source.observe()
     instance = instance.with_volumes(observed.volumes)
     try:
         repository = instance.open_repository()
     except NotThere:
-        # The first backup makes the repository; a missing bucket is another matter and is asked for again here.
+        # The first backup creates the repository. A missing bucket is an error, which this check raises.
         instance.open_store()[0].check()
         repository = None
     return plan(instance, observed, repository, full=full, fresh=fresh)
 
 
 def _local_guids(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return, per role, what an increment could start from: snapshot or bookmark by GUID, snapshots preferred."""
-    found: dict[str, dict[int, str]] = {}
+    """Return the possible bases of an increment per role: name by GUID, snapshots before bookmarks."""
+    bases: dict[str, dict[int, str]] = {}
     for role, dataset in instance.volumes.items():
-        known = snapshots.bookmarks(dataset)
-        known.update(snapshots.by_guid(dataset))
-        found[role] = known
-    return found
+        bases[role] = {**snapshots.bookmarks(dataset), **snapshots.by_guid(dataset)}
+    return bases
 
 
 def backup(
@@ -125,112 +129,131 @@ def backup(
     fresh: bool = False,
     opener: SourceOpener = open_source,
 ) -> BackupResult:
-    """Back the instance up. Afterwards the backup is in the repository, proved, and can be the base of the next one.
+    """Back the instance up. Afterwards the backup is in the repository, is proved, and can be a base.
 
-    What an earlier run of this host began and did not finish is finished first, from its own snapshots, unless `fresh`
-    gives it up. If this run is interrupted after its snapshots were made, they stay held and the next run goes on with
-    them.
+    Backups that earlier runs of this host left unfinished are finished first, from their own snapshots, or given up if
+    `fresh` is set. If this run is interrupted after its snapshots were made, the snapshots stay held and the next run
+    continues the backup.
     """
     events = KeptWarnings(instance.events)
-    asked = _Asked(instance.with_events(events), events, full, fresh, opener)
+    request = _BackupRequest(instance.with_events(events), events, full, fresh, opener)
     with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}", folder=instance.host.run):
-        continued = _finish_interrupted(asked)
-        return replace(_backup(asked), continued=continued, warnings=tuple(events.warnings))
+        continued = _finish_interrupted(request)
+        return replace(_make_backup(request), continued=continued, warnings=tuple(events.warnings))
 
 
-@contextlib.contextmanager
-def _alone(asked: _Asked, repository: Repository) -> Iterator[WriterLease]:
-    """Be the only writer of the instance's backups, on all hosts."""
-    name, host = asked.instance.name, asked.instance.host
-    with lease(
-        repository, f"{name}/writer", doing=f"backing up {name}", tell=asked.note, has_ended=host.has_ended
-    ) as held:
-        yield held
+def _make_backup(request: _BackupRequest) -> BackupResult:
+    """Make one new backup. The numbered comments are the phases of a backup, in their order."""
+    instance = request.instance
+    with contextlib.ExitStack() as until_stored:
+        with request.opener(instance) as source:
+            # 1. Recover: undo what a killed run left on the source, such as a stopped applier.
+            recovered = source.recover()
+            if recovered is not None:
+                request.warn(recovered)
+
+            with at_low_priority():
+                # 2. Observe: check that the source is fit for a backup, and learn its volumes.
+                observed = source.observe()
+                instance = instance.with_volumes(observed.volumes)
+
+                # 3. Exclude others: become the only writer of the instance's backups, on all hosts.
+                repository = instance.open_or_create_repository()
+                writer = until_stored.enter_context(_only_writer(request, repository))
+
+                # 4. Sweep: settle the snapshot sets that earlier runs left without a journal.
+                interrupted.sweep(instance, repository)
+
+                # 5. Plan: a full backup, or an increment and its base.
+                planned = plan(instance, observed, repository, full=request.full)
+            request.events.warnings.extend(planned.observed.warnings)
+
+            # 6. Snapshot: hold the source still, make all snapshots in one request, let the source go, prove the set.
+            started = time.monotonic()
+            taken = take(source, observed, instance.name, instance.host.new_backup_id(), request.events)
+            snapshotted = time.monotonic()
+
+        # The source is released and closed. Nobody waits for this run any more.
+        with at_low_priority(may_stay_low=True):
+            # 7. Journal: write down what a later run needs in order to continue this backup.
+            journal = _write_journal(
+                request, instance, lambda: source.describe(observed, taken.proof), planned, repository, taken.set
+            )
+
+            # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base.
+            manifest = _store(instance, repository, journal, writer)
+    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
 
 
-def _finish_interrupted(asked: _Asked) -> tuple[Manifest, ...]:
-    """Finish what earlier runs left.
+def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
+    """Finish the backups that earlier runs left unfinished. This does not need the server.
 
-    The server is not needed for it. One that fails for a reason of its own is given up; trouble with the store raises.
+    A backup that fails again for a reason of its own is given up. Errors of the store are raised.
     """
-    instance = asked.instance
+    instance = request.instance
     if not interrupted.is_any(instance):
         return ()
     repository = instance.open_or_create_repository()
-    done = []
-    with _alone(asked, repository) as held, stepped_back():
-        found = interrupted.look(instance, repository, fresh=asked.fresh)
-        for journal in interrupted.settle_all(instance, repository, found):
-            asked.note(f"continuing backup {journal.begun.backup_id}, which was interrupted")
+    finished = []
+    with _only_writer(request, repository) as writer, at_low_priority():
+        backups = interrupted.look(instance, repository, fresh=request.fresh)
+        for journal in interrupted.settle_all(instance, repository, backups):
+            backup_id = journal.begun.backup_id
+            request.warn(f"continuing backup {backup_id}, which was interrupted")
             journal.go_on()
             try:
                 protect(journal.begun.snapshots())
                 with _closed(journal):
-                    done.append(Sender.of(instance, repository, journal, held, is_new=False).finish())
+                    finished.append(Sender.of(instance, repository, journal, writer, is_new=False).finish())
             except (CommandError, DamagedError, ConsistencyError) as error:
                 failed = Judgement(ResumeDecision.GIVE_UP, Because.FAILED, f"it failed again: {error.message}")
-                interrupted.give_up(instance, repository, Found(journal.begun.backup_id, journal.file, journal, failed))
-    return tuple(done)
+                interrupted.give_up(instance, repository, InterruptedBackup(backup_id, journal.file, journal, failed))
+    return tuple(finished)
 
 
-def _backup(asked: _Asked) -> BackupResult:
-    instance = asked.instance
-    with contextlib.ExitStack() as stack:
-        with asked.opener(instance) as source:
-            # What a killed run left on the source goes first.
-            left = source.recover()
-            if left is not None:
-                asked.note(left)
-            with stepped_back():
-                # Is it fit, which volumes has it, who else writes, what will this backup be?
-                observed = source.observe()
-                instance = instance.with_volumes(observed.volumes)
-                repository = instance.open_or_create_repository()
-                held = stack.enter_context(_alone(asked, repository))
-                interrupted.sweep(instance, repository)
-                planned = plan(instance, observed, repository, full=asked.full)
-            asked.events.warnings.extend(planned.observed.warnings)
-            # Hold it still, one snapshot request, let it go, prove what was made.
-            started = time.monotonic()
-            taken = take(source, observed, instance.name, instance.host.new_backup_id(), asked.events)
-            snapshotted = time.monotonic()
-        with stepped_back(to_the_end=True):
-            # Nobody waits any more: store the set.
-            manifest = _store(
-                asked, instance, lambda: source.describe(observed, taken.proof), planned, repository, taken.set, held
-            )
-    return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
+@contextlib.contextmanager
+def _only_writer(request: _BackupRequest, repository: Repository) -> Iterator[WriterLease]:
+    """Run the block as the only writer of the instance's backups, on all hosts."""
+    name, host = request.instance.name, request.instance.host
+    with lease(
+        repository, f"{name}/writer", doing=f"backing up {name}", tell=request.warn, has_ended=host.has_ended
+    ) as writer:
+        yield writer
 
 
-def _store(
-    asked: _Asked,
+def _write_journal(
+    request: _BackupRequest,
     instance: Instance,
     describe: Callable[[], SourceDescription],
     planned: BackupPlan,
     repository: Repository,
     made: SnapshotSet,
-    held: WriterLease,
-) -> Manifest:
-    """Store a snapshot set that was just taken. Without a journal to continue by, nothing stays of it on an error."""
-    backup_id = made.backup_id
+) -> BackupJournal:
+    """Bookmark the new snapshot set and write its journal. On an error the snapshots are removed."""
 
-    def no_journal(error: OSError) -> None:
-        asked.note(
+    def warn_without_journal(error: OSError) -> None:
+        request.warn(
             f"the journal in {interrupted.folder(instance)} cannot be written ({error.strerror}): if this backup is"
-            " interrupted it starts over"
+            " interrupted, the next backup starts over"
         )
 
     names = [s.full_name for s in made.snapshots.values()]
-    with undone_on_error(lambda: owned.destroy_set(names, backup_id)):
+    with undone_on_error(lambda: owned.destroy_set(names, made.backup_id)):
         begun = _begun(instance, describe(), repository, made, planned.base.base)
         protect(names)
-        journal = BackupJournal.create(interrupted.folder(instance), begun, no_journal, instance.host.journal_disk)
-    sender = Sender.of(instance, repository, journal, held, is_new=True)
+        folder, disk = interrupted.folder(instance), instance.host.journal_disk
+        return BackupJournal.create(folder, begun, warn_without_journal, disk)
+
+
+def _store(instance: Instance, repository: Repository, journal: BackupJournal, writer: WriterLease) -> Manifest:
+    """Store a new snapshot set. On an error, the snapshots stay only if a later run can continue from the journal."""
+    begun = journal.begun
+    sender = Sender.of(instance, repository, journal, writer, is_new=True)
 
     def undo() -> None:
-        if not journal.is_durable and backup_id not in repository.backup_ids(instance.name):
-            owned.destroy_set(names, backup_id)
-            remove(repository, instance.name, backup_id)
+        if not journal.is_durable and begun.backup_id not in repository.backup_ids(instance.name):
+            owned.destroy_set(begun.snapshots(), begun.backup_id)
+            remove(repository, instance.name, begun.backup_id)
 
     with undone_on_error(undo), _closed(journal):
         return sender.finish()
@@ -238,7 +261,7 @@ def _store(
 
 @contextlib.contextmanager
 def _closed(journal: BackupJournal) -> Iterator[None]:
-    """Close the journal at the end, and say of an error how the backup goes on."""
+    """Close the journal at the end. A note on an error says how the backup continues."""
     try:
         yield
     except BaseException as error:
@@ -255,7 +278,7 @@ def _closed(journal: BackupJournal) -> Iterator[None]:
 def _begun(
     instance: Instance, described: SourceDescription, repository: Repository, made: SnapshotSet, base: Summary | None
 ) -> Begun:
-    """Return all that is known of the backup before its streams are sent; a later run needs no more."""
+    """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
     settings = instance.upload_settings()
     volumes = tuple(
         _volume(described.volumes[role], instance.send_flags(), role, snapshot, base)

@@ -1,10 +1,11 @@
-"""Stores a backup that was begun, in its first run or in a later one: send, compare, store, prove, commit, keep as a base.
+"""Stores a backup that has a journal, in its first run or in a later run: send, store, confirm, commit, keep as a base.
 
-What each state leaves behind, and what the next run makes of it (jobs/interrupted.py):
+What a run can leave behind, and what the next run does (`resume.py`):
 
-snapshots made, no journal      removed journal, some or all chunks     continued: every stream is sent again, and what
-is stored already is compared and not stored again manifest written                finished: what is left to do below
-`_keep_as_base`
+- snapshots without a journal: the next run removes the snapshots.
+- a journal, with some or all chunks: the next run continues. It sends every stream again, compares each chunk that is
+  stored already, and stores only the others.
+- a manifest: the next run finishes with `settle`.
 """
 
 from __future__ import annotations
@@ -36,32 +37,32 @@ from zsnapdb.zfs.streams import SendStream, estimate
 
 @dataclass(frozen=True)
 class _JournalledChunks:
-    """A volume's chunks, written only while the lease is ours and the journal does not say otherwise."""
+    """The chunks of a volume. A chunk is written only while this run has the lease, and never against the journal."""
 
     chunks: VolumeChunks
     journal: BackupJournal
     lease: WriterLease
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return what an encrypted chunk is bound to."""
+        """Return the associated data that binds an encrypted chunk to its place."""
         return self.chunks.associated(index, last=last)
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk. What the journal says of an earlier one in its place is taken back first."""
+        """Store the chunk. The journal first forgets the earlier chunk in its place."""
         self.lease.check()
         self.journal.forget(self.chunks.role, index)
         self.chunks.put_chunk(index, body, sha256)
 
     def give_up(self) -> None:
-        """Let the store try nothing again."""
+        """Stop all retries of the store."""
         self.chunks.give_up()
 
 
 @dataclass(frozen=True)
 class Sender:
-    """One run over one backup.
+    """One run that stores one backup.
 
-    `present` has the stored chunks by key, with their sizes, as they were when the run began.
+    `present` maps the keys of the chunks that were stored when the run began to their sizes in bytes.
     """
 
     instance: Instance
@@ -80,9 +81,9 @@ class Sender:
         *,
         is_new: bool,
     ) -> Sender:
-        """Return a run.
+        """Return a new run.
 
-        Of one that is continued the store is asked what it has; what the journal says beyond that is not believed.
+        If the run continues a backup, the store lists its chunks. A chunk that only the journal knows does not count.
         """
         present = {} if is_new else _stored_sizes(repository, journal.begun.draft)
         return cls(instance, repository, journal, lease, present)
@@ -90,9 +91,8 @@ class Sender:
     def finish(self) -> Manifest:
         """Store all volumes and commit the backup.
 
-        Afterwards its manifest was read back, and its snapshots can be the base of the next one.
-
-        LeaseError, before the manifest is written, if another run has taken over.
+        Afterwards the manifest is stored and was read back, and the snapshots can be the base of the next backup.
+        LeaseError, before the manifest is written, if another run has taken over the lease.
         """
         begun = self.journal.begun
         _announce(self.instance.name, self.repository, self.journal)
@@ -110,7 +110,7 @@ class Sender:
         return manifest
 
     def _new_key(self) -> DataKey | None:
-        """Return a data key for what this run stores: no run can read what another one stored."""
+        """Return a new data key for the chunks of this run, None without encryption. Each run has a key of its own."""
         if not self.repository.keyring.is_encrypting:
             return None
         key = self.repository.keyring.new_key(str(len(self.journal.keys) + 1))
@@ -122,18 +122,18 @@ class Sender:
         return self.present.get(layout.chunk(begun.draft.instance, begun.backup_id, role, index)) == stored_size
 
     def _finished(self, volume: VolumeBegun) -> VolumePart | None:
-        """Return the volume if an earlier run stored it to its END and all of it is still there."""
-        found = self.journal.finished.get(volume.role)
-        if found is None or not all(
-            self._is_present(volume.role, index, chunk.stored_size) for index, chunk in enumerate(found.chunks, 1)
+        """Return the volume if an earlier run stored its whole stream and all its chunks are still stored."""
+        part = self.journal.finished.get(volume.role)
+        if part is None or not all(
+            self._is_present(volume.role, index, chunk.stored_size) for index, chunk in enumerate(part.chunks, 1)
         ):
             return None
-        return found
+        return part
 
     def _send(self, volume: VolumeBegun, key: DataKey | None) -> VolumePart:
         """Send one volume.
 
-        Afterwards all its chunks are stored, the stream's END was seen and `zfs send` ended well.
+        Afterwards all its chunks are stored, the END record of the stream was read, and `zfs send` succeeded.
         """
         base = _base_name(volume)
         total = estimate(volume.full_name, base, volume.send_flags)
@@ -160,7 +160,7 @@ class Sender:
                     on_stored=stored_now,
                 )
             except DamagedError:
-                # What `zfs send` says of its own death is the better story.
+                # The error of `zfs send` explains more than the broken stream.
                 stream.raise_its_own_error()
                 raise
             stream.finish()
@@ -168,7 +168,7 @@ class Sender:
             raise DamagedError(
                 f"the stream of {volume.full_name} leads from GUID {stored.begin.from_guid} to {stored.begin.to_guid}, "
                 f"expected from {volume.from_guid or 0} to {volume.guid}",
-                hint="was the snapshot renamed or replaced during the backup? run it again",
+                hint="check whether the snapshot was renamed or replaced during the backup; run the backup again",
             )
         part = VolumePart(
             **volume.model_dump(),
@@ -182,7 +182,7 @@ class Sender:
         return part
 
     def _settings(self) -> UploadSettings:
-        """Return how the stream is cut and compressed: as in the first run, whatever the configuration says now."""
+        """Return how the stream is split and compressed: as in the first run, even if the configuration has changed."""
         cut = self.journal.begun.cut
         return replace(
             self.instance.upload_settings(),
@@ -194,7 +194,7 @@ class Sender:
 
 
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Tell other hosts, before the first chunk, what is going on here."""
+    """Tell other hosts about this unfinished backup, before the first chunk is stored."""
     draft = journal.begun.draft
     parts = {v.role: SnapshotMark(v.full_name, v.guid, v.from_guid) for v in journal.begun.volumes}
     Unfinished(
@@ -203,26 +203,26 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 
 
 def _base_name(volume: VolumeBegun) -> str | None:
-    """Return the snapshot or, if that is gone, the bookmark to send from.
+    """Return the base to send from: the snapshot or, if the snapshot is gone, its bookmark. None for a full stream.
 
-    The stream is the same; what differs is found by comparing.
+    Both give the same stream. A continued run compares every chunk, so a difference would be seen.
     """
     if volume.from_guid is None:
         return None
-    found = {**snapshots.bookmarks(volume.dataset), **snapshots.by_guid(volume.dataset)}
-    if volume.from_guid not in found:
+    bases = {**snapshots.bookmarks(volume.dataset), **snapshots.by_guid(volume.dataset)}
+    if volume.from_guid not in bases:
         raise DamagedError(
             f"neither a snapshot nor a bookmark with GUID {volume.from_guid} is left on {volume.dataset}",
-            hint="somebody removed the base of this backup while it ran; run it again",
+            hint="somebody removed the base of this backup during the backup; run the backup again",
         )
-    return found[volume.from_guid]
+    return bases[volume.from_guid]
 
 
 @contextlib.contextmanager
 def _bases_held(volumes: Sequence[VolumeBegun]) -> Iterator[None]:
-    """Hold the snapshots that are sent from; a bookmark cannot be held.
+    """Hold the base snapshots during the block. A bookmark cannot be held.
 
-    Ones left held by a run that died are let go by the next.
+    The next run releases the holds that a killed run leaves.
     """
     names = []
     for volume in volumes:
@@ -244,25 +244,31 @@ def _stored_sizes(repository: Repository, draft: Manifest) -> dict[ChunkKey, int
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """After the manifest was read back: its snapshots become a base, and what told of an unfinished backup is removed.
+    """Finish a committed backup: its snapshots become a base, the mark of an unfinished backup and the journal go.
 
-    Can be repeated.
+    Call this after the manifest was read back. The call can be repeated.
     """
     keep_as_base([name for name in journal.begun.snapshots() if datasets.exists(name)], repository)
-    # A host that may not remove objects leaves it: beside a manifest it has no meaning.
+    # A host that may not remove objects leaves the mark, which has no meaning beside a manifest.
     with contextlib.suppress(RepositoryError):
         remove(repository, instance, journal.begun.backup_id)
     journal.remove()
 
 
 def protect(names: Sequence[str]) -> None:
-    """Before the first byte is sent: a bookmark of each snapshot, so that the next increment does not depend on the snapshot staying."""
+    """Bookmark each snapshot, so that the next increment is possible even if the snapshot is removed.
+
+    Call this before the first byte is sent.
+    """
     for snapshot in snapshots.describe(names):
         snapshots.bookmark(snapshot)
 
 
 def keep_as_base(names: Sequence[str], repository: Repository) -> None:
-    """After the manifest is read back: each snapshot has a bookmark, its hold is let go, and the set is marked as stored there."""
+    """Make the snapshots a base: bookmark each snapshot, release its hold, and mark the set as stored.
+
+    Call this after the manifest was read back.
+    """
     if names:
         protect(names)
         snapshots.release(names)

@@ -1,6 +1,6 @@
 """The source that is a database server on filesystems of this host.
 
-Hooks, the applier's stop and a lock hold it still; the binlog inside the snapshot proves its position.
+Hooks, the stop of the applier and a lock hold the server still. The binlog inside the snapshot proves its position.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from zsnapdb import gtid
 from zsnapdb.errors import ConsistencyError, LockError, LockNotGranted, PreflightError
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.backup.hooks import Hooked
-from zsnapdb.jobs.backup.low_priority import stepped_back
+from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.preflight import Observed, observe, role_of
 from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.dataset_tuning import kept_properties
@@ -49,15 +49,16 @@ from zsnapdb.repository.manifest import (
 
 _CATCH_UP_SECONDS = 30.0
 _AT_ONCE_SECONDS = 1.0
-"""How long a lock that can be done without is waited for: the least lock_wait_timeout there is."""
+"""How long to wait for a lock that has a fallback, in seconds: the smallest lock_wait_timeout."""
 _POSITION_BYTES = 4096
 
 
 @dataclass(frozen=True)
-class ServerHeld:
-    """How the server was held: which lock, for how many milliseconds.
+class ServerHold:
+    """How the server was held: the lock, and for how many milliseconds.
 
-    `before` is what it published just before the snapshot, `channels` its replication channels then.
+    `before` is the position that the server published just before the snapshot, `channels` its replication channels at
+    that time.
     """
 
     choice: LockChoice
@@ -68,7 +69,7 @@ class ServerHeld:
 
 @dataclass(frozen=True)
 class ServerProof:
-    """The proved position of a set, its lock and for how many milliseconds that was held, the channels' positions."""
+    """The proved position of a set, its lock, how many milliseconds the lock was held, and the channels' positions."""
 
     position: Position
     choice: LockChoice
@@ -77,37 +78,37 @@ class ServerProof:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What the snapshots say: the exact position."""
+        """The exact position, for the snapshots."""
         return {POSITION_PROPERTY: self.position.short(_POSITION_BYTES)}
 
 
 @contextlib.contextmanager
 def open_server(instance: Instance) -> Iterator[ServerSource]:
-    """Yield the instance's server, with a session that asks it. ServerError if it cannot be reached."""
+    """Yield the server of the instance with an open session. ServerError if the server cannot be reached."""
     with instance.session() as session:
         yield ServerSource(instance, session)
 
 
 @dataclass(frozen=True)
 class ServerSource:
-    """The server of an instance. `session` asks it; the lock is held by a connection of its own."""
+    """The server of an instance. `session` is for queries; another connection holds the lock."""
 
     instance: Instance
     session: Session
 
     def recover(self) -> str | None:
-        """Start an applier that a killed run left stopped. Only with the instance's lock held."""
+        """Start an applier that a killed run left stopped. The caller holds the lock of the instance."""
         return applier.start_forgotten(self.instance, self.session)
 
     def observe(self) -> Observed:
-        """Look at server, files and datasets. PreflightError with every objection if they are not fit for a backup."""
+        """Check server, files and datasets. PreflightError with every objection if they are not fit for a backup."""
         return observe(self.instance, self.session)
 
-    def hold(self, observed: Observed, request: SnapshotRequest, events: Events) -> ServerHeld:
-        """Make the request between the hooks, with the applier at rest, under the least lock that is enough.
+    def hold(self, observed: Observed, request: SnapshotRequest, events: Events) -> ServerHold:
+        """Make the snapshots between the hooks, with the applier stopped, under the weakest sufficient lock.
 
-        LockError if the lock could not be acquired within its budget, was lost, or the snapshot took longer than the
-        deadline; HookError if a hook aborts; PreflightError if the server is no longer as it was observed.
+        LockError if the lock could not be acquired within lock.budget, or was lost, or if the snapshot took longer than
+        lock.deadline; HookError if a hook aborts; PreflightError if the server has changed since it was observed.
         """
         hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, events)
         origin = Origin.of(observed.facts, observed.volumes, observed.mountpoints, absolute_tablespaces(observed.facts))
@@ -116,13 +117,13 @@ class ServerSource:
                 self.instance, observed, self.session, hooked, request, {ORIGIN_PROPERTY: origin.encode()}
             )
 
-    def prove(self, observed: Observed, held: ServerHeld, made: SnapshotSet) -> ServerProof:
-        """Return the position that the set's own binlog says. ConsistencyError if it lacks what had been published."""
-        position = _prove_position(self.instance, observed, self.session, made.snapshots, held.before)
-        return ServerProof(position, held.choice, held.held_ms, held.channels)
+    def prove(self, observed: Observed, hold: ServerHold, made: SnapshotSet) -> ServerProof:
+        """Return the position in the set's own binlog. ConsistencyError if published transactions are missing in it."""
+        position = _prove_position(self.instance, observed, self.session, made.snapshots, hold.before)
+        return ServerProof(position, hold.choice, hold.held_ms, hold.channels)
 
     def describe(self, observed: Observed, proof: ServerProof) -> SourceDescription:
-        """Return what the manifest says of the server, its lock and its position, and of its filesystems."""
+        """Return what the manifest says about the server, its lock and position, and about its filesystems."""
         facts = observed.facts
         source = ServerSourcePart(
             position=PositionPart.of(proof.position),
@@ -153,10 +154,10 @@ def _under_least_lock(
     hooked: Hooked,
     request: SnapshotRequest,
     marks: Mapping[str, str],
-) -> ServerHeld:
+) -> ServerHold:
     """Make the snapshots under the chosen lock.
 
-    One that is not granted is done without where that is right, else tried again within lock.budget.
+    If the lock is not granted, go on with its fallback, else try again within lock.budget.
     """
     give_up = time.monotonic() + instance.settings.lock.budget
     choice = observed.choice
@@ -190,10 +191,10 @@ def _attempt(
     channels: tuple[Channel, ...],
     request: SnapshotRequest,
     marks: Mapping[str, str],
-) -> ServerHeld:
-    """Take the lock once and make the snapshots under it.
+) -> ServerHold:
+    """Acquire the lock once, and make the snapshots under the lock.
 
-    Everything slow is done before the first statement that holds anything.
+    All slow work is done before the lock is requested.
     """
     settings = instance.settings.lock
     deadline = settings.deadline
@@ -201,7 +202,7 @@ def _attempt(
     terms = locks.Terms(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
     in_time = False
     with (
-        _courteous(choice, hooked) as hurried,
+        _low_priority_outside_lock(choice, hooked) as normal_priority,
         instance.session(read_timeout=deadline + 30) as owner,
         instance.session() as second,
     ):
@@ -210,13 +211,12 @@ def _attempt(
         properties = {
             **marks,
             LOCK_PROPERTY: choice.name,
-            # A lower bound, so that even a set whose taker died says where it stands; the exact one is set once it is
-            # proved.
+            # A lower bound, so that even the set of a killed run has a position. The proof sets the exact position.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
         pending = request.prepare(properties)
         try:
-            with hurried(), locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold:
+            with normal_priority(), locks.holding(strategy, owner, locks.Watchdog(second), terms) as hold:
                 hooked.locked(choice.name, hold.remaining())
                 pending.start()
                 in_time = pending.done_within(hold.remaining())
@@ -225,39 +225,40 @@ def _attempt(
         except LockError:
             if in_time or not pending.is_started:
                 raise
-            # The watchdog was first to see that the deadline has passed; that is told below.
+            # The watchdog noticed the missed deadline first. The error is raised below.
         finally:
-            # The lock is gone. The kernel finishes the snapshots whatever became of us, and only then can they be
+            # The lock is released. The kernel finishes the snapshots in any case, and only finished snapshots can be
             # removed.
             pending.finish()
         if not in_time:
             raise LockError(
                 f"the snapshot of {len(hooked.snapshots)} volumes was not made within lock.deadline = {deadline:g} s;"
-                " the lock was let go",
-                hint="the pool is slow to sync, see `zpool iostat -l`; or raise lock.deadline",
+                " the lock was released",
+                hint="check with `zpool iostat -l` why the pool is slow to sync, or raise lock.deadline",
             )
         _refuse_change(session, observed, choice)
         _refuse_half_done_ddl(instance, observed, choice, request)
-    return ServerHeld(choice, hold.held_ms, before, channels)
+    return ServerHold(choice, hold.held_ms, before, channels)
 
 
 @contextlib.contextmanager
-def _courteous(choice: LockChoice, hooked: Hooked) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Step back as far as nothing is held by us.
+def _low_priority_outside_lock(
+    choice: LockChoice, hooked: Hooked
+) -> Iterator[Callable[[], AbstractContextManager[None]]]:
+    """Run the block at low priority, and yield a context for the time of the lock, which has the former priority.
 
-    Hooks may hold anything from the first to the last; with them there is no stepping back.
-
-    What is yielded is for the time of the lock; without one, nobody waits for us even then.
+    With hooks the block keeps its priority, as a hook may hold something that others wait for. Without a lock the
+    yielded context changes nothing, as nobody waits for this process.
     """
     if hooked.is_any:
         yield contextlib.nullcontext
         return
-    with stepped_back() as courtesy:
-        yield contextlib.nullcontext if not choice.lock.holds_ddl else courtesy.interrupted
+    with at_low_priority() as low_priority:
+        yield contextlib.nullcontext if not choice.lock.holds_ddl else low_priority.suspended
 
 
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
-    """Raise PreflightError if the server has been changed since it was found fit, so that a snapshot now would lie."""
+    """Raise PreflightError if the server has changed since it was observed, so that it is no longer fit for a backup."""
     facts = what_may_have_changed(session, observed.facts, engines=choice.lock.needs_crash_safe)
     error = objection(judge_durability(facts))
     if error is not None:
@@ -265,15 +266,15 @@ def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> 
     reason = still_enough(choice, facts)
     if reason is not None:
         raise PreflightError(
-            f"{choice.name} is no longer enough: {reason}", hint="run the backup again: the lock is chosen anew"
+            f"{choice.name} is no longer enough: {reason}", hint="run the backup again, which chooses the lock again"
         )
 
 
 def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockChoice, request: SnapshotRequest) -> None:
-    """Raise LockNotGranted, with the snapshots gone, if MariaDB's recovery would finish a DDL statement and write it to its binlog.
+    """Remove the snapshots and raise LockNotGranted if a DDL statement was half done in them.
 
-    The recovered server would then be one transaction past the recorded position. Every lock keeps DDL out; without one
-    it is a matter of chance.
+    MariaDB's recovery would finish the statement and write it to its binlog. The recovered server would then be one
+    transaction past the recorded position. Every lock keeps DDL out; without a lock this can happen by chance.
     """
     if choice.lock.holds_ddl or not family(observed.facts.flavour).finishes_ddl:
         return
@@ -284,7 +285,7 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
         request.withdraw()
         raise LockNotGranted(
             f"{half_done} DDL statement(s) were half done in the snapshot",
-            hint="use lock.strategy = 'stage', which waits for them",
+            hint="set lock.strategy = 'stage', which waits for DDL statements",
         )
 
 
@@ -293,7 +294,7 @@ def _prove_position(
 ) -> Position:
     """Return the position from the snapshot's own binlog.
 
-    What was published before must be in it; it must be published soon.
+    The position must contain what the server published before the snapshot, and the server must publish it soon.
     """
     facts = observed.facts
     paths = binlog_paths(facts.variables, "log_bin")
@@ -314,7 +315,7 @@ def _prove_position(
         raise ConsistencyError(
             f"the server had published {before.describe()} before the snapshot, whose binlog ends at"
             f" {position.describe()}",
-            hint="do all paths of the server lie on the snapshotted volumes? the snapshots were removed",
+            hint="check that all paths of the server are on the snapshotted volumes; the snapshots were removed",
         )
     deadline = time.monotonic() + _CATCH_UP_SECONDS
     while not _covers(published_position(session, facts), position):
@@ -322,7 +323,7 @@ def _prove_position(
             raise ConsistencyError(
                 f"the snapshot's binlog ends at {position.describe()}, which the server has not published"
                 f" {_CATCH_UP_SECONDS:.0f} s later",
-                hint="did the server restart, or was its binlog reset, during the backup? run it again",
+                hint="check whether the server restarted, or its binlog was reset, during the backup; run the backup again",
             )
         time.sleep(0.05)
     return position
@@ -339,12 +340,12 @@ def _covers(later: Position, earlier: Position) -> bool:
 
 
 def _number(file: str) -> int:
-    """Return the number a binlog file's name ends in."""
+    """Return the number at the end of the name of a binlog file."""
     return int(file.rpartition(".")[2])
 
 
 def _in_snapshot(path: str, observed: Observed, instance: Instance, short: str) -> Path:
-    """Return where the snapshot of that short name shows a path of the server (zfsconcepts(7): .zfs/snapshot)."""
+    """Return the path below `.zfs/snapshot` (zfsconcepts(7)) of a server path in the snapshot of that short name."""
     real = os.path.realpath(path)
     root = observed.mountpoints[role_of(real, observed, instance)]
     return Path(root) / ".zfs" / "snapshot" / short / os.path.relpath(real, root)

@@ -1,6 +1,7 @@
-"""One consistent snapshot set of a source: hold it still, one request over all volumes, let it go, prove.
+"""Makes one consistent snapshot set of a source.
 
-Nothing unproved is kept.
+Hold the source still, make all snapshots in one request, let the source go, prove the set. A set without a proof is
+removed.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic
 
-from zsnapdb.jobs.backup.low_priority import stepped_back
+from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.source import H, O, P, SnapshotRequest, Source
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.set_properties import TAKEN
@@ -19,7 +20,7 @@ from zsnapdb.zfs import snapshots
 
 @dataclass(frozen=True)
 class Taken(Generic[P]):
-    """A snapshot set, and what its source proved of it."""
+    """A snapshot set, and what its source proved of the set."""
 
     set: SnapshotSet
     proof: P
@@ -28,19 +29,17 @@ class Taken(Generic[P]):
 def take(
     source: Source[O, H, P], observed: O, instance: str, backup_id: str, events: Events, state: str = TAKEN
 ) -> Taken[P]:
-    """Make the snapshot set `backup_id` of the instance's source and prove it.
+    """Make the snapshot set `backup_id` of the source of an instance, and prove the set.
 
-    On any error its snapshots are gone again.
-
-    `state` is what the set is marked as from the request on. Afterwards the snapshots are held. The errors are those of
-    the source; ConsistencyError if the snapshots are not one.
+    Afterwards the snapshots are held, and the request has marked them with `state`. On an error the snapshots are
+    removed. The errors are those of the source; ConsistencyError if the snapshots are not of one transaction group.
     """
     request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state)
     with undone_on_error(request.withdraw):
-        held = source.hold(observed, request, events)
-        with stepped_back():
+        hold = source.hold(observed, request, events)
+        with at_low_priority():
             made = request.made()
-            proof = source.prove(observed, held, made)
+            proof = source.prove(observed, hold, made)
             snapshots.hold(list(request.names))
             snapshots.set_on(list(request.names), dict(proof.properties))
     return Taken(made, proof)

@@ -1,8 +1,9 @@
 """The seam between the engine of backups and what is backed up.
 
-A source is what is held still for a snapshot, and how its position is proved: a database server on filesystems of this
-host (`server_source.py`), and others. The engine knows the phases below, in this order, and nothing of what a source
-does in them. The engine's own business is the snapshot set, the streams, the chain, and the repository.
+A source is the thing that is held still for a snapshot, with the way to prove its position: a database server on
+filesystems of this host (`server_source.py`), and others. The engine calls the phases below, in this order. The engine
+does not know what a source does in a phase. The engine makes the snapshot set, the streams, the chain and the
+repository.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from zsnapdb.zfs import owned, snapshots
 
 
 class Observation(Protocol):
-    """What was found of a source that is fit for a backup: every check, and its volumes, role to dataset."""
+    """A source that is fit for a backup: every check, and its volumes, role to dataset."""
 
     @property
     def findings(self) -> tuple[FitnessFinding, ...]: ...
@@ -38,11 +39,11 @@ class Observation(Protocol):
     @property
     def volumes(self) -> Mapping[str, str]: ...
     def with_findings(self, more: Iterable[FitnessFinding]) -> Observation:
-        """Return it with more findings at the end."""
+        """Return the observation with more findings at the end."""
 
 
 class Proof(Protocol):
-    """What is known of a snapshot set that was proved; `properties` are set on its snapshots then."""
+    """What a source proved of a snapshot set. The engine sets `properties` on the snapshots."""
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -50,7 +51,7 @@ class Proof(Protocol):
 
 @dataclass(frozen=True)
 class SourceDescription:
-    """What the manifest says of the source, and of each volume by role."""
+    """What the manifest says about the source, and about each volume by role."""
 
     source: SourcePart
     volumes: Mapping[str, VolumeType]
@@ -58,7 +59,7 @@ class SourceDescription:
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """The one request that makes the snapshots of all volumes; `state` is what the set is marked as from then on."""
+    """The one request that makes the snapshots of all volumes, and marks the set with `state`."""
 
     instance: str
     backup_id: str
@@ -72,7 +73,7 @@ class SnapshotRequest:
         return tuple(f"{dataset}@{short}" for _, dataset in sorted(self.volumes.items()))
 
     def prepare(self, properties: Mapping[str, str]) -> snapshots.PendingSnapshots:
-        """Return the request, ready to be started without any delay, with the properties of the source and our own."""
+        """Return the request, ready to start without delay, with the properties of the source and of the engine."""
         own = {
             BACKUP_PROPERTY: self.backup_id,
             INSTANCE_PROPERTY: self.instance,
@@ -82,14 +83,14 @@ class SnapshotRequest:
         return snapshots.PendingSnapshots.of(self.names, {**properties, **own})
 
     def withdraw(self) -> None:
-        """Destroy what the request made, so that it can be made again. Can be repeated."""
+        """Destroy the snapshots of the request, so that the request can be made again. Can be repeated."""
         owned.destroy_set(list(self.names), self.backup_id)
 
     def made(self) -> SnapshotSet:
-        """Return the set that was made. ConsistencyError if its snapshots are not of one transaction group."""
-        found = snapshots.describe(list(self.names))
-        snapshots.check_one_group(found)
-        return SnapshotSet(self.backup_id, dict(zip(sorted(self.volumes), found, strict=True)))
+        """Return the new snapshot set. ConsistencyError if its snapshots are not of one transaction group."""
+        members = snapshots.describe(list(self.names))
+        snapshots.check_one_group(members)
+        return SnapshotSet(self.backup_id, dict(zip(sorted(self.volumes), members, strict=True)))
 
 
 O = TypeVar("O", bound=Observation)  # noqa: E741
@@ -100,32 +101,31 @@ P = TypeVar("P", bound=Proof)
 class Source(Protocol[O, H, P]):
     """A source that is open for one backup.
 
-    What it observed, how it was held and what it proved are passed from phase to phase.
+    Each phase gets the results of the earlier phases: the observation, the hold, the proof.
     """
 
     def recover(self) -> str | None:
-        """Undo what a killed run left on the source. Return what was done, for a warning; None if there was nothing."""
+        """Undo what a killed run left on the source. Return the text of a warning, None if there was nothing to undo."""
 
     def observe(self) -> O:
-        """Look at the source; changes nothing. PreflightError with every objection if it is not fit for a backup."""
+        """Check the source; changes nothing. PreflightError with every objection if the source is not fit for a backup."""
 
     def hold(self, observed: O, request: SnapshotRequest, events: Events) -> H:
-        """Hold the source still, make the request, and let the source go; afterwards the snapshots are made.
+        """Hold the source still, make the request, and let the source go. Afterwards the snapshots exist.
 
-        The request is prepared before anything is held, and started while the source is still. How the source is held,
-        for how long at most, which hooks run, and whether it is tried again (after `request.withdraw`, if snapshots
-        were made) is up to the source. Nothing stays held, whatever happens. On an error the engine withdraws the
-        request.
+        Prepare the request before the hold, and start the request while the source is still. The source decides how it
+        is held, for how long at most, which hooks run, and whether to try again (after `request.withdraw`, if snapshots
+        were made). Nothing stays held, whatever happens. On an error the engine withdraws the request.
         """
 
-    def prove(self, observed: O, held: H, made: SnapshotSet) -> P:
-        """Return what is proved of the set, such as its position. ConsistencyError if it is not what it has to be."""
+    def prove(self, observed: O, hold: H, made: SnapshotSet) -> P:
+        """Return what the set proves, such as its position. ConsistencyError if the set is not as it has to be."""
 
     def describe(self, observed: O, proof: P) -> SourceDescription:
-        """Return what the manifest says of source and volumes. The source may be closed by then."""
+        """Return what the manifest says about source and volumes. The source may already be closed."""
 
 
 AnySource = Source[Any, Any, Any]
 
 SourceOpener = Callable[[Instance], AbstractContextManager[AnySource]]
-"""Opens the source of an instance. ServerError, or another typed error, if it cannot be reached."""
+"""Opens the source of an instance. ServerError, or another typed error, if the source cannot be reached."""

@@ -1,4 +1,4 @@
-"""Which source an instance has, by its configuration: one line for each kind."""
+"""Chooses the source of an instance by its configuration: one line for each kind."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from zsnapdb.jobs.instance import Instance
 
 
 def open_source(instance: Instance) -> AbstractContextManager[AnySource]:
-    """Open the source that the instance is configured with. ServerError if its server cannot be reached."""
+    """Open the configured source of the instance. ServerError if its server cannot be reached."""
     return open_server(instance)

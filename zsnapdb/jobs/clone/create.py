@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
-from zsnapdb.jobs.backup.low_priority import stepped_back
+from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_policy, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
@@ -96,7 +96,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
         # The plan refuses what must be refused before anything is taken or received. Exactly its source is used.
         source = _obtain(settings, instance, plan(settings, instance, request).source, locked)
         obtained = time.monotonic()
-        with undone_on_error(lambda: drop_live(source)), stepped_back():
+        with undone_on_error(lambda: drop_live(source)), at_low_priority():
             planned, server_id = _make_datasets(settings, instance, request, source)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)):

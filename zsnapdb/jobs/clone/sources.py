@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError, ServerError
-from zsnapdb.jobs.backup.preflight import with_found_volumes
+from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.instance import Instance
@@ -82,7 +82,7 @@ def with_volumes(instance: Instance) -> Instance:
         return instance
     try:
         with instance.session() as session:
-            return with_found_volumes(instance, with_real_paths(probe(session)))
+            return with_discovered_volumes(instance, with_real_paths(probe(session)))
     except ServerError:
         repository = instance.open_repository()
         known = repository.backup_ids(instance.name)

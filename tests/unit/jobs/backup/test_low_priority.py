@@ -1,4 +1,4 @@
-"""The server comes first: what needs no hurry runs at a lower priority, and only that."""
+"""Work without a lock runs at low priority, and only that work."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import threading
 
 import pytest
 
-from zsnapdb.jobs.backup.low_priority import stepped_back
+from zsnapdb.jobs.backup.low_priority import at_low_priority
 
 
 def priority() -> int:
     return os.getpriority(os.PRIO_PROCESS, 0)
 
 
-def test_the_block_and_what_it_starts_stand_back_and_afterwards_nothing_does() -> None:
+def test_the_block_and_what_it_starts_run_at_low_priority_and_afterwards_nothing_does() -> None:
     before = priority()
     seen: list[int] = []
-    with stepped_back():
+    with at_low_priority():
         seen.append(priority())
         thread = threading.Thread(target=lambda: seen.append(priority()))
         thread.start()
@@ -47,39 +47,39 @@ def test_other_threads_keep_their_priority() -> None:
 
     thread = threading.Thread(target=other)
     thread.start()
-    with stepped_back():
+    with at_low_priority():
         go.set()
         assert done.wait(120)
     thread.join()
     assert seen == [before]
 
 
-def test_who_holds_a_lock_in_between_is_as_quick_as_before() -> None:
+def test_a_lock_inside_the_block_is_held_at_the_former_priority() -> None:
     before = priority()
-    with stepped_back() as courtesy:
-        with courtesy.interrupted():
-            held = priority()
+    with at_low_priority() as low_priority:
+        with low_priority.suspended():
+            suspended = priority()
         after = priority()
-    assert (held, after, priority()) == (before, min(19, before + 10), before)
+    assert (suspended, after, priority()) == (before, min(19, before + 10), before)
 
 
-@pytest.mark.parametrize("to_the_end", [False, True])
-def test_an_account_that_cannot_come_back_steps_back_only_if_no_lock_follows(to_the_end: bool) -> None:
-    """As one that has dropped its rights, in a process of its own."""
+@pytest.mark.parametrize("may_stay_low", [False, True])
+def test_an_account_that_cannot_raise_its_priority_lowers_it_only_if_no_lock_follows(may_stay_low: bool) -> None:
+    """Run as an account without rights, in a process of its own."""
     script = f"""
 import os, resource
-from zsnapdb.jobs.backup.low_priority import stepped_back
+from zsnapdb.jobs.backup.low_priority import at_low_priority
 resource.setrlimit(resource.RLIMIT_NICE, (0, 0))
 os.setresuid(65534, 65534, 65534) if os.getuid() == 0 else None
 seen = []
 def look(): seen.append(os.getpriority(os.PRIO_PROCESS, 0))
-with stepped_back(to_the_end={to_the_end}) as courtesy:
+with at_low_priority(may_stay_low={may_stay_low}) as low_priority:
     look()
-    with courtesy.interrupted():
+    with low_priority.suspended():
         look()
 look()
 print(*seen)
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    expected = min(19, priority() + 10) if to_the_end else priority()
+    expected = min(19, priority() + 10) if may_stay_low else priority()
     assert done.stdout.split() == [str(expected)] * 3

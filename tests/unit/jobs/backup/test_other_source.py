@@ -81,7 +81,7 @@ def test_a_backup_that_was_interrupted_goes_on_without_its_source(world: World, 
 def test_what_its_source_does_not_prove_is_gone_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     before = set(world.snapshots)
 
-    def refuse(self: FakeDisks, observed: FakeObservation, held: str, made: SnapshotSet) -> FakeProof:
+    def refuse(self: FakeDisks, observed: FakeObservation, hold: str, made: SnapshotSet) -> FakeProof:
         raise ConsistencyError("not proved")
 
     monkeypatch.setattr(FakeDisks, "prove", refuse)
