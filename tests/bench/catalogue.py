@@ -256,7 +256,7 @@ def run(what: str, config: Path, cache: Path) -> None:
     from zsnapdb.config import load
     from zsnapdb.jobs.host import Host
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.jobs.repository import prune
+    from zsnapdb.jobs.repository import local_leftovers, prune
     from zsnapdb.jobs.repository.inventory import Inventory, InventoryEntry
     from zsnapdb.planning.chain import choose_base
     from zsnapdb.report.repository.list import InventoryView
@@ -264,7 +264,7 @@ def run(what: str, config: Path, cache: Path) -> None:
 
     instance = replace(Instance.of(load(config), "main"), host=Host(cache=cache))
     if what == "prune-plan":
-        print(PrunePlanView(prune.plan(instance, local=prune.NOTHING_LOCAL)).text())
+        print(PrunePlanView(prune.plan(instance, local=local_leftovers.NOTHING_LOCAL)).text())
         return
     catalogue = instance.summaries(instance.open_repository())
     if what == "list":

@@ -239,6 +239,6 @@ def test_a_pool_too_slow_for_the_deadline_costs_the_snapshot_and_not_the_lock(gu
     guest.run(["fsfreeze", "-u", "/freezable"]).check()
     done = command.wait(600)
     assert done.code == 10, done.stderr
-    assert "was not made within lock.deadline = 5 s; the lock was let go" in done.stderr
+    assert "was not made within lock.deadline = 5 s; the lock was released" in done.stderr
     assert (backups(guest), snapshots(guest)) == (known, before)
     settle(guest, known)

@@ -28,13 +28,14 @@ def prune(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import prune as job
+    from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
     from zsnapdb.report.repository import prune as report
 
     terminal = Terminal()
     settings = load(config)
     chosen = Instance.at(settings, instance, repository, terminal)
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
-    local = None if is_own else job.NOTHING_LOCAL
+    local = None if is_own else NOTHING_LOCAL
     policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
     if plan:
         planned = job.plan(chosen, local=local, unrestorable=policy)

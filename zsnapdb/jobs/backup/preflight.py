@@ -184,7 +184,7 @@ def _judge_surroundings(
             findings.append(
                 warning(
                     "keyring",
-                    f"{path.what} = {path.path} is on a volume: backups contain the key beside the data it protects",
+                    f"{path.what} = {path.path} is on a volume: backups contain the key beside its data",
                     "move the keyring elsewhere",
                 )
             )

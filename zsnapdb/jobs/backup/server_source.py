@@ -258,7 +258,7 @@ def _low_priority_outside_lock(
 
 
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
-    """Raise PreflightError if the server has changed since it was observed, so that it is no longer fit for a backup."""
+    """Raise PreflightError if the server has changed since it was observed and is no longer fit for a backup."""
     facts = what_may_have_changed(session, observed.facts, engines=choice.lock.needs_crash_safe)
     error = objection(judge_durability(facts))
     if error is not None:
@@ -313,9 +313,9 @@ def _prove_position(
         position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
     if not _covers(position, before):
         raise ConsistencyError(
-            f"the server had published {before.describe()} before the snapshot, whose binlog ends at"
+            f"the server had published {before.describe()} before the snapshot, but the binlog in the snapshot ends at"
             f" {position.describe()}",
-            hint="check that all paths of the server are on the snapshotted volumes; the snapshots were removed",
+            hint="check that all paths of the server are on the volumes; the snapshots were removed",
         )
     deadline = time.monotonic() + _CATCH_UP_SECONDS
     while not _covers(published_position(session, facts), position):

@@ -105,10 +105,10 @@ class Source(Protocol[O, H, P]):
     """
 
     def recover(self) -> str | None:
-        """Undo what a killed run left on the source. Return the text of a warning, None if there was nothing to undo."""
+        """Undo what a killed run left on the source. Return the text of a warning, None if there was nothing."""
 
     def observe(self) -> O:
-        """Check the source; changes nothing. PreflightError with every objection if the source is not fit for a backup."""
+        """Check the source; changes nothing. PreflightError with every objection if the source is not fit."""
 
     def hold(self, observed: O, request: SnapshotRequest, events: Events) -> H:
         """Hold the source still, make the request, and let the source go. Afterwards the snapshots exist.

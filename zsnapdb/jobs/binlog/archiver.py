@@ -1,10 +1,10 @@
-"""Archives one server's binlogs: rotated files whole, the active one in segments.
+"""Archives the binlogs of one server: rotated binlogs as complete files, the active binlog in segments.
 
-Nothing is archived that the server could still lose, and nothing is left out without being said.
+The archiver archives no bytes that the server could still lose, and reports every gap.
 
-A segment is taken only after the file was synced: what a reader sees in a binlog may not be on disk yet, and a server
-that loses it in a power cut gives its GTIDs to other transactions. The archive is read anew at every start; what is
-decided from it is in planning/archive.py.
+A segment is archived only after the file was synced. The bytes that a reader sees in a binlog may not be on disk yet. A
+server that loses them in a power cut gives their GTIDs to other transactions. The archive is read again at every start.
+The decisions are in planning/binlog/archive.py.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
 
 _MERGED = 32
-"""So many segments of an active file are merged into one."""
+"""The number of segments of an active binlog that are merged into one segment."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """What one look at the server's binlogs came to.
+    """The result of one round over the binlogs of the server.
 
-    Sizes in bytes; `end` is how far the archive reaches now, `last_commit` in microseconds UTC.
+    Sizes in bytes; `end` is the end of the archive now, `last_commit` is in microseconds UTC.
     """
 
     begun: str | None = None
@@ -52,7 +52,7 @@ class Round:
     gaps: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     blocked: str | None = None
-    """Why the newest binlog cannot be archived, if it cannot."""
+    """The reason why the newest binlog cannot be archived, else None."""
     end: BinlogCoordinates | None = None
     gtids: Gtids | None = None
     last_commit: int | None = None
@@ -60,7 +60,7 @@ class Round:
 
 @dataclass
 class _Done:
-    """What the round under way has done so far."""
+    """What the current round has done so far."""
 
     rotated: list[str] = field(default_factory=list)
     transactions: int = 0
@@ -68,7 +68,7 @@ class _Done:
 
 
 class Archiver:
-    """Archives one server's binlogs, look by look. It alone writes to its incarnation."""
+    """Archives the binlogs of one server, round by round. No other process writes to its incarnation."""
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._archive = archive
@@ -76,16 +76,16 @@ class Archiver:
         self._source = source
         self._files = LocalFiles(source)
         self._events = instance.events
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._keys: dict[str, DataKey] = {}
         self._disagrees = False
         self._incarnation, self._kept, self._elsewhere = self._known(archive.load())
         self._sweep()
 
     def look(self) -> Round:
-        """Archive what the server has written since the last look.
+        """Archive what the server has written since the last round.
 
-        Afterwards it is in the repository, or an error was raised and nothing is claimed.
+        Afterwards these bytes are in the repository. On an error nothing counts as archived.
         """
         local = self._files.list()
         plan = self._plan(local)
@@ -94,9 +94,9 @@ class Archiver:
         done = _Done()
         for step in plan.steps:
             try:
-                self._grow(step, done) if step.is_last else self._seal(step, done)
+                self._archive_active(step, done) if step.is_last else self._archive_rotated(step, done)
             except FileNotFoundError:
-                # Purged since it was listed; the next look finds out what that means.
+                # The binlog was purged after it was listed. The next round decides whether that is a gap.
                 break
         newest = self._kept[-1] if self._kept else None
         commits = [file.last_commit for file in self._kept if file.last_commit is not None]
@@ -107,7 +107,7 @@ class Archiver:
             plain_size=done.plain_size,
             gaps=tuple(step.gap for step in plan.steps if step.gap),
             problems=tuple(file.problem for file in local if file.problem),
-            blocked=local[-1].problem or None if local else "the index lists no binlog that has begun",
+            blocked=local[-1].problem or None if local else "the index lists no binlog with a complete header",
             end=BinlogCoordinates(newest.name, newest.end) if newest else None,
             gtids=newest.reached if newest else None,
             last_commit=max(commits, default=None),
@@ -116,7 +116,7 @@ class Archiver:
     def _known(self, archive: Archive) -> tuple[Incarnation | None, list[ArchivedFile], Gtids | None]:
         """Return the newest incarnation of this server with its files, and the GTIDs archived from other servers."""
         for error in archive.damaged:
-            self._events.warn(f"{error.message}; it is passed over")
+            self._events.warn(f"{error.message}; this description is skipped")
         own = server_name(self._source.server_uuid, self._source.server_id)
         mine = [
             i
@@ -134,28 +134,28 @@ class Archiver:
         return (mine[-1], list(archive.of(mine[-1].id)), elsewhere) if mine else (None, [], elsewhere)
 
     def _sweep(self) -> None:
-        """Remove what a killed run left beside the newest rotated file."""
+        """Remove the segments that a killed run left beside the newest rotated file."""
         rotated = [file for file in self._kept if file.is_rotated]
         if rotated:
             self._remove_unneeded(rotated[-1])
 
     def _plan(self, local: Sequence[ServerBinlog]) -> Plan:
         newest = self._kept[-1] if self._kept else None
-        found = next((file for file in local if newest is not None and file.name == newest.name), None)
+        same_name = next((file for file in local if newest is not None and file.name == newest.name), None)
         agrees = not self._disagrees
         if (
             agrees
             and newest is not None
-            and found is not None
-            and found.fingerprint == newest.fingerprint
-            and found.size >= newest.end
+            and same_name is not None
+            and same_name.fingerprint == newest.fingerprint
+            and same_name.size >= newest.end
         ):
-            agrees = self._holds_last(newest)
+            agrees = self._contains_last(newest)
         self._disagrees = False
         return decide(self._kept, local, agrees=agrees, elsewhere=self._elsewhere)
 
-    def _holds_last(self, file: ArchivedFile) -> bool:
-        """Whether the server's file holds the bytes that were archived last."""
+    def _contains_last(self, file: ArchivedFile) -> bool:
+        """Whether the server's file still contains the bytes that were archived last."""
         if file.is_rotated:
             start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
         else:
@@ -184,7 +184,7 @@ class Archiver:
         return self._incarnation.id
 
     def _key(self, name: str) -> DataKey | None:
-        """Return this run's data key for a file."""
+        """Return the data key of this run for a file, None without encryption."""
         keyring = self._archive.repository.keyring
         if not keyring.is_encrypting:
             return None
@@ -192,8 +192,8 @@ class Archiver:
             self._keys = {name: keyring.new_key("1")}
         return self._keys[name]
 
-    def _grow(self, step: ArchiveStep, done: _Done) -> None:
-        """Archive what was added to the file the server writes to."""
+    def _archive_active(self, step: ArchiveStep, done: _Done) -> None:
+        """Archive what the server has added to its active binlog."""
         known = self._kept[-1] if step.offset else None
         with self._files.path(step.name).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -228,7 +228,7 @@ class Archiver:
             self._merge(file, step.name)
 
     def _store(self, file: BinaryIO, segment: Segment) -> Segment:
-        """Store a segment and take it in as archived."""
+        """Store a segment, which then counts as archived."""
         key = self._key(segment.name)
         plain = read_plain(file, segment.start, segment.end)
         associated = self._archive.associated(self._id(), f"segment/{segment.name}", segment.start, last=False)
@@ -252,7 +252,7 @@ class Archiver:
             self._kept.append(file)
 
     def _merge(self, file: BinaryIO, name: str) -> None:
-        """Make one segment of the last ones once they are many; it is read back before they go."""
+        """Merge the last segments into one if they are many. The merged segment is read back before the others go."""
         segments = self._kept[-1].segments if self._kept and self._kept[-1].name == name else ()
         small = segments[
             len(segments) - next((n for n, s in enumerate(reversed(segments)) if s.is_merged), len(segments)) :
@@ -262,10 +262,10 @@ class Archiver:
         span = small[0].span
         for segment in small[1:]:
             span = span.then(segment.span, self._source.flavour)
-        wanted = small[0].model_copy(
+        merged = small[0].model_copy(
             update={"end": small[-1].end, "span": span, "attempt": secrets.token_hex(2), "is_merged": True}
         )
-        merged = self._store(file, wanted)
+        merged = self._store(file, merged)
         if hashlib.sha256(self._archive.get_segment(self._id(), merged)).hexdigest() != merged.chunk.stored_sha256:
             raise DamagedError(
                 f"a segment of {name} was read back different from what was written", hint="the store cannot be trusted"
@@ -274,12 +274,12 @@ class Archiver:
         try:
             binlog_removal.remove_segments(self._archive, self._id(), small)
         except RepositoryError as error:
-            self._warn_once(f"segments of {name} that are not needed any more could not be removed: {error.message}")
+            self._warn_once(f"unneeded segments of {name} could not be removed: {error.message}")
 
-    def _seal(self, step: ArchiveStep, done: _Done) -> None:
-        """Archive a file the server has closed, whole.
+    def _archive_rotated(self, step: ArchiveStep, done: _Done) -> None:
+        """Archive a complete binlog that the server has closed.
 
-        Every chunk is read back before the file is described, and its segments go after that.
+        Every chunk is read back before the description of the file is written. The segments of the file go after that.
         """
         known = self._kept[-1] if step.offset else None
         opening = self._files.opening(step.name)
@@ -289,8 +289,8 @@ class Archiver:
                 if plain_hash(read_plain(file, segment.start, segment.end)).hexdigest() != segment.chunk.plain_hash:
                     self._disagrees = True
                     raise ConsistencyError(
-                        f"{step.name} does not hold any more what was archived from it",
-                        hint="the next look begins a new incarnation",
+                        f"{step.name} no longer contains the bytes that were archived from it",
+                        hint="no action is needed: the next round begins a new incarnation",
                     )
             span = whole_span(file, step.name)
             os.fsync(file.fileno())
@@ -313,7 +313,7 @@ class Archiver:
             chunks=chunks,
             keys=(key.part,) if key else (),
         )
-        # It may have taken long, and nobody knew of the chunks before.
+        # The chunks may be old by now, and no description protected them from a sweep.
         self._archive.confirm(self._id(), step.name, attempt, chunks)
         self._archive.commit(rotated)
         if known is not None:
@@ -326,9 +326,9 @@ class Archiver:
         done.plain_size += span.end - (known.end if known else 0)
 
     def _put_chunks(self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None) -> tuple[Chunk, ...]:
-        """Store the file's bytes up to `end` in chunks, each read back; return their descriptions.
+        """Store the bytes of the file up to `end` in chunks, read each chunk back, and return the chunk descriptions.
 
-        Memory as of a volume's stream.
+        Uses as much memory as the stream of a volume.
         """
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         starts = range(0, end, self._settings.chunk_size)
@@ -366,11 +366,9 @@ class Archiver:
         try:
             binlog_removal.remove_unneeded(self._archive, file)
         except RepositoryError as error:
-            self._warn_once(
-                f"segments of {file.name} that are not needed any more could not be removed: {error.message}"
-            )
+            self._warn_once(f"unneeded segments of {file.name} could not be removed: {error.message}")
 
     def _warn_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+        if text not in self._warned:
+            self._warned.add(text)
             self._events.warn(text)

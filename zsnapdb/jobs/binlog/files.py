@@ -1,4 +1,4 @@
-"""The server's own binlog files, read without disturbing it: which there are, how each begins, how it is cut into segments."""
+"""Reads the binlog files of the server: lists them, reads their heads, and cuts them into segments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class BinlogSource:
-    """The server whose binlogs are archived, and where it keeps them."""
+    """The server with the binlogs to archive, and the place of its binlogs."""
 
     flavour: Flavour
     server_uuid: str | None
@@ -49,18 +49,18 @@ class BinlogSource:
 
 
 def find_source(session: Session) -> BinlogSource:
-    """Ask the server where its binlogs are. PreflightError if it has none, or none that can be read from files here."""
+    """Return where the server keeps its binlogs. PreflightError if it has no binlog files on this host."""
     variables = global_variables(session, _VARIABLES)
     if variables.get("log_bin", "OFF") not in ("ON", "1"):
         raise PreflightError(
             "the server writes no binlog",
-            hint="set log_bin; without it only backups can be restored, no point in time between them",
+            hint="set log_bin; without binlogs no point in time between two backups can be restored",
         )
     if variables.get("binlog_storage_engine", ""):
         raise PreflightError(
-            f"the server keeps its binlog inside of {variables['binlog_storage_engine']} (binlog_storage_engine), which"
+            f"the server keeps its binlog inside {variables['binlog_storage_engine']} (binlog_storage_engine), which"
             " has no files to archive",
-            hint="unset binlog_storage_engine; backups of the server do not need it",
+            hint="unset binlog_storage_engine; backups of the server do not need this setting",
         )
     datadir = Path(os.path.realpath(variables["datadir"]))
     named = variables.get("log_bin_index") or f"{variables['log_bin_basename']}.index"
@@ -78,14 +78,14 @@ def find_source(session: Session) -> BinlogSource:
 
 @dataclass(frozen=True)
 class Opening:
-    """How a file begins, and what it is known by."""
+    """The head of a binlog file, and the fingerprint that identifies the file."""
 
     head: Head
     fingerprint: str
 
 
 class LocalFiles:
-    """The binlogs the index lists. What a file begins with is read once."""
+    """The binlogs in the index. The head of each file is read once."""
 
     def __init__(self, source: BinlogSource) -> None:
         self.source = source
@@ -95,31 +95,31 @@ class LocalFiles:
     def list(self) -> list[ServerBinlog]:
         """Return the binlogs in the order of the index.
 
-        One that begins with nothing yet, as during a rotation, is left out.
+        A binlog without a complete head, as during a rotation, is left out.
         """
-        found = []
+        binlogs = []
         paths = {}
         for entry in index_entries(self.source.index):
             path = self.source.datadir / entry
             if not is_archivable(path.name):
                 raise PreflightError(
-                    f"binlog {path.name}: a name like this cannot be archived",
+                    f"binlog {path.name} has a name that cannot be archived",
                     hint="use letters, digits, - and _ in log_bin",
                 )
             paths[path.name] = path
             local = self._local(path)
             if local is not None:
-                found.append(local)
+                binlogs.append(local)
         self._paths = paths
         self._openings = {key: opening for key, opening in self._openings.items() if key[0] in paths}
-        return found
+        return binlogs
 
     def path(self, name: str) -> Path:
-        """Return where a listed binlog is."""
+        """Return the path of a listed binlog."""
         return self._paths[name]
 
     def opening(self, name: str) -> Opening:
-        """Return how a listed binlog begins."""
+        """Return the opening of a listed binlog."""
         return self._openings[(name, self.path(name).stat().st_ino)]
 
     def _local(self, path: Path) -> ServerBinlog | None:
@@ -138,7 +138,7 @@ class LocalFiles:
                 )
         except FileNotFoundError:
             return ServerBinlog(
-                path.name, number_of(path.name), 0, problem=f"{path.name} is in the index, but is not there"
+                path.name, number_of(path.name), 0, problem=f"{path.name} is in the index, but the file is missing"
             )
         except (PreflightError, DamagedError) as error:
             return ServerBinlog(path.name, number_of(path.name), 0, problem=error.message)
@@ -147,7 +147,7 @@ class LocalFiles:
 
 
 def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
-    """Return the stored form of how a file begins."""
+    """Return the stored form of the opening of a file."""
     head = opening.head
     return HeadPart(
         server_uuid=source.server_uuid,
@@ -161,12 +161,16 @@ def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
 
 
 def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
-    """Return bytes of a binlog as they are archived: as they are, but with the in-use flag cleared, as the server does when it closes the file."""
+    """Return bytes of a binlog for the archive: unchanged, except that the in-use flag is cleared.
+
+    The server clears this flag too when it closes the file.
+    """
     file.seek(start)
     data = bytearray(file.read(end - start))
     if len(data) < end - start:
         raise ConsistencyError(
-            f"{file.name} became shorter while it was read", hint="was it cut by hand, or its dataset rolled back?"
+            f"{file.name} became shorter while it was read",
+            hint="check whether the binlog was cut by hand, or its dataset was rolled back",
         )
     if start <= _FLAGS_AT < end:
         data[_FLAGS_AT - start] &= ~_IN_USE
@@ -174,7 +178,7 @@ def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
 
 
 class SpanBuilder:
-    """What the transactions of a stretch contain, as they come."""
+    """Collects the description of a span from its transactions, one after the other."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start = start
@@ -187,7 +191,7 @@ class SpanBuilder:
         self._is_exact = True
 
     def add(self, transaction: BinlogTransaction) -> None:
-        """Take in the next transaction."""
+        """Add the next transaction."""
         self.end = transaction.end
         self._count += 1
         self._is_exact = self._is_exact and transaction.is_exact
@@ -204,7 +208,7 @@ class SpanBuilder:
         self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
 
     def span(self) -> SpanPart:
-        """Return what it came to."""
+        """Return the description of the span so far."""
         gtids: Gtids | None = (
             self._numbers.set()
             if self._numbers
@@ -226,7 +230,7 @@ class SpanBuilder:
 
 
 def whole_span(file: BinaryIO, name: str) -> SpanPart:
-    """Return what a file contains up to the end of its last complete transaction."""
+    """Return the span of a file up to the end of its last complete transaction."""
     builder = SpanBuilder(0, 0)
     walk = transactions(file, name)
     while True:
@@ -239,7 +243,7 @@ def whole_span(file: BinaryIO, name: str) -> SpanPart:
 
 @dataclass(frozen=True)
 class SegmentCut:
-    """A segment to archive: bytes `start` to `end`, and what it contains."""
+    """A segment to archive: bytes `start` to `end`, and the span of its transactions."""
 
     start: int
     end: int
@@ -249,8 +253,8 @@ class SegmentCut:
 def cuts(file: BinaryIO, name: str, size: int, *, start: int, complete: int, limit: int) -> Iterator[SegmentCut]:
     """Yield the segments from byte `start` to the end of the last complete transaction within `size` bytes of the file.
 
-    `complete` is the end of the last complete transaction (or of the head) up to where it is archived. A segment ends
-    with a transaction; only one longer than `limit` bytes is cut inside, and no segment is longer than `limit`.
+    `complete` is the end of the last complete transaction (or of the head) in the archived part. A segment ends with a
+    transaction. Only a transaction longer than `limit` bytes is cut inside, and no segment is longer than `limit`.
     """
     first = 0 if start == 0 else complete
     builder = SpanBuilder(first, complete)

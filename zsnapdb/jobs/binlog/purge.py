@@ -1,4 +1,4 @@
-"""`zsnapdb binlog purge`: removes from the server what is archived, in small batches, by the server's own statement."""
+"""`zsnapdb binlog purge`: removes archived binlogs from the server, in small batches, by the server's own statement."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, server_name
 
 _PAUSE = 0.5
-"""Seconds between batches: PURGE holds a lock that commits may wait for when a file has to be removed (LOCK_index)."""
+"""Seconds between batches: PURGE holds LOCK_index while it removes a file, and commits may wait for that lock."""
 
 _SENT_ALL = "has sent all binlog"
 
@@ -30,7 +30,7 @@ def plan_now(instance: Instance) -> PurgePlan:
 
 
 def purge(instance: Instance) -> PurgePlan:
-    """Remove what may go. Afterwards those binlogs are gone, or an error says which statement the server refused."""
+    """Remove the binlogs of the plan. Afterwards they are gone, or an error says which statement the server refused."""
     with (
         exclusive(f"purge-{instance.name}", doing=f"purging binlogs of instance {instance.name}"),
         instance.session() as session,
@@ -73,7 +73,7 @@ def _plan(instance: Instance, session: Session) -> PurgePlan:
 
 
 def _after(session: Session, name: str) -> str:
-    """Return the binlog behind the named one, in the server's own words: a purge removes what is before it."""
+    """Return the binlog after the named binlog in the server's list. A purge removes the binlogs before it."""
     names = binlog_list.names(session)
     return names[names.index(name) + 1]
 
@@ -83,9 +83,9 @@ def _dumps(session: Session) -> list[Dump]:
 
 
 def expiry_of(flavour: Flavour, variables: Mapping[str, str]) -> Expiry:
-    """Return what the server removes by itself (refman 8.4, "binlog_expire_logs_seconds" and "…_auto_purge".
+    """Return when the server removes binlogs by itself.
 
-    MariaDB, "max_binlog_total_size").
+    See refman 8.4, "binlog_expire_logs_seconds" and "binlog_expire_logs_auto_purge"; MariaDB, "max_binlog_total_size".
     """
     seconds = float(variables.get("binlog_expire_logs_seconds", "0"))
     if not seconds:

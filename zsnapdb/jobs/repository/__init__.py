@@ -1,1 +1,1 @@
-"""What is done to and asked of a repository: init, list, verify, prune, copy, pin, status, keys."""
+"""Jobs on a repository: init, list, verify, prune, copy, pin, status, keys."""

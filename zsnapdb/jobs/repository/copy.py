@@ -1,8 +1,8 @@
-"""Copy: backups and archived binlogs of an instance go to a second repository as they are: the same chunks, the same manifests, signatures included.
+"""Copies backups and archived binlogs of an instance to a second repository, byte for byte, signatures included.
 
-The second repository has the id of the first one, so that chunks, which are bound to it, can be read there. Each chunk
-is proved by its stored hash on its way; one that is there already from an earlier run is read back and proved as well.
-The manifest goes last. Nothing is decrypted. A pin goes over with its backup; from then on each repository has its own.
+The second repository has the id of the first repository, so that chunks, which are bound to this id, can be read there.
+The stored hash proves each chunk during the copy. A chunk that an earlier run copied is read back and proved as well.
+The manifest goes last. Nothing is decrypted. A pin is copied with its backup; later changes of pins are not copied.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from zsnapdb.stream.chunks import Chunk
 class CopyPlan:
     """What a copy would do.
 
-    All backups of the source; those to copy, what they are increments of first; how many are there; what is left out
-    and why, by id.
+    `backups` are all backups of the source. `missing` are the backups to copy, bases before increments. `there` is the
+    number of backups that the second repository has. `left_out` says why a backup is not copied, by id.
     """
 
     instance: str
@@ -49,7 +49,7 @@ class CopyPlan:
     left_out: Mapping[str, str]
     unreadable: Mapping[str, DamagedError]
     binlogs: tuple[ArchivedFile, ...]
-    """Archived binlogs of which something is missing there."""
+    """Archived binlogs that are missing or incomplete in the second repository."""
 
     @property
     def size(self) -> int:
@@ -62,7 +62,7 @@ class CopyPlan:
 
 @dataclass(frozen=True)
 class CopyResult:
-    """What a copy did: ids that are in the second repository now, what could not be copied and why, bytes of chunks written, seconds."""
+    """What a copy did: the ids of the copied backups, the failed backups with reasons, bytes written, seconds."""
 
     plan: CopyPlan
     copied: tuple[str, ...]
@@ -85,11 +85,12 @@ def plan(source: Instance, target: Instance) -> CopyPlan:
 def _there(here: Repository, source: Instance, target: Instance) -> Repository | None:
     """Return the second repository, None if there is none yet.
 
-    ConfigError if it is the first one, or one of its own.
+    ConfigError if it is the same repository as the first one, or no copy of the first one.
     """
     if (source.repository.url, source.repository.endpoint) == (target.repository.url, target.repository.endpoint):
         raise ConfigError(
-            f"{source.repository.url} would be copied to itself", hint="name another repository with --to"
+            f"the source and the target of the copy are the same repository, {source.repository.url}",
+            hint="name another repository with --to",
         )
     try:
         there = target.open_repository()
@@ -98,16 +99,16 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
         return None
     if there.id != here.id:
         raise ConfigError(
-            f"{target.repository.url} is a repository of its own (id {there.id}), not a copy of"
+            f"{target.repository.url} is another repository (id {there.id}), not a copy of"
             f" {source.repository.url} (id {here.id})",
-            hint="copy to a prefix or folder with no repository in it; the first copy makes one",
+            hint="copy to a prefix or folder without a repository; the first copy creates the repository there",
         )
     return there
 
 
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
     known = source.summaries(here)
-    # Two repositories with one id: what this host knows of the one must not speak for the other.
+    # Both repositories have the same id, so the cache of the first one must not answer for the second one.
     copied = (
         {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
     )
@@ -125,7 +126,7 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
             if not decision.keep and decision.backup_id not in copied:
                 left_out.setdefault(
                     decision.backup_id,
-                    f"the second repository's rules would not keep it: {'; '.join(decision.reasons)}",
+                    f"the second repository's retention policy would not keep it: {'; '.join(decision.reasons)}",
                 )
     missing = [
         backup for backup in known.backups if backup.backup_id not in copied and backup.backup_id not in left_out
@@ -140,10 +141,9 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
 def copy(source: Instance, target: Instance) -> CopyResult:
     """Copy what is missing.
 
-    Afterwards every copied backup is in the second repository, proved chunk by chunk, its manifest read back.
-
-    A backup whose source is damaged is left out with its increments, and told; the others are copied. A second run goes
-    on where one was ended.
+    Afterwards every copied backup is in the second repository, proved chunk by chunk, its manifest read back. A damaged
+    backup is reported and left out with its increments; the others are copied. If a run is interrupted, the next run
+    continues.
     """
     here = source.open_repository()
     there = _there(here, source, target)
@@ -153,7 +153,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
     name, host = target.name, target.host
     with lease(
         there, f"{name}/writer", doing=f"copying {name}", tell=target.events.tell, has_ended=host.has_ended
-    ) as held:
+    ) as writer:
         planned = _plan(source, here, target, there)
         began, run = time.monotonic(), _Run(here, there, target, planned)
         copied: list[str] = []
@@ -166,7 +166,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                     continue
                 manifest = here.manifest(source.name, backup.backup_id)
                 run.copy_chunks(manifest)
-                held.confirm()
+                writer.confirm()
                 run.copy_manifest(backup.backup_id)
             except (DamagedError, NotThere) as error:
                 failed[backup.backup_id] = error.message
@@ -180,13 +180,13 @@ def copy(source: Instance, target: Instance) -> CopyResult:
             BinlogArchive(there, target.name),
             planned.binlogs,
             concurrency,
-            held.confirm,
+            writer.confirm,
         )
         return CopyResult(planned, tuple(copied), failed, binlogs, run.size + binlogs.size, time.monotonic() - began)
 
 
 class _Run:
-    """One copy under way; `size` is what was written so far, in bytes."""
+    """A running copy; `size` is what was written so far, in bytes."""
 
     def __init__(self, here: Repository, there: Repository, instance: Instance, planned: CopyPlan) -> None:
         self.size = 0
@@ -201,9 +201,9 @@ class _Run:
         self._counting = Lock()
 
     def copy_chunks(self, manifest: Manifest) -> None:
-        """Bring every chunk of the backup over that is not there.
+        """Copy every chunk of the backup that the second repository does not have.
 
-        DamagedError names the first that is not what the manifest says.
+        DamagedError names the first chunk that is not as the manifest describes.
         """
         sizes = self._there.sizes(layout.chunks_of_backup(self._name, manifest.backup_id))
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="copy") as pool:
@@ -239,9 +239,9 @@ class _Run:
             self._report(Progress("copy", self._done, self._total))
 
     def copy_manifest(self, backup_id: str) -> None:
-        """Bring the manifest over, byte for byte, never over another, and read it back.
+        """Copy the manifest byte for byte and read the copy back. Another manifest is never overwritten.
 
-        ConsistencyError if it came out different.
+        ConsistencyError if the stored manifest is different.
         """
         key = layout.manifest(self._name, backup_id)
         if not self._there.put_same(key, self._here.get(key)):

@@ -1,7 +1,6 @@
-"""The archived binlogs' part of a copy: objects go over as they are, proved by their stored hashes, descriptions last.
+"""Copies archived binlogs byte for byte, proved by their stored hashes, descriptions last.
 
-What no backup in the second repository could be rolled forward with is left out, or a prune there would remove it each
-time.
+Binlogs that cannot roll any backup in the second repository forward are left out, as a prune would remove them there.
 """
 
 from __future__ import annotations
@@ -24,7 +23,10 @@ from zsnapdb.stream.chunks import Chunk
 
 @dataclass
 class CopiedBinlogs:
-    """What was done: names of files that are whole in the second repository now or reach further there, what could not be copied and why, bytes."""
+    """What was done: names of the copied files, the failed files with reasons, and bytes written.
+
+    A copied file is now complete in the second repository, or reaches further there.
+    """
 
     copied: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
@@ -34,9 +36,9 @@ class CopiedBinlogs:
 def missing(
     here: BinlogArchive, there: BinlogArchive | None, kept: Iterable[str], backups: Iterable[Summary]
 ) -> tuple[ArchivedFile, ...]:
-    """Return the archived files of which something is to be copied, in order.
+    """Return the archived files that are missing or incomplete in the second repository, in order.
 
-    `kept`: the backups that the second repository has, or will have.
+    `kept` are the backups that the second repository has, or will have.
     """
     useful = [
         old.file for old in prune_binlogs.plan(here.repository, here.instance, kept, backups) if not old.decision.remove
@@ -59,8 +61,8 @@ def copy(
 ) -> CopiedBinlogs:
     """Copy the files.
 
-    One that is damaged, or changes meanwhile, is told and passed over. `confirm` raises when others may be writing
-    there.
+    A file that is damaged, or changes during the copy, is reported and skipped. `confirm` raises if others may be
+    writing to the second repository.
     """
     done = CopiedBinlogs()
     begun: set[str] = set()
@@ -79,7 +81,7 @@ def copy(
                 for segment in file.segments:
                     _description(here, there, here.segment_key(file.incarnation, segment))
         except NotThere:
-            done.failed[file.name] = "it was changed or removed while it was copied; the next copy takes it"
+            done.failed[file.name] = "it was changed or removed during the copy; run the copy again"
             continue
         except DamagedError as error:
             done.failed[file.name] = error.message
@@ -89,7 +91,7 @@ def copy(
 
 
 def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[BinlogKey, Chunk]]:
-    """Yield key and description of each object that holds bytes of the file."""
+    """Yield key and description of each object that contains bytes of the file."""
     for index, chunk in enumerate(file.chunks, 1):
         yield archive.chunk_key(file.incarnation, file.name, file.attempt, index), chunk
     for segment in file.segments:
@@ -97,7 +99,7 @@ def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[Binlog
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
-    """Bring one body over unless it is there, the same; return the bytes written."""
+    """Copy one body unless the same body is there already. Return the bytes written."""
     source, target = here.repository, there.repository
     with contextlib.suppress(NotThere):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
@@ -112,7 +114,7 @@ def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chun
 
 
 def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
-    """Bring a description over, byte for byte, never over another. ConsistencyError if another is there."""
+    """Copy a description byte for byte. ConsistencyError if a different description is there."""
     if not there.repository.put_same(key, here.repository.get(key)):
         raise ConsistencyError(
             f"{key} was read back different from what was copied",

@@ -1,4 +1,4 @@
-"""Makes a repository's marker, writes it again where it was lost, or brings its list of recipients up to date."""
+"""Creates the marker of a repository, writes a lost marker again, or updates its list of recipients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.store.open import open_store
 
 
 class InitStep(StrEnum):
-    """What there is to do."""
+    """The action that init takes."""
 
     CREATE = "create"
     REBUILD = "rebuild"
@@ -27,7 +27,7 @@ class InitStep(StrEnum):
 
 @dataclass(frozen=True)
 class InitPlan:
-    """What the marker should be, and why it is not yet. `before` has the recipients it lists now."""
+    """The marker as it should be, and the step that makes it so. `before` are the recipients it lists now."""
 
     name: str
     url: str
@@ -38,7 +38,7 @@ class InitPlan:
 
 @dataclass(frozen=True)
 class _Place:
-    """A configured repository, opened as far as its store."""
+    """A configured repository with its open store."""
 
     name: str
     url: str
@@ -51,53 +51,63 @@ def _place(settings: Settings, name: str | None) -> _Place:
     known = ", ".join(sorted(settings.repository))
     if name is None:
         if len(settings.repository) != 1:
-            raise ConfigError("several repositories are configured and none was named", hint=f"name one of: {known}")
+            raise ConfigError(
+                "several repositories are configured, and the command names none", hint=f"name one of: {known}"
+            )
         name = next(iter(settings.repository))
     if name not in settings.repository:
         raise ConfigError(f"repository {name!r} is not configured", hint=f"known: {known}")
-    found = settings.repository[name]
+    configured = settings.repository[name]
     instances = tuple(sorted(key for key, instance in settings.instance.items() if instance.repository == name))
-    return _Place(name, found.url, RepositoryObjects(*open_store(found)), Keyring.of(found.encryption), instances)
+    return _Place(
+        name,
+        configured.url,
+        RepositoryObjects(*open_store(configured)),
+        Keyring.of(configured.encryption),
+        instances,
+    )
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
-    """Return what there is to do for the named (or only) repository.
+    """Return what init would do for the named (or only) repository; changes nothing.
 
-    ConfigError if a configured key cannot be used; changes nothing.
+    ConfigError if a configured key cannot be used.
     """
     place = _place(settings, name)
     place.keyring.check_signing()
-    wanted = place.keyring.recipients
+    recipients = place.keyring.recipients
     place.objects.check()
     try:
         marker = Marker.read(place.objects)
     except NotThere:
         return _without_marker(place)
-    step = InitStep.RECIPIENTS if wanted and wanted != marker.recipients else InitStep.NOTHING
+    step = InitStep.RECIPIENTS if recipients and recipients != marker.recipients else InitStep.NOTHING
     return InitPlan(
         place.name,
         place.url,
         step,
-        marker.with_recipients(wanted) if step is InitStep.RECIPIENTS else marker,
+        marker.with_recipients(recipients) if step is InitStep.RECIPIENTS else marker,
         marker.recipients,
     )
 
 
 def _without_marker(place: _Place) -> InitPlan:
     try:
-        found = Repository.among(place.objects, place.keyring, instances=place.instances)
+        repository = Repository.among(place.objects, place.keyring, instances=place.instances)
     except NotThere:
         return InitPlan(
             place.name, place.url, InitStep.CREATE, Marker(FORMAT, secrets.token_hex(8), place.keyring.recipients)
         )
-    recipients = place.keyring.recipients or found.recipients
-    return InitPlan(place.name, place.url, InitStep.REBUILD, Marker(FORMAT, found.id, recipients), found.recipients)
+    recipients = place.keyring.recipients or repository.recipients
+    return InitPlan(
+        place.name, place.url, InitStep.REBUILD, Marker(FORMAT, repository.id, recipients), repository.recipients
+    )
 
 
 def init(settings: Settings, name: str | None) -> InitPlan:
-    """Do it and return what was done.
+    """Carry out the plan and return it.
 
-    ExistsError or ChangedError if somebody else wrote the marker meanwhile; theirs is left.
+    ExistsError or ChangedError if another process wrote the marker in the meantime; that marker stays.
     """
     planned = plan(settings, name)
     place = _place(settings, planned.name)

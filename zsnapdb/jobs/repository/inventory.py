@@ -1,4 +1,4 @@
-"""What there is: backups of an instance in the repository, joined with the snapshot sets still on this host."""
+"""Lists the backups of an instance in the repository, and says which have their snapshots on this host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class InventoryEntry:
-    """A backup, and whether its snapshots are still on this host (then it can be cloned)."""
+    """A backup, and whether its snapshots are still on this host, so that a clone is possible."""
 
     manifest: Summary
     is_local: bool
@@ -24,28 +24,28 @@ class InventoryEntry:
 
 @dataclass(frozen=True)
 class Detail:
-    """A backup with the chain a restore of it needs, the full one first."""
+    """A backup with the chain that its restore needs, the full backup first."""
 
     entry: InventoryEntry
     chain: tuple[Summary, ...]
 
 
 def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
-    """Return the backups whose snapshots are on this host.
+    """Return the ids of the backups with snapshots on this host.
 
-    Volumes that are not configured are those of the newest backup.
+    If no volumes are configured, use the volumes of the newest backup.
     """
     if instance.settings.volumes is None and manifests:
         instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
     if not manifests or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
-        # On a host that never had the instance there is nothing local; the repository alone speaks.
+        # A host that never had the instance has no snapshots of it.
         return set()
-    return {found.backup_id for found in local_sets(instance)}
+    return {snapshot_set.backup_id for snapshot_set in local_sets(instance)}
 
 
 @dataclass(frozen=True)
 class Inventory:
-    """The backups of an instance, oldest first, what is wrong with those that cannot be read, and those that were begun and are not finished."""
+    """The backups of an instance, oldest first, the errors of unreadable backups, and the unfinished backups."""
 
     entries: tuple[InventoryEntry, ...]
     damaged: tuple[DamagedError, ...]
@@ -53,7 +53,7 @@ class Inventory:
 
 
 def inventory(instance: Instance) -> Inventory:
-    """Return what there is."""
+    """Return the inventory of the instance."""
     repository = instance.open_repository()
     known = instance.summaries(repository)
     local = _local_ids(instance, known.backups)
@@ -67,12 +67,15 @@ def inventory(instance: Instance) -> Inventory:
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:
-    """Return one backup with its chain; NotThere if there is no such backup, DamagedError if its chain has a hole."""
+    """Return one backup with its chain.
+
+    NotThere if there is no such backup, DamagedError if its chain is incomplete.
+    """
     repository = instance.open_repository()
     backups = instance.summaries(repository).backups
-    wanted = (
+    chosen = (
         backups[-1] if backup_id == "latest" and backups else Summary.of(repository.manifest(instance.name, backup_id))
     )
     return Detail(
-        InventoryEntry(wanted, wanted.backup_id in _local_ids(instance, backups)), restore_chain(backups, wanted)
+        InventoryEntry(chosen, chosen.backup_id in _local_ids(instance, backups)), restore_chain(backups, chosen)
     )

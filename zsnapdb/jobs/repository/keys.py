@@ -1,4 +1,4 @@
-"""Makes keys, and shows the public parts of those there are."""
+"""Creates keys, and returns the public parts of existing keys."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zsnapdb.repository import keys
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """Files of secret keys, with their public parts: an age identity (several: one recipient each), a signing key."""
+    """Files of secret keys with their public parts: age identities (one recipient each), a signing key."""
 
     identity: Path | None = None
     recipients: tuple[str, ...] = ()
@@ -22,18 +22,19 @@ class KeyFiles:
 
 
 def refuse_existing(identity: Path | None, signing_key: Path | None) -> None:
-    """Raise ExistsError if one of the files is there."""
+    """Raise ExistsError if one of the files exists."""
     for file in (identity, signing_key):
         if file is not None and file.exists():
             raise ExistsError(
-                f"{file} exists", hint="a key is never overwritten: what it encrypted would be lost; name another file"
+                f"{file} exists",
+                hint="name another file; zsnapdb never overwrites a key, as everything encrypted to it would be lost",
             )
 
 
 def generate(identity: Path | None, signing_key: Path | None) -> KeyFiles:
     """Write new keys to the files, mode 0600, and return their public parts.
 
-    ExistsError, with nothing written, if one is there.
+    ExistsError, with nothing written, if one of the files exists.
     """
     refuse_existing(identity, signing_key)
     recipients: tuple[str, ...] = ()
@@ -50,20 +51,20 @@ def generate(identity: Path | None, signing_key: Path | None) -> KeyFiles:
 
 
 def public_parts(identity: Path | None, signing_key: Path | None, repository: str | None = None) -> KeyFiles:
-    """Return the public parts of the keys in the files. ConfigError if one holds none."""
-    recipients = tuple(found.recipient for found in keys.read_identities(identity)) if identity is not None else ()
+    """Return the public parts of the keys in the files. ConfigError if a file contains no key."""
+    recipients = tuple(secret.recipient for secret in keys.read_identities(identity)) if identity is not None else ()
     signer = keys.SigningKey.read(signing_key).public if signing_key is not None else None
     return KeyFiles(identity, recipients, signing_key, signer, repository)
 
 
 def configured(settings: Settings) -> list[KeyFiles]:
-    """Return the public parts of the keys each repository's configuration names.
+    """Return the public parts of the configured keys of each repository.
 
-    A repository that names none is left out.
+    A repository without a key file is left out.
     """
-    found = []
+    key_files = []
     for name, repository in sorted(settings.repository.items()):
         encryption = repository.encryption
         if encryption.identity_file is not None or encryption.signing_key_file is not None:
-            found.append(public_parts(encryption.identity_file, encryption.signing_key_file, name))
-    return found
+            key_files.append(public_parts(encryption.identity_file, encryption.signing_key_file, name))
+    return key_files

@@ -1,4 +1,4 @@
-"""Pins: keep a backup whatever the rules say, and let it go again."""
+"""Pins a backup, so that no prune removes it, and removes the pin again."""
 
 from __future__ import annotations
 
@@ -8,24 +8,22 @@ from zsnapdb.repository import pins
 from zsnapdb.repository.pins import Pin
 
 
-def pin(instance: Instance, wanted: str, reason: str) -> Pin:
+def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     """Pin a backup (an id or `latest`).
 
-    Afterwards no prune removes it or what it is an increment of. NotThere if there is none.
+    Afterwards no prune removes the backup or its bases. NotThere if there is no such backup.
     """
     if not reason.strip():
-        raise ConfigError(
-            "a pin needs a reason", hint='such as --reason "before the migration": somebody will ask whether it may go'
-        )
+        raise ConfigError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
     repository = instance.open_repository()
-    if wanted == "latest":
+    if backup_id == "latest":
         ids = repository.backup_ids(instance.name)
         if not ids:
-            raise NotThere(f"the repository holds no backup of instance {instance.name}", hint="see `zsnapdb list`")
-        wanted = ids[-1]
-    return pins.pin(repository, instance.name, wanted, reason.strip())
+            raise NotThere(f"the repository has no backup of instance {instance.name}", hint="see `zsnapdb list`")
+        backup_id = ids[-1]
+    return pins.pin(repository, instance.name, backup_id, reason.strip())
 
 
-def unpin(instance: Instance, wanted: str) -> Pin:
-    """Take a backup's pin away; NotThere if it has none."""
-    return pins.unpin(instance.open_repository(), instance.name, wanted)
+def unpin(instance: Instance, backup_id: str) -> Pin:
+    """Remove the pin of a backup. NotThere if the backup has no pin."""
+    return pins.unpin(instance.open_repository(), instance.name, backup_id)

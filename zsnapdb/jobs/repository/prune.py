@@ -1,15 +1,13 @@
-"""Prune: what the keep rules let go leaves the repository and this host, archived binlogs that no backup needs too, and leftovers are swept.
+"""Prune: removes expired backups from the repository and this host, and unneeded archived binlogs; sweeps leftovers.
 
 Invariants, each kept by the order of the steps:
-- Nothing goes without the instance's lease: no backup runs meanwhile.
-- An increment goes before what it is an increment of. A run that is ended at any moment leaves every backup that is
-  listed whole.
-- Of one backup: its local snapshots and bookmarks, then its manifest (from then on it is no backup), then its
-  chunks. What a run leaves behind is
-  garbage, which a later run finds and sweeps when it is old enough.
-- What is removed is read again right before: a manifest that cannot be read now, or says something else than the
-  plan, stops everything.
-- Only objects whose keys have our layout, and only snapshots that carry our property, are removed.
+- Nothing is removed without the lease of the instance, so that no backup runs at the same time.
+- An increment is removed before its base. A run that is interrupted at any moment leaves every listed backup complete.
+- The local snapshots and bookmarks of a backup go first, then its manifest (from then on it is no backup), then its
+  chunks. The leftovers of an interrupted run are swept by a later run when they are old enough.
+- A manifest is read again right before its removal. A manifest that cannot be read now, or differs from the plan,
+  stops the run.
+- Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
 """
 
 from __future__ import annotations
@@ -23,19 +21,12 @@ from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOurs
 from zsnapdb.jobs.exclusion import writing
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import prune_binlogs
+from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
-from zsnapdb.jobs.set_properties import (
-    BACKUP_PROPERTY,
-    INSTANCE_PROPERTY,
-    REPOSITORY_PROPERTY,
-    STATE_PROPERTY,
-    STORED,
-    snapshot_name,
-)
-from zsnapdb.model import SNAPSHOT_PREFIX, is_backup_id
+from zsnapdb.model import is_backup_id
 from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.repository import local_sets, retention, sweep
-from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalDecision, LocalSnapshot
+from zsnapdb.planning.repository.local_sets import LocalDecision
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
@@ -46,28 +37,15 @@ from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.store.base import Afterlife, ObjectHold
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import owned
 
-_ASKING = 8
-"""Requests in flight when many objects are asked about."""
-
-
-@dataclass(frozen=True)
-class LocalLeftovers:
-    """What backups of the instance left on this host, and what an increment could start from: GUIDs per role."""
-
-    snapshots: tuple[LocalSnapshot, ...]
-    bookmarks: tuple[LocalBookmark, ...]
-    guids: Mapping[str, frozenset[int]]
-
-
-NOTHING_LOCAL = LocalLeftovers((), (), {})
-"""For a host that does not have the instance, and for a repository that is not the instance's own."""
+_PARALLEL_REQUESTS = 8
+"""The number of parallel requests for the holds of objects."""
 
 
 @dataclass(frozen=True)
 class PrunePlan:
-    """What a prune would do, and why; sizes in bytes, by backup id, of every backup that can be read."""
+    """What a prune would do, and why. `sizes` are in bytes, by id, of every readable backup."""
 
     instance: str
     backups: Summaries
@@ -85,7 +63,7 @@ class PrunePlan:
 
     @property
     def freed(self) -> int:
-        """Bytes that leave the repository: chunks of backups, leftovers and archived binlogs."""
+        """Bytes freed in the repository: chunks of backups, leftovers and archived binlogs."""
         sizes = self.sizes
         backups = sum(sizes[name] for name in self.retention.removal_order)
         swept = sum(s.leftover.size for s in self.leftovers if s.remove) + sum(
@@ -95,13 +73,16 @@ class PrunePlan:
 
     @property
     def freed_locally(self) -> int:
-        """Bytes that leave the pool at least: those that one snapshot alone keeps."""
+        """Bytes freed in the pool at least: the bytes that a single snapshot alone keeps."""
         return sum(d.size for d in self.local if d.remove)
 
 
 @dataclass(frozen=True)
 class PruneResult:
-    """What a prune did: the ids that are gone, objects and bytes removed, local snapshots and bookmarks destroyed, and what was left and why."""
+    """What a prune did: the removed ids, objects and bytes, the destroyed local snapshots and bookmarks.
+
+    `notes` say what was left, and why.
+    """
 
     plan: PrunePlan
     removed: tuple[str, ...]
@@ -113,59 +94,21 @@ class PruneResult:
     notes: tuple[str, ...]
 
 
-def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:
-    """Return what backups of the instance left on this host.
-
-    Volumes that are not configured are those of the newest backup.
-    """
-    if instance.settings.volumes is None and backups:
-        instance = instance.with_volumes({volume.role: volume.dataset for volume in backups[-1].volumes})
-    if instance.settings.volumes is None or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
-        return NOTHING_LOCAL
-    found, marks_found, guids = [], [], {}
-    for role, dataset in instance.volumes.items():
-        uses = snapshots.uses(dataset)
-        for marked_snapshot in snapshots.owned(
-            dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]
-        ):
-            at, said = marked_snapshot.snapshot, marked_snapshot.properties
-            use = uses.get(at.full_name)
-            is_own = is_backup_id(said[BACKUP_PROPERTY]) and at.name == snapshot_name(said[BACKUP_PROPERTY])
-            if (
-                is_own
-                and use is not None
-                and (said[INSTANCE_PROPERTY], said[STATE_PROPERTY]) == (instance.name, STORED)
-            ):
-                repository = said[REPOSITORY_PROPERTY].replace(datasets.UNSET, "")
-                found.append(
-                    LocalSnapshot(
-                        at.full_name, said[BACKUP_PROPERTY], at.guid, repository, use.holds, use.clones, use.used
-                    )
-                )
-        marked = snapshots.bookmarks(dataset)
-        for guid, name in marked.items():
-            backup_id = name.partition("#")[2].removeprefix(SNAPSHOT_PREFIX)
-            if is_backup_id(backup_id) and name == f"{dataset}#{snapshot_name(backup_id)}":
-                marks_found.append(LocalBookmark(name, backup_id, guid))
-        guids[role] = frozenset(marked) | frozenset(snapshots.by_guid(dataset))
-    return LocalLeftovers(tuple(found), tuple(marks_found), guids)
-
-
 def plan(
     instance: Instance, *, local: LocalLeftovers | None = None, unrestorable: Unrestorable = Unrestorable.KEEP
 ) -> PrunePlan:
     """Return what a prune would do now; changes nothing.
 
-    `local` replaces what is found on this host. ConfigError without keep rules.
+    `local` replaces the leftovers on this host. ConfigError without a retention policy.
     """
-    instance.keep_rules()
+    instance.retention_policy()
     return _plan(instance, instance.open_repository(), local, unrestorable)
 
 
 def _plan(
     instance: Instance, repository: Repository, local: LocalLeftovers | None, unrestorable: Unrestorable
 ) -> PrunePlan:
-    rules, moment = instance.keep_rules(), instance.host.now()
+    policy, moment = instance.retention_policy(), instance.host.now()
     backups = instance.summaries(repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     begun = unfinished(repository, instance.name)
@@ -177,57 +120,59 @@ def _plan(
             for name, damage in verifications.read(repository, instance.name).damaged().items()
         },
         pinned={name: pin.reason for name, pin in pins(repository, instance.name).items()},
-        in_use=_in_use(backups.backups, base, begun, moment, rules.sweep_after),
+        in_use=_in_use(backups.backups, base, begun, moment, policy.sweep_after),
     )
-    decided = retention.decide(backups.backups, rules, moment, known, unrestorable)
+    decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     afterlife = repository.afterlife()
     if afterlife.has_locks and decided.removal_order:
         known = replace(known, locked=_locked(repository, instance.name, decided.removal_order))
-        decided = retention.decide(backups.backups, rules, moment, known, unrestorable)
-    leftovers = sweep.decide(_leftovers(repository, instance.name, backups, begun), moment, rules.sweep_after)
+        decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
+    leftovers = sweep.decide(_leftovers(repository, instance.name, backups, begun), moment, policy.sweep_after)
     binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
     there = local_sets.RepositoryAfterPrune(
         repository.id, set(decided.kept), _guids(backups.backups, decided.removal_order), base.backup_id if base else ""
     )
-    local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, rules.local)
-    parts = prune_binlogs.leftovers(repository, instance.name, moment, rules.sweep_after)
+    local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, policy.local)
+    parts = prune_binlogs.leftovers(repository, instance.name, moment, policy.sweep_after)
     return PrunePlan(instance.name, backups, decided, leftovers, local_decisions, afterlife, there.base, binlogs, parts)
 
 
-def _guids(backups: Sequence[Summary], wanted: Sequence[str]) -> dict[str, frozenset[int]]:
-    chosen = set(wanted)
+def _guids(backups: Sequence[Summary], backup_ids: Sequence[str]) -> dict[str, frozenset[int]]:
+    chosen = set(backup_ids)
     return {b.backup_id: frozenset(volume.guid for volume in b.volumes) for b in backups if b.backup_id in chosen}
 
 
 def _in_use(
     backups: Sequence[Summary], base: Summary | None, begun: Sequence[Unfinished], moment: datetime, after: float
 ) -> dict[str, str]:
-    """Return what runs to come build on: the base of the next increment, and those of backups that were begun and may go on."""
-    found = {base.backup_id: "the next increment builds on it"} if base is not None else {}
+    """Return the backups that later runs may need: the base of the next increment, and bases of unfinished backups."""
+    needed = {base.backup_id: "it is the base of the next increment"} if base is not None else {}
     stored = {backup.backup_id for backup in backups}
     for mark in begun:
         if mark.backup_id in stored or (mark.modified is not None and (moment - mark.modified).total_seconds() > after):
             continue
         for backup in backups:
             if mark.may_build_on({volume.guid for volume in backup.volumes}):
-                found.setdefault(backup.backup_id, f"the unfinished {mark.backup_id} on {mark.host} may build on it")
-    return found
+                needed.setdefault(
+                    backup.backup_id, f"it may be the base of the unfinished backup {mark.backup_id} on {mark.host}"
+                )
+    return needed
 
 
 def _locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:
-    """Return which of the backups the store itself keeps.
+    """Return which of the backups the store itself locks, and until when.
 
-    The manifest is asked for all: it was written last, so its lock ends last.
+    Only the manifest of a backup is checked: it was written last, so its lock ends last.
     """
 
-    def ask(name: str) -> ObjectHold | None:
+    def hold_of(name: str) -> ObjectHold | None:
         return repository.hold(layout.manifest(instance, name))
 
-    with ThreadPoolExecutor(_ASKING, thread_name_prefix="hold") as pool:
-        answers = dict(zip(names, pool.map(ask, names), strict=True))
+    with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="hold") as pool:
+        holds = dict(zip(names, pool.map(hold_of, names), strict=True))
     return {
         name: f"until {hold.until:%Y-%m-%d %H:%M} UTC" if hold.until else "by a legal hold"
-        for name, hold in answers.items()
+        for name, hold in holds.items()
         if hold is not None
     }
 
@@ -235,11 +180,11 @@ def _locked(repository: Repository, instance: str, names: Sequence[str]) -> dict
 def _leftovers(
     repository: Repository, instance: str, backups: Summaries, begun: Sequence[Unfinished]
 ) -> list[Leftover]:
-    """Return what lies below ids that have no manifest. One listing of the ids, then one of each such id."""
+    """Return the leftovers of ids without a manifest. Lists the ids once, then the objects of each such id."""
     there = {backup.backup_id for backup in backups.backups} | set(backups.unreadable)
     marked = {mark.backup_id: mark for mark in begun if mark.backup_id not in there}
     names = set(filter(is_backup_id, repository.folders(layout.all_chunks(instance)))) - there
-    found = []
+    leftovers = []
     for name in sorted(names | set(marked)):
         objects, foreign, size = 0, 0, 0
         written: list[datetime | None] = [marked[name].modified] if name in marked else []
@@ -253,8 +198,8 @@ def _leftovers(
             continue
         times = [time for time in written if time is not None]
         newest = max(times) if len(times) == len(written) and times else None
-        found.append(Leftover(name, objects, size, newest, name in marked, foreign))
-    return found
+        leftovers.append(Leftover(name, objects, size, newest, name in marked, foreign))
+    return leftovers
 
 
 def prune(
@@ -263,12 +208,12 @@ def prune(
     local: LocalLeftovers | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
 ) -> PruneResult:
-    """Do what the plan says. Afterwards every backup that is listed is whole, and what the rules let go is gone.
+    """Carry out the plan. Afterwards expired backups are gone, and every listed backup is complete.
 
-    DamagedError, with nothing more removed, if a manifest has become unreadable since the plan; RepositoryError if the
-    store refuses.
+    DamagedError if a manifest has changed or become unreadable since the plan: nothing more is removed then.
+    RepositoryError if the store refuses.
     """
-    instance.keep_rules()
+    instance.retention_policy()
     repository = instance.open_repository()
     with writing(instance, repository, "pruning") as still_alone:
         planned = _plan(instance, repository, local, unrestorable)
@@ -276,7 +221,7 @@ def prune(
 
 
 class _Run:
-    """One prune under way: what was done so far. `still_alone` raises if the lease is lost."""
+    """A running prune, with what it has done so far. `still_alone` raises LeaseError if the lease is lost."""
 
     def __init__(
         self,
@@ -296,7 +241,7 @@ class _Run:
         self._objects = self._size = 0
 
     def run(self) -> PruneResult:
-        """Do everything, in the order that the invariants need."""
+        """Remove everything in the order of the invariants."""
         order = self._plan.retention.removal_order
         if order:
             self._check_what_stays()
@@ -329,7 +274,7 @@ class _Run:
         return PruneResult(self._plan, *done)
 
     def _check_what_stays(self) -> None:
-        """Read again, from the store, the newest backup that stays and can be restored, with its whole chain."""
+        """Read the newest restorable backup that stays again from the store, with its complete chain."""
         lineage = Lineage(self._plan.backups.backups)
         stays = set(self._plan.retention.kept)
         for backup in reversed(self._plan.backups.backups):
@@ -346,22 +291,22 @@ class _Run:
         )
 
     def _read_again(self, planned: Summary) -> None:
-        found = Summary.of(self._repository.manifest(self._name, planned.backup_id))
-        if found != planned:
+        current = Summary.of(self._repository.manifest(self._name, planned.backup_id))
+        if current != planned:
             raise DamagedError(
-                f"manifest {layout.manifest(self._name, planned.backup_id)} is not what it was when it was first read",
+                f"manifest {layout.manifest(self._name, planned.backup_id)} differs from what this host read before",
                 hint=(
-                    "it was altered; nothing more was removed. Remove this host's cache below /var/cache/zsnapdb and"
-                    " look at `zsnapdb prune --plan`"
+                    "nothing more was removed. Remove the cache of this host below /var/cache/zsnapdb, and check"
+                    " `zsnapdb prune --plan`"
                 ),
             )
 
     def _remove(self, name: str, local: Sequence[LocalDecision]) -> None:
-        """Remove one backup: what is local, then the manifest, then the chunks."""
+        """Remove one backup: its local snapshots and bookmarks, then its manifest, then its chunks."""
         self._read_again(self._backups[name])
         if self._repository.exists(layout.pin(self._name, name)):
             raise PreflightError(
-                f"backup {name} was pinned while it was to be pruned", hint="nothing more was removed; run it again"
+                f"backup {name} was pinned during this prune", hint="nothing more was removed; run the prune again"
             )
         self._destroy(local)
         self._still_alone()
@@ -378,10 +323,10 @@ class _Run:
         self._size += sum(sizes.values())
 
     def _sweep(self, leftover: Leftover) -> None:
-        """Remove what an interrupted run left: its mark first, so that none goes on with chunks that are going."""
+        """Remove the leftovers of an interrupted run: its mark first, so that no run continues with lost chunks."""
         name = leftover.backup_id
         if self._has_manifest(name):
-            self._notes.append(f"{name} has a manifest that the store did not list; its chunks were left alone")
+            self._notes.append(f"{name} has a manifest that the store did not list; its chunks stay")
             return
         self._still_alone()
         self._repository.delete(layout.unfinished_backup(self._name, name))
@@ -390,7 +335,7 @@ class _Run:
         self._events.tell(f"swept leftovers of {name}")
 
     def _remove_binlog(self, old: OldBinlog) -> None:
-        """Remove one archived binlog. They go oldest first, so that what is left has no hole in it."""
+        """Remove one archived binlog. The oldest binlog goes first, so that no gap appears."""
         self._still_alone()
         self._objects += binlog_removal.remove(BinlogArchive(self._repository, self._name), old.file)
         self._size += old.size
@@ -402,7 +347,9 @@ class _Run:
         archive = BinlogArchive(self._repository, self._name)
         removed = binlog_removal.sweep(archive, leftover.incarnation, leftover.name, leftover.keys)
         if not removed:
-            self._notes.append(f"parts of {leftover.name} were left alone: they are gone, or somebody archives it now")
+            self._notes.append(
+                f"parts of {leftover.name} stay or are already gone: somebody may be archiving this binlog now"
+            )
             return
         self._objects += removed
         self._size += leftover.size
@@ -410,13 +357,16 @@ class _Run:
         self._events.tell(f"swept leftovers of binlog {leftover.name}")
 
     def _has_manifest(self, name: str) -> bool:
-        """Whether there is one, read or not."""
+        """Whether the backup has a manifest, readable or not."""
         return self._repository.exists(layout.manifest(self._name, name))
 
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
-        """Destroy what is left here of a backup that stays in the repository, or that is gone from it (which is asked again)."""
+        """Destroy the local leftovers of a backup that stays in the repository, or is gone from it.
+
+        The store is asked once more whether the backup is gone.
+        """
         if name not in self._plan.retention.kept and self._has_manifest(name):
-            self._notes.append(f"{name} has a manifest that the store did not list; its snapshots were left alone")
+            self._notes.append(f"{name} has a manifest that the store did not list; its snapshots stay")
             return
         self._still_alone()
         self._destroy(decisions)
@@ -424,7 +374,7 @@ class _Run:
     def _destroy(self, decisions: Sequence[LocalDecision]) -> None:
         """Destroy snapshots and bookmarks.
 
-        One that somebody took hold of meanwhile stays and is told; it stops nothing.
+        A snapshot that somebody holds or cloned in the meantime stays, with a note. The run continues.
         """
         for decision in decisions:
             try:

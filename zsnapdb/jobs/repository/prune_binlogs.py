@@ -1,4 +1,4 @@
-"""The archived binlogs' part of a prune: those that are older than every backup that stays leave the repository."""
+"""Prunes archived binlogs: removes those that are older than every backup that stays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from zsnapdb.repository.repository import Repository
 
 @dataclass(frozen=True)
 class OldBinlog:
-    """What becomes of an archived file; `size` in bytes of the store."""
+    """The decision on an archived file; `size` in bytes of the store."""
 
     decision: BinlogDecision
     file: ArchivedFile
@@ -34,9 +34,9 @@ class OldBinlog:
 def plan(
     repository: Repository, instance: str, kept: Iterable[str], summaries: Iterable[Summary]
 ) -> tuple[OldBinlog, ...]:
-    """Return what becomes of the instance's archived binlogs when backups of the ids `kept` stay.
+    """Return the decisions on the archived binlogs of an instance if the backups `kept` stay.
 
-    What cannot be read of the archive stays.
+    Unreadable parts of the archive stay.
     """
     files = BinlogArchive(repository, instance).load().files
     if not files:
@@ -49,14 +49,14 @@ def plan(
 
 
 def leftovers(repository: Repository, instance: str, moment: datetime, after: float) -> tuple[SweptBinlog, ...]:
-    """Return what becomes of parts of binlogs that no description makes a file of; `after` in seconds."""
-    found = []
+    """Return the decisions on binlog objects without a description; `after` in seconds."""
+    undescribed_binlogs = []
     for (incarnation, name), objects in undescribed(BinlogArchive(repository, instance)).items():
         times = [item.modified for item in objects if item.modified is not None]
         newest = max(times) if len(times) == len(objects) else None
-        found.append(
+        undescribed_binlogs.append(
             BinlogLeftover(
                 incarnation, name, frozenset(item.key for item in objects), sum(item.size for item in objects), newest
             )
         )
-    return decide_binlogs(found, moment, after)
+    return decide_binlogs(undescribed_binlogs, moment, after)

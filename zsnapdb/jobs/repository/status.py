@@ -1,6 +1,6 @@
-"""What an instance can be restored to, and how fresh what that needs is.
+"""Reports to which points an instance can be restored, and how old its newest backup and binlogs are.
 
-Reads the repository alone, so it works when the server is gone.
+Reads only the repository, so the command works when the server is gone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class ProtectionStatus:
-    """An instance's state of protection at a time (UTC).
+    """The state of protection of an instance at a time (UTC).
 
-    Ages and lags in seconds; None where there is nothing to have one.
+    Ages and lags are in seconds, None if there is no backup or no archived binlog.
     """
 
     instance: str
@@ -67,7 +67,7 @@ def status(instance: Instance) -> ProtectionStatus:
 
 
 def archived(instance: Instance) -> Archive:
-    """Return what is archived of the instance's binlogs."""
+    """Return the archived binlogs of the instance."""
     return BinlogArchive(instance.open_repository(), instance.name).load()
 
 

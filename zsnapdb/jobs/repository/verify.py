@@ -1,9 +1,7 @@
-"""Verify: is what the repository holds what was written?
+"""Verifies that the repository still contains what was written, by listing or by reading every byte.
 
-By listing, or by reading every byte; it remembers what it found.
-
-"Could not ask" is never a finding: a store that refuses ends the run with its error, and what was found until then is
-kept.
+The findings are recorded in the repository. An error of the store is never a finding: the error ends the run, and the
+findings so far are recorded.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ from zsnapdb.stream.records import Walker
 
 _LISTERS = 8
 _SAVE_SECONDS = 30.0
-"""How often a run that goes on for long writes down what it found."""
+"""How often a long run records its findings, in seconds."""
 
 
 @dataclass(frozen=True)
 class VerifyPlan:
-    """What a verify would look at, the most pressing first, of how many backups and archived binlogs.
+    """The backups and archived binlogs that a verify would check, the most urgent first.
 
-    And the bytes it would read (0: it only lists).
+    `size` is the number of bytes to read (0 if the verify only lists).
     """
 
     instance: str
@@ -56,8 +54,8 @@ class VerifyPlan:
 
     @property
     def backups_size(self) -> int:
-        wanted = set(self.chosen) if self.depth is Depth.READ else set()
-        return sum(backup.stored_size for backup in self.backups.backups if backup.backup_id in wanted)
+        to_read = set(self.chosen) if self.depth is Depth.READ else set()
+        return sum(backup.stored_size for backup in self.backups.backups if backup.backup_id in to_read)
 
     @property
     def size(self) -> int:
@@ -66,10 +64,10 @@ class VerifyPlan:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What a verify found: by backup what is wrong (from this run or an earlier one), what that means, and how much was looked at.
+    """The result of a verify: the damage of each backup, from this run or an earlier one, and its consequences.
 
-    `binlogs` says the same of archived binlogs, by incarnation and name. `unrecorded` says why the findings could not
-    be written down ("": they were).
+    `binlogs` is the damage of archived binlogs, by incarnation and name. `size` is the number of bytes read.
+    `unrecorded` says why the findings could not be recorded ("" if they were recorded).
     """
 
     plan: VerifyPlan
@@ -86,9 +84,9 @@ class VerifyResult:
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
-    """Return what a verify would look at now.
+    """Return what a verify would check now.
 
-    Reads manifests it does not know and earlier findings, changes nothing.
+    Reads new manifests and earlier findings; changes nothing.
     """
     return _plan(instance, instance.open_repository(), depth, older_than, limit)
 
@@ -121,9 +119,9 @@ def _plan(
 def verify(
     instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None
 ) -> VerifyResult:
-    """Verify backups and archived binlogs, and remember what was found.
+    """Verify backups and archived binlogs, and record the findings.
 
-    RepositoryError if the store cannot be asked; ConfigError if a key is missing to read deep.
+    RepositoryError if the store does not answer; ConfigError if a key for a deep verify is missing.
     """
     repository = instance.open_repository()
     planned = _plan(instance, repository, depth, older_than, limit)
@@ -145,11 +143,11 @@ def verify(
         notebook.save()
         raise
     notebook.finish()
-    found = notebook.found.damaged()
-    bad = {name: damage for name, damage in found.items() if "/" not in name}
+    damaged = notebook.checks.damaged()
+    bad = {name: damage for name, damage in damaged.items() if "/" not in name}
     bad |= {name: (error.message,) for name, error in planned.backups.unreadable.items()}
     binlogs = {
-        **{name: damage for name, damage in found.items() if "/" in name},
+        **{name: damage for name, damage in damaged.items() if "/" in name},
         **active_damage,
         **verify_binlogs.unreadable(planned.archive),
     }
@@ -162,25 +160,25 @@ def verify(
 
 
 class _Notebook:
-    """Findings of this run on top of those known, saved every now and then under a key of their own."""
+    """The findings of this run and of earlier runs, saved from time to time under a new key."""
 
     def __init__(self, repository: Repository, instance: Instance, known: Checks) -> None:
         self.unrecorded = ""
         self._now = instance.host.now
         self.gone: set[str] = set()
         self._repository, self._known = repository, known
-        self._findings = {name: dict(found) for name, found in known.findings.items()}
+        self._findings = {name: dict(records) for name, records in known.findings.items()}
         self._key = verifications.new_key(instance.name, self._now())
         self._saved = time.monotonic()
         self._is_dirty = self._is_written = False
 
     @property
-    def found(self) -> Checks:
-        """All that is known now."""
+    def checks(self) -> Checks:
+        """All findings known now."""
         return Checks(self._findings, self._known.keys)
 
     def note(self, name: str, depth: Depth, damage: tuple[str, ...] | None) -> None:
-        """Add what was found of one backup; None if it was removed meanwhile."""
+        """Add the damage of one backup, None if the backup was removed in the meantime."""
         if damage is None:
             self.gone.add(name)
             self._findings.pop(name, None)
@@ -191,18 +189,18 @@ class _Notebook:
             self.save()
 
     def save(self) -> None:
-        """Write down what was found so far. Who may read and not write still gets the result."""
+        """Record the findings so far. An account that may only read still gets the result."""
         if not self._is_dirty:
             return
         try:
-            verifications.write(self._repository, self._key, self.found)
+            verifications.write(self._repository, self._key, self.checks)
             self._is_written = True
         except RepositoryError as error:
             self.unrecorded = error.message
         self._saved, self._is_dirty = time.monotonic(), False
 
     def finish(self) -> None:
-        """Save, and remove the objects whose findings are in ours now."""
+        """Save, and remove the earlier records, as the new record contains their findings."""
         self.save()
         if self._is_written and not self.unrecorded:
             try:
@@ -214,11 +212,11 @@ class _Notebook:
 def _look(
     instance: Instance, repository: Repository, planned: VerifyPlan
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
-    """Yield of each chosen backup what is wrong (None: it was removed meanwhile) and the bytes that were read."""
+    """Yield each chosen backup, its damage (None if it was removed in the meantime) and the bytes that were read."""
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
-            looks = pool.map(lambda name: _listed(repository, instance.name, name), planned.chosen)
-            for name, damage in zip(planned.chosen, looks, strict=True):
+            damages = pool.map(lambda name: _listed(repository, instance.name, name), planned.chosen)
+            for name, damage in zip(planned.chosen, damages, strict=True):
                 yield name, damage, 0
         return
     reader = _Reader(repository, instance.repository.stream.concurrency, planned.backups_size, instance.events)
@@ -231,7 +229,10 @@ def _look(
 def _listed(
     repository: Repository, instance: str, backup_id: str, reader: _Reader | None = None
 ) -> tuple[str, ...] | None:
-    """Return what is wrong with one backup: its manifest, then presence and size of its chunks by listing, then what `reader` finds in them."""
+    """Return the damage of one backup: its manifest, missing chunks, wrong sizes, and what `reader` reports.
+
+    None if the backup was removed in the meantime.
+    """
     try:
         manifest = repository.manifest(instance, backup_id)
     except DamagedError as error:
@@ -254,23 +255,23 @@ def _listed(
             unread.add(index)
         if reader is not None:
             damage += reader.read(manifest, volume, unread)
-    # It may have been removed while it was looked at: the manifest goes first.
+    # The backup may have been removed during this check. A removal starts with the manifest.
     if damage and not repository.exists(layout.manifest(instance, backup_id)):
         return None
     return tuple(damage)
 
 
 class _Reader:
-    """Reads whole volumes: every chunk's hashes, decryption, the records of the stream and the GUIDs it leads from and to."""
+    """Reads complete volumes: checks hashes and decryption of every chunk, the records of the stream, and its GUIDs."""
 
     def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:
         self._repository, self._concurrency, self._total, self._events = repository, concurrency, total, events
         self.done = 0
 
     def read(self, manifest: Manifest, volume: VolumePart, unread: set[int]) -> list[str]:
-        """Return what is wrong with a volume; chunks in `unread` are known to be bad and passed over.
+        """Return the damage of a volume. Chunks in `unread` are known to be damaged and are skipped.
 
-        Memory: `concurrency` + 1 chunks.
+        Uses memory for `concurrency` + 1 chunks.
         """
         damage: list[str] = []
         walker: Walker | None = Walker() if not unread else None
@@ -285,35 +286,35 @@ class _Reader:
                 try:
                     walker.feed(memoryview(plain))
                 except DamagedError as error:
-                    damage.append(f"{self._what(manifest, volume)}: {error.message}")
+                    damage.append(f"{self._name_of(manifest, volume)}: {error.message}")
                     walker = None
         return damage + (self._whole(manifest, volume, walker) if walker is not None else [])
 
-    def _what(self, manifest: Manifest, volume: VolumePart) -> str:
+    def _name_of(self, manifest: Manifest, volume: VolumePart) -> str:
         return f"volume {volume.role} of backup {manifest.backup_id}"
 
     def _whole(self, manifest: Manifest, volume: VolumePart, walker: Walker) -> list[str]:
-        """Return what is wrong with a stream whose every chunk is right."""
-        what = self._what(manifest, volume)
+        """Return the damage of a stream with correct chunks."""
+        what = self._name_of(manifest, volume)
         try:
             begin = walker.finish()
         except DamagedError as error:
             return [f"{what}: {error.message}"]
-        found = []
+        damage = []
         if (begin.to_guid, begin.from_guid) != (volume.guid, volume.from_guid or 0):
-            found.append(
+            damage.append(
                 f"{what}: its stream leads from GUID {begin.from_guid} to {begin.to_guid}, the manifest says"
                 f" {volume.from_guid or 0} to {volume.guid}"
             )
         chunks = volume.chunks
         if sum(chunk.plain_size for chunk in chunks) != volume.plain_size or stream_hash(chunks) != volume.sha256:
-            found.append(f"{what}: its chunks together do not have the size or the hash that the manifest says")
-        return found
+            damage.append(f"{what}: all its chunks together do not have the size or the hash in the manifest")
+        return damage
 
     def _plain(
         self, manifest: Manifest, volume: VolumePart, ciphers: Mapping[str, ChunkCipher], unread: set[int]
     ) -> Iterator[tuple[int, Body | DamagedError]]:
-        """Yield the plain chunks in order, fetched ahead; what is wrong in place of one that is."""
+        """Yield the plain chunks in order, fetched ahead. In place of a damaged chunk, yield its error."""
         chunks, store = volume.chunks, self._repository.chunks_of(manifest, volume.role)
 
         def fetch(index: int) -> Body | DamagedError:

@@ -1,7 +1,7 @@
-"""The archived binlogs' part of a verification: are their objects there, and are they what was written?
+"""Verifies archived binlogs: their objects must exist, and must be as they were written.
 
-Findings are remembered as a backup's are, under `<incarnation>/<file>`; nothing is remembered of an active file, as it
-is another one the next time.
+Findings are recorded like those of a backup, under `<incarnation>/<file>`. Findings of an active binlog are not
+recorded, as its objects change until the next run.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from zsnapdb.repository.verifications import Depth
 
 
 def name_of(file: ArchivedFile) -> str:
-    """Return what a file is called in findings."""
+    """Return the name of a file in findings."""
     return f"{file.incarnation}/{file.name}"
 
 
 def look(
     archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
 ) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
-    """Yield of each file what is wrong with it (None: it was changed or removed meanwhile), and the bytes that were read.
+    """Yield each file, its damage (None if it was changed or removed in the meantime) and the bytes that were read.
 
-    `concurrency` files at once; of each, one chunk is in memory.
+    Reads `concurrency` files at once, with one chunk of each in memory.
     """
     sizes = _sizes(archive, files)
     total, done = sum(file.stored_size for file in files), 0
@@ -54,12 +54,12 @@ def look(
             gone = bool(damage) and file not in archive.load().files
             yield file, None if gone else damage, file.stored_size if depth is Depth.READ else 0
     finally:
-        # Who interrupts does not wait for all the rest to be read.
+        # An interrupt does not wait until the other files are read.
         pool.shutdown(cancel_futures=True)
 
 
 def _sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[BinlogKey, int]:
-    """Return key and size of every body of the files' incarnations."""
+    """Return the sizes of all stored bodies of the files' incarnations, by key."""
     sizes: dict[BinlogKey, int] = {}
     for incarnation in sorted({file.incarnation for file in files}):
         chunks = archive.repository.sizes(layout.binlog_chunks(archive.instance, incarnation))
@@ -69,7 +69,7 @@ def _sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[Binlog
 
 
 def _listed(archive: BinlogArchive, file: ArchivedFile, sizes: dict[BinlogKey, int]) -> tuple[str, ...]:
-    """Return which bodies are missing, or have another size than was written."""
+    """Return which bodies are missing or have a wrong size."""
     expected: list[tuple[BinlogKey, int]] = [
         (archive.chunk_key(file.incarnation, file.name, file.attempt, index), chunk.stored_size)
         for index, chunk in enumerate(file.chunks, 1)
@@ -86,6 +86,6 @@ def _listed(archive: BinlogArchive, file: ArchivedFile, sizes: dict[BinlogKey, i
     return tuple(damage)
 
 
-def unreadable(found: Archive) -> dict[str, tuple[str, ...]]:
-    """Return the descriptions that cannot be read, each under a name of its own."""
-    return {f"description {number}": (error.message,) for number, error in enumerate(found.damaged, 1)}
+def unreadable(archive: Archive) -> dict[str, tuple[str, ...]]:
+    """Return the errors of the unreadable descriptions, each under a name of its own."""
+    return {f"description {number}": (error.message,) for number, error in enumerate(archive.damaged, 1)}

@@ -329,7 +329,7 @@ def test_a_manifest_that_can_no_longer_be_read_protects_what_is_left_of_its_back
     good = world.local.get(key)
     world.local.put(key, b"{")
     result = world.backup()
-    assert f"what was left of backup {begun} stays" in told(result)[0]
+    assert f"the leftovers of backup {begun} stay" in told(result)[0]
     assert [name for name in world.snapshots if begun in name]
     world.local.put(key, good)
     world.backup()

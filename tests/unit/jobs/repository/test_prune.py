@@ -15,7 +15,8 @@ from zsnapdb.config import parse
 from zsnapdb.errors import ConfigError, DamagedError, NotThere, PreflightError, RepositoryError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import prune as job
-from zsnapdb.jobs.repository.prune import NOTHING_LOCAL, PrunePlan, PruneResult
+from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.repository import layout, pins
@@ -96,7 +97,7 @@ def test_without_rules_nothing_is_ever_removed(site: Site) -> None:
         lambda: job.plan(bare, local=NOTHING_LOCAL),
         lambda: job.prune(bare, local=NOTHING_LOCAL),
     ):
-        with pytest.raises(ConfigError, match="no keep rules"):
+        with pytest.raises(ConfigError, match="no retention policy"):
             action()
 
 
@@ -163,7 +164,7 @@ def test_a_manifest_that_was_altered_since_it_was_first_read_stops_everything(si
     LocalStore(site.folder).put(
         key, body.replace(b'"createtxg":2', b'"createtxg":3').replace(b'"held_ms":1.5', b'"held_ms":2.5')
     )
-    with pytest.raises(DamagedError, match="not what it was"):
+    with pytest.raises(DamagedError, match="differs from what this host read before"):
         prune(site)
     assert key in site.objects()
 
@@ -402,8 +403,8 @@ def test_a_repository_elsewhere_is_pruned_by_its_own_rules(site: Site) -> None:
     site.keep = "last = 1"
     text = site.text() + "[repository.there.keep]\nlast = 2\n[repository.here.keep]\nlast = 9\n"
     settings = parse(text, "test")
-    assert Instance.at(settings, "main", None).keep_rules().last == 1
-    assert Instance.at(settings, "main", "here").keep_rules().last == 1
-    assert Instance.at(settings, "main", "there").keep_rules().last == 2
+    assert Instance.at(settings, "main", None).retention_policy().last == 1
+    assert Instance.at(settings, "main", "here").retention_policy().last == 1
+    assert Instance.at(settings, "main", "there").retention_policy().last == 2
     with pytest.raises(ConfigError, match="'nowhere' is not configured"):
         Instance.at(settings, "main", "nowhere")

@@ -1,0 +1,72 @@
+"""Reads which snapshots and bookmarks the backups of an instance left on this host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    REPOSITORY_PROPERTY,
+    STATE_PROPERTY,
+    STORED,
+    snapshot_name,
+)
+from zsnapdb.model import SNAPSHOT_PREFIX, is_backup_id
+from zsnapdb.planning.repository.local_sets import LocalBookmark, LocalSnapshot
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.zfs import datasets, snapshots
+
+
+@dataclass(frozen=True)
+class LocalLeftovers:
+    """Snapshots and bookmarks of an instance's backups on this host. `guids` are the possible bases per role."""
+
+    snapshots: tuple[LocalSnapshot, ...]
+    bookmarks: tuple[LocalBookmark, ...]
+    guids: Mapping[str, frozenset[int]]
+
+
+NOTHING_LOCAL = LocalLeftovers((), (), {})
+"""For a host without the instance, and for a repository that is not the instance's own one."""
+
+
+def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:
+    """Return the snapshots and bookmarks that backups of the instance left on this host.
+
+    If no volumes are configured, use the volumes of the newest backup.
+    """
+    if instance.settings.volumes is None and backups:
+        instance = instance.with_volumes({volume.role: volume.dataset for volume in backups[-1].volumes})
+    if instance.settings.volumes is None or not all(datasets.exists(dataset) for dataset in instance.volumes.values()):
+        return NOTHING_LOCAL
+    own_snapshots, own_bookmarks, guids = [], [], {}
+    for role, dataset in instance.volumes.items():
+        uses = snapshots.uses(dataset)
+        for marked in snapshots.owned(
+            dataset, [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, REPOSITORY_PROPERTY]
+        ):
+            snapshot, marks = marked.snapshot, marked.properties
+            backup_id = marks[BACKUP_PROPERTY]
+            use = uses.get(snapshot.full_name)
+            is_own = is_backup_id(backup_id) and snapshot.name == snapshot_name(backup_id)
+            if (
+                is_own
+                and use is not None
+                and (marks[INSTANCE_PROPERTY], marks[STATE_PROPERTY]) == (instance.name, STORED)
+            ):
+                repository = marks[REPOSITORY_PROPERTY].replace(datasets.UNSET, "")
+                own_snapshots.append(
+                    LocalSnapshot(
+                        snapshot.full_name, backup_id, snapshot.guid, repository, use.holds, use.clones, use.used
+                    )
+                )
+        bookmarks = snapshots.bookmarks(dataset)
+        for guid, name in bookmarks.items():
+            backup_id = name.partition("#")[2].removeprefix(SNAPSHOT_PREFIX)
+            if is_backup_id(backup_id) and name == f"{dataset}#{snapshot_name(backup_id)}":
+                own_bookmarks.append(LocalBookmark(name, backup_id, guid))
+        guids[role] = frozenset(bookmarks) | frozenset(snapshots.by_guid(dataset))
+    return LocalLeftovers(tuple(own_snapshots), tuple(own_bookmarks), guids)
