@@ -192,7 +192,7 @@ def _judge_surroundings(
             findings.append(
                 warning(
                     "keyring",
-                    f"{path.what} = {path.path} is not in the backup, and restored files cannot be read without the key",
+                    f"{path.what} = {path.path} is not in the backup, but restored files need the key",
                     "keep a copy of the keyring",
                 )
             )

@@ -323,7 +323,7 @@ def _prove_position(
             raise ConsistencyError(
                 f"the snapshot's binlog ends at {position.describe()}, which the server has not published"
                 f" {_CATCH_UP_SECONDS:.0f} s later",
-                hint="check whether the server restarted, or its binlog was reset, during the backup; run the backup again",
+                hint="check whether the server restarted or its binlog was reset; run the backup again",
             )
         time.sleep(0.05)
     return position
