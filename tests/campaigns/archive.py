@@ -1,12 +1,12 @@
-"""Campaign: power cuts of the whole guest at random moments with the archiver running, seen from the bucket alone.
+"""Campaign: power cuts of the whole guest at random moments while the archiver runs, judged by the bucket alone.
 
-Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign archive`). Under the ledger's load,
-with rotations and big transactions under way, `sync_binlog` 0 or 1 and `innodb_flush_log_at_trx_commit` 1 or 2, the
-archiver is killed here and there and the power is cut. What the bucket holds then must be, byte for byte, the beginning
-of what the server still has after its recovery; every transfer that was acknowledged longer before the cut than
-`binlog.interval` must be in it; and the next run must go on without a gap. Each round has transfers of its own. With
-`innodb_flush_log_at_trx_commit` 2 the server itself may lose in its tables what is in its binlog; then its binlog alone
-is the measure, and of other rounds only the transfers of the round are looked for in the tables.
+Runs on the host, as a guest cannot cut its own power (`python3 tests/lab campaign archive`). The ledger's load runs,
+with rotations and big transactions, `sync_binlog` 0 or 1 and `innodb_flush_log_at_trx_commit` 1 or 2. The archiver is
+killed in some rounds, and then the power is cut. The bytes in the bucket must be the beginning of the binlogs that the
+server still has after its recovery. Every transfer that was acknowledged longer before the cut than `binlog.interval`
+must be in the bucket. The next run must continue without a gap. Each round has transfers of its own. With
+`innodb_flush_log_at_trx_commit` 2 the tables of the server may lose transactions that are in its binlog, so only the
+binlog is compared. In other rounds the transfers of the round must be in the tables too.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ INTERVAL = 10.0
 TOOLS = {"mysql": "/opt/mysql/bin/mysqlbinlog", "mariadb": "/usr/bin/mariadb-binlog"}
 
 INSIDE = (
-    "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger, json, time, random, threading; S ="
-    " '/run/mysqld/mysqld.sock'\n"
+    "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger, json, time, random, threading;"
+    " S = '/run/mysqld/mysqld.sock'\n"
 )
 
 LOAD = """
 firsts = {worker: {ROUND} * 1000000 for worker in range(3)}
-class Told(dict):
+class Committed(dict):
     def __setitem__(self, worker, number):
         super().__setitem__(worker, number)
         sys.stdout.write(f'A {worker} {number} {time.time():.3f}\\n')
@@ -56,7 +56,7 @@ def disturb():
                 cursor.execute("INSERT INTO ledger.big (body) VALUES (REPEAT('x', 3000000))")
                 cursor.execute('DELETE FROM ledger.big')
 threading.Thread(target=disturb, daemon=True).start()
-load = ledger.Load(S, first_number=firsts, committed=Told())
+load = ledger.Load(S, first_number=firsts, committed=Committed())
 load.start()
 while not load.failures:
     time.sleep(0.2)
@@ -69,33 +69,36 @@ from zsnapdb.config import load
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.binlog_archive import BinlogArchive
 archive = BinlogArchive(Instance.of(load(pathlib.Path('/etc/zsnapdb/zsnapdb.toml')), 'main').open_repository(), 'main')
-found = archive.load()
+contents = archive.load()
 out = pathlib.Path('/var/lib/fetched'); shutil.rmtree(out, ignore_errors=True); out.mkdir()
-wrong = [str(e) for e in found.damaged]
+wrong = [str(e) for e in contents.damaged]
 parent = pathlib.Path('/var/lib/mysql')
-for file in found.files:
+for file in contents.files:
     target = out / file.name
     archive.fetch(file, target)
     mine = target.read_bytes()
     theirs = bytearray((parent / file.name).read_bytes()[: len(mine)]); theirs[21] &= 254
     if mine != bytes(theirs):
-        wrong.append(f'{file.name}: {len(mine)} bytes are archived, the server has {(parent / file.name).stat().st_size}, and they differ')
+        size = (parent / file.name).stat().st_size
+        wrong.append(f'{file.name}: {len(mine)} bytes are archived, the server has {size}, and they differ')
     if file.gap:
         wrong.append(file.gap)
 index = out / 'index'
-index.write_text(''.join(f'{f.name}\\n' for f in found.files))
-rows = ledger.journal_in_binlog(out, index, '{TOOL}', found.files[-1].name, found.files[-1].end) if found.files else []
+index.write_text(''.join(f'{f.name}\\n' for f in contents.files))
+last = contents.files[-1] if contents.files else None
+rows = ledger.journal_in_binlog(out, index, '{TOOL}', last.name, last.end) if last else []
 with ledger.connect(S) as c, c.cursor() as cursor:
     cursor.execute('SELECT worker, number FROM journal')
     server = {(int(w), int(n)) for w, n in cursor.fetchall()}
-wrong += [] if {FLUSH} == 2 else [f'transfer {row} is archived and not on the server' for row in sorted(set(rows) - server) if row[1] // 1000000 == {ROUND}][:3]
-print(json.dumps({'rows': sorted(rows), 'server': sorted(server), 'wrong': wrong, 'incarnations': len(found.incarnations), 'files': len(found.files)}))
+lost = [row for row in sorted(set(rows) - server) if row[1] // 1000000 == {ROUND}]
+wrong += [] if {FLUSH} == 2 else [f'transfer {row} is archived and not on the server' for row in lost][:3]
+print(json.dumps({'rows': sorted(rows), 'server': sorted(server), 'wrong': wrong}))
 """
 
 
 @dataclass(frozen=True)
 class Round:
-    """One power cut: under which settings, how long after the start, how far the bucket was behind (seconds), what was wrong."""
+    """One power cut: the settings, the seconds since the start, the lag of the bucket in seconds, and the errors."""
 
     number: int
     sync_binlog: int
@@ -109,9 +112,9 @@ class Round:
 
 
 class Acknowledged:
-    """What the load was told to be committed, with the guest's time of it.
+    """The transfers whose commit the server acknowledged, with the time in the guest.
 
-    It comes over the serial line, so a power cut does not take it.
+    They arrive over the serial line, so a power cut does not lose them.
     """
 
     def __init__(self) -> None:
@@ -132,21 +135,21 @@ class Acknowledged:
 
 
 def play(guest: Guest, number: int, chance: random.Random) -> Round:
-    """Load, archive, cut, look."""
+    """Run load and archiver, cut the power, and compare."""
     sync, flush = chance.choice([0, 1]), chance.choice([1, 2])
-    told = Acknowledged()
+    acknowledged = Acknowledged()
     code = INSIDE + LOAD.replace("SEED", str(chance.randrange(1 << 30))).replace("{ROUND}", str(number))
     code = code.replace("{SYNC}", str(sync)).replace("{FLUSH}", str(flush))
-    guest.spawn([PYTHON, "-c", code], sink=told)
+    guest.spawn([PYTHON, "-c", code], sink=acknowledged)
     archiver = guest.spawn(["zsnapdb", "binlog", "archive", "main"])
     begun = time.monotonic()
-    _wait(guest, told)
+    _wait(guest, acknowledged)
     if chance.random() < 0.5:
         time.sleep(chance.uniform(0, 3))
         archiver.signal(9)
         archiver.wait(30)
         guest.spawn(["zsnapdb", "binlog", "archive", "main"])
-        _wait(guest, told)
+        _wait(guest, acknowledged)
     time.sleep(chance.uniform(INTERVAL, 2 * INTERVAL))
     seconds = time.monotonic() - begun
     guest.power_cut()
@@ -169,34 +172,42 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
             sync,
             flush,
             seconds,
-            len(told.rows),
+            len(acknowledged.rows),
             0,
             0.0,
             0,
-            (f"looking ended with {done.code}", done.stderr[-2000:], told.other[-500:]),
+            (f"the comparison ended with {done.code}", done.stderr[-2000:], acknowledged.other[-500:]),
         )
     seen = json.loads(done.stdout)
     archived = {(int(w), int(n)) for w, n in seen["rows"]}
     server = {(int(w), int(n)) for w, n in seen["server"]}
-    missing = [when for row, when in told.rows.items() if row not in archived]
-    cut = max(told.rows.values(), default=0.0)
+    missing = [when for row, when in acknowledged.rows.items() if row not in archived]
+    cut = max(acknowledged.rows.values(), default=0.0)
     lag = cut - min(missing) if missing else 0.0
     wrong = list(seen["wrong"])
-    if not told.rows or not archived:
-        wrong.append(f"nothing was acknowledged or archived: {told.other[-500:]}")
+    if not acknowledged.rows or not archived:
+        wrong.append(f"nothing was acknowledged or archived: {acknowledged.other[-500:]}")
     if lag > INTERVAL:
         wrong.append(f"a transfer acknowledged {lag:.2f} s before the cut is not in the bucket")
     again = guest.run(["zsnapdb", "binlog", "archive", "main", "--once", "--json"], timeout=120)
     after = json.loads(again.stdout) if again.code == 0 else {"begun": again.stderr, "gaps": []}
     if after["begun"] is not None or after["gaps"]:
-        wrong.append(f"the next run did not go on: {after['begun']} {after['gaps']}")
+        wrong.append(f"the next run did not continue: {after['begun']} {after['gaps']}")
     return Round(
-        number, sync, flush, seconds, len(told.rows), len(archived), lag, len(set(told.rows) - server), tuple(wrong)
+        number,
+        sync,
+        flush,
+        seconds,
+        len(acknowledged.rows),
+        len(archived),
+        lag,
+        len(set(acknowledged.rows) - server),
+        tuple(wrong),
     )
 
 
 def _segments(guest: Guest) -> int:
-    """Count the segments described in the bucket. Its server removes folders meanwhile; then it is counted again."""
+    """Count the segments described in the bucket. If its server removes a folder meanwhile, count again."""
     while True:
         try:
             return sum(1 for _ in guest.bucket.rglob("active/**/*.json"))
@@ -204,13 +215,13 @@ def _segments(guest: Guest) -> int:
             continue
 
 
-def _wait(guest: Guest, told: Acknowledged) -> None:
-    """Wait until the archiver that was started last has stored something new and the load runs."""
-    goal, deadline = len(told.rows) + 30, time.monotonic() + 120
+def _wait(guest: Guest, acknowledged: Acknowledged) -> None:
+    """Wait until the newest archiver has stored a new segment and the load runs."""
+    goal, deadline = len(acknowledged.rows) + 30, time.monotonic() + 120
     before = _segments(guest)
-    while len(told.rows) < goal or _segments(guest) == before:
+    while len(acknowledged.rows) < goal or _segments(guest) == before:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"load or archiver did not come up: {told.other[-1000:]}")
+            raise RuntimeError(f"load or archiver did not come up: {acknowledged.other[-1000:]}")
         time.sleep(0.1)
 
 
@@ -228,22 +239,22 @@ def main() -> int:
         guest.run([PYTHON, "-c", INSIDE + "ledger.set_up(S)"]).check()
         guest.run(["zsnapdb", "binlog", "archive", "--once"]).check()
         for number in range(1, options.rounds + 1):
-            found = play(guest, number, random.Random(f"{options.seed}/{number}"))
-            rounds.append(found)
+            result = play(guest, number, random.Random(f"{options.seed}/{number}"))
+            rounds.append(result)
             print(
-                f"round {number}: cut after {found.seconds:.1f} s, sync_binlog {found.sync_binlog}, flush"
-                f" {found.flush}: {found.acknowledged} acknowledged, bucket behind by {found.lag_seconds:.2f} s, the"
-                f" server lost {found.lost_by_server}: {'; '.join(found.wrong) or 'right'}",
+                f"round {number}: cut after {result.seconds:.1f} s, sync_binlog {result.sync_binlog}, flush"
+                f" {result.flush}: {result.acknowledged} acknowledged, bucket behind by {result.lag_seconds:.2f} s, the"
+                f" server lost {result.lost_by_server}: {'; '.join(result.wrong) or 'right'}",
                 flush=True,
             )
     if options.out:
-        options.out.write_text(json.dumps([asdict(found) for found in rounds], indent=1))
-    worst = max(found.lag_seconds for found in rounds)
+        options.out.write_text(json.dumps([asdict(result) for result in rounds], indent=1))
+    worst = max(result.lag_seconds for result in rounds)
     print(
-        f"{sum(not found.wrong for found in rounds)} of {len(rounds)} right; the bucket was at most {worst:.2f} s"
+        f"{sum(not result.wrong for result in rounds)} of {len(rounds)} right; the bucket was at most {worst:.2f} s"
         f" behind, {INTERVAL:g} s are configured"
     )
-    return 0 if all(not found.wrong for found in rounds) else 1
+    return 0 if all(not result.wrong for result in rounds) else 1
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Campaign: why innodb_flush_log_at_trx_commit = 0 is refused: snapshots under it, taken all the same, lack what they claim to hold.
+"""Campaign: shows why innodb_flush_log_at_trx_commit = 0 is refused: such snapshots lack recorded transactions.
 
 With 0 the prepare record of a transaction may still be in the server's memory when the transaction is already in the
-binlog. Recovery then finds it in the binlog and not in InnoDB: the server claims its GTID, and its rows are missing.
-Nothing replays them later.
+binlog. After recovery the transaction is in the binlog and not in InnoDB: the server claims the GTID, but the rows are
+missing. Nothing replays them later.
 
-How many rows are missing is a matter of the moment: the log is written once in `innodb_flush_log_at_timeout` (a second,
-as delivered; both manuals), and by the way with every DDL statement and every rotation of the binlog. To show the
-danger and not its odds, there are none of those here, and the timeout is a minute.
+The number of missing rows depends on the moment. The log is written once per `innodb_flush_log_at_timeout` (default: a
+second, in both manuals), and also with every DDL statement and every rotation of the binlog. This campaign has no DDL
+and no rotations, and sets the timeout to a minute, so that the danger shows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _judge_nothing(_: ServerFacts) -> list[FitnessFinding]:
 
 
 class Unflushed(Campaign):
-    """The same snapshots under the setting that is refused: set behind the preflight's back."""
+    """The same snapshots under the refused setting, which the preflight does not see."""
 
     def durability(self) -> tuple[str, str]:
         return "1", "0"
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    # The preflight sees the setting, and the last look before the snapshot would as well: here it is blindfolded.
+    # The preflight and the last check before the snapshot would refuse the setting. Here both ignore it.
     setattr(server_source, "judge_durability", _judge_nothing)  # noqa: B010
     campaign = Unflushed(options.seed)
     campaign.set_up()
@@ -53,7 +53,7 @@ def main() -> int:
         f"{campaign.flavour}: {len(lying)} of {len(campaign.rounds)} snapshots recovered to all recorded GTIDs and lack"
         " rows of them"
     )
-    # The danger has to be seen, or the refusal would rest on nothing.
+    # At least one snapshot has to lack rows. Else there would be no reason to refuse the setting.
     return 0 if lying else 1
 
 

@@ -1,10 +1,10 @@
 """Campaign: lock-free snapshots at random moments, each booted, each compared with the source's own binlogs.
 
-Runs inside a guest (`python3 tests/lab campaign lockfree`). Under the ledger's load, with DDL, big transactions and
-rotations under way and the durability settings changing, snapshots are taken without any lock. Each is then cloned and
-started, and must hold exactly what the source's binlogs hold up to the recorded position, as the server's own tool
-decodes them: the GTIDs, every transfer, every balance, every big transaction whole, every scratch table with its
-columns.
+Runs inside a guest (`python3 tests/lab campaign lockfree`). The ledger's load runs, with DDL, big transactions and
+rotations, while the durability settings change. Snapshots are made without any lock. Each snapshot is then cloned and
+started. The clone must contain exactly the transactions of the source's binlogs up to the recorded position, as the
+server's own tool decodes them: the GTIDs, every transfer, every balance, every complete big transaction, and every
+scratch table with its columns.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _DDL = re.compile(r"^(CREATE|DROP|ALTER) TABLE (?:IF EXISTS )?`?scratch`?\.`?(d_
 
 
 class Disturbing(enum.StrEnum):
-    """What goes on beside the ledger's load."""
+    """Work that runs beside the ledger's load."""
 
     DDL = "ddl"
     BIG = "big"
@@ -59,7 +59,7 @@ class Disturbing(enum.StrEnum):
 
 
 class Disturbance:
-    """DDL, big transactions and rotations (those of them that are asked for) beside the ledger's load, each in a thread of its own, until stopped."""
+    """Runs DDL, big transactions and rotations beside the ledger's load, each in a thread of its own, until stopped."""
 
     def __init__(self, seed: int, kinds: Sequence[Disturbing]) -> None:
         self.failures: list[str] = []
@@ -71,7 +71,7 @@ class Disturbance:
             thread.start()
 
     def stop(self) -> None:
-        """End it; what was begun is finished."""
+        """Stop after the statements that are running."""
         self._stop.set()
         for thread in self._threads:
             thread.join()
@@ -116,18 +116,18 @@ class Disturbance:
 
 
 def next_number(cursor: pymysql.cursors.Cursor, sql: str) -> int:
-    """Return the number behind the highest one in names such as d_17."""
+    """Return the next free number for names such as d_17."""
     cursor.execute(sql)
     return max((int(str(row[0]).rpartition("_")[2]) for row in cursor.fetchall()), default=0) + 1
 
 
 MARK = owned.Mark("zsnapdb:campaign", "lockfree")
-"""Of the datasets that a round makes."""
+"""The mark of the datasets that a round creates."""
 
 
 @dataclass
 class Truth:
-    """What the source's binlogs hold up to a position, advanced from one to the next."""
+    """The contents of the source's binlogs up to a position, which advances from snapshot to snapshot."""
 
     tool: str
     file: str
@@ -137,7 +137,7 @@ class Truth:
     tables: dict[str, set[str]] = field(default_factory=dict)
 
     def advance(self, file: str, offset: int) -> None:
-        """Take in the events between the last position and this one."""
+        """Add the events between the last position and this position."""
         names = [Path(line).name for line in (PARENT / "binlog.index").read_text().splitlines()]
         names = names[names.index(self.file) : names.index(file) + 1]
         if (file, offset) == (self.file, self.offset):
@@ -196,7 +196,7 @@ class Truth:
 
 @dataclass(frozen=True)
 class Round:
-    """One snapshot, under which settings it was taken, and what was wrong with it (nothing, if it is as it should be)."""
+    """One snapshot, its settings, and its errors (none if the snapshot is correct)."""
 
     number: int
     settings: dict[str, str]
@@ -208,7 +208,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Shot:
-    """A snapshot that was taken but not yet looked at."""
+    """A snapshot that was made but not yet compared."""
 
     number: int
     settings: dict[str, str]
@@ -234,7 +234,7 @@ class Campaign:
                 cursor.execute(statement)
 
     def set_up(self) -> None:
-        """Make the ledger and the scratch schema; the truth begins here."""
+        """Create the ledger and the scratch schema. The truth begins here."""
         with self.instance.session() as session:
             self.flavour = observe(self.instance, session).facts.flavour
             (row,) = session.records(
@@ -254,12 +254,12 @@ class Campaign:
         return self.random.choice("01"), self.random.choice("12")
 
     def disturbances(self) -> tuple[Disturbing, ...]:
-        """Return what goes on beside the load of the next batch."""
+        """Return the work beside the load of the next batch."""
         kinds = (Disturbing.DDL, Disturbing.BIG)
         return (*kinds, Disturbing.ROTATION) if self.random.random() < 0.5 else kinds
 
     def batch(self, first: int, count: int) -> None:
-        """Take `count` snapshots under load, then look at each with the load gone."""
+        """Make `count` snapshots under load, then compare each one without load."""
         kinds, compressing = self.disturbances(), self.random.random() < 0.4
         variable = "binlog_transaction_compression" if self.flavour is Flavour.MYSQL else "log_bin_compress"
         self.sql(f"SET GLOBAL {variable} = {'ON' if compressing else 'OFF'}")
@@ -309,7 +309,7 @@ class Campaign:
         self.truth.advance(position.coordinates.file, position.coordinates.offset)
         began = time.monotonic()
         wrong = self._boot_and_compare(shot.taken, observed)
-        found = Round(
+        result = Round(
             shot.number,
             shot.settings,
             position.describe(),
@@ -317,9 +317,10 @@ class Campaign:
             round(time.monotonic() - began, 2),
             tuple(wrong),
         )
-        self.rounds.append(found)
+        self.rounds.append(result)
         print(
-            f"{'ok  ' if not wrong else 'FAIL'} {found.number:3d} {' '.join(f'{k}={v}' for k, v in found.settings.items())} {position.coordinates} {wrong}",
+            f"{'ok  ' if not wrong else 'FAIL'} {result.number:3d}"
+            f" {' '.join(f'{k}={v}' for k, v in result.settings.items())} {position.coordinates} {wrong}",
             flush=True,
         )
 
@@ -354,8 +355,8 @@ class Campaign:
             process.kill()
 
 
-def differences(connection: pymysql.Connection, truth: Truth, flavour: Flavour, wanted: Gtids | None) -> list[str]:
-    """Return everything in a booted copy that is not what the binlogs up to the position say, at which `wanted` are all its transactions."""
+def differences(connection: pymysql.Connection, truth: Truth, flavour: Flavour, recorded: Gtids | None) -> list[str]:
+    """Return every difference between a booted copy and the binlogs up to the position; `recorded` are its GTIDs."""
     wrong = []
     variable = "gtid_executed" if flavour is Flavour.MYSQL else "gtid_binlog_pos"
     with connection.cursor() as cursor:
@@ -379,10 +380,10 @@ def differences(connection: pymysql.Connection, truth: Truth, flavour: Flavour, 
                 for row in cursor.fetchall()
                 if row[2] == "error" or (row[2] == "status" and row[3] != "OK")
             ]
-    if gtids != wanted:
-        wrong.append(f"recovered to {gtids}, recorded {wanted}")
+    if gtids != recorded:
+        wrong.append(f"recovered to {gtids}, recorded {recorded}")
     if batches != truth.batches or big != {(n, BIG_ROWS, BIG_ROWS * 30000) for n in batches}:
-        wrong.append(f"big transactions: {sorted(batches ^ truth.batches)} differ, or one is not whole")
+        wrong.append(f"big transactions: {sorted(batches ^ truth.batches)} differ, or one is incomplete")
     if tables != truth.tables:
         wrong.append(f"scratch tables {tables}, expected {truth.tables}")
     state = ledger.read_state(connection)
@@ -402,16 +403,16 @@ def main() -> int:
         try:
             campaign.batch(first, min(BATCH, options.rounds + 1 - first))
         except Exception:
-            # What the source itself says is the first thing anyone will ask.
+            # The log of the source explains most errors.
             print(Path("/var/log/lab/server.log").read_text()[-4000:], flush=True)
             raise
     bad = [r for r in campaign.rounds if r.wrong]
-    held = sorted(r.held_ms for r in campaign.rounds)
+    held_ms = sorted(r.held_ms for r in campaign.rounds)
     print(
         f"{campaign.flavour}: {len(campaign.rounds) - len(bad)} of {len(campaign.rounds)} lock-free snapshots exact,"
         f" seed {options.seed}, {len(campaign.truth.journal)} transfers, {len(campaign.truth.batches)} big"
-        f" transactions; snapshot {held[len(held) // 2]:.1f} ms median, {held[-1]:.1f} ms longest; longest transfer"
-        f" {campaign.longest_wait * 1000:.0f} ms; {time.monotonic() - began:.0f} s"
+        f" transactions; snapshot {held_ms[len(held_ms) // 2]:.1f} ms median, {held_ms[-1]:.1f} ms longest; longest"
+        f" transfer {campaign.longest_wait * 1000:.0f} ms; {time.monotonic() - began:.0f} s"
     )
     document = {"flavour": campaign.flavour.value, "seed": options.seed, "rounds": [asdict(r) for r in campaign.rounds]}
     Path("/out/campaign.json").write_text(json.dumps(document, indent=1) + "\n")

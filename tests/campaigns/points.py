@@ -1,10 +1,10 @@
 """Campaign: restores to points in time, each compared with the source's own binlogs up to there.
 
-Runs inside a guest (`python3 tests/lab campaign points`). Under the ledger's load, with DDL, transactions of a
-megabyte, rotations and compressed transactions, backups are taken and everything is archived. Then points are chosen at
-random: GTIDs, before-GTIDs and times, some inside bursts within one second, some at the ends of binlogs, some in the
-newest binlog that was never rotated. Each is restored from the repository and must hold exactly what the source's
-binlogs hold up to there, as the server's own tool decodes them.
+Runs inside a guest (`python3 tests/lab campaign points`). The ledger's load runs, with DDL, transactions of a megabyte,
+rotations and compressed transactions. Backups are made and all binlogs are archived. Then points are chosen at random:
+GTIDs, before-GTIDs and times, some inside bursts within one second, some at the ends of binlogs, some in the active
+binlog. Each point is restored from the repository. The restored server must contain exactly the transactions of the
+source's binlogs up to the point, as the server's own tool decodes them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _MARIADB_GTID = re.compile(r"GTID (\d+-\d+-\d+)")
 
 @dataclass(frozen=True)
 class Written:
-    """A transaction of the source: its GTID, its binlog and end there, when it was committed (microseconds, as the server's own tool says)."""
+    """A transaction of the source: its GTID, its binlog, its end there, and its commit time in microseconds.
+
+    The commit time comes from the server's own tool.
+    """
 
     gtid: str
     file: str
@@ -53,7 +56,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Target:
-    """A point: how it is asked for, of which kind, and the index of the last transaction in it (-1: none behind the backup)."""
+    """A point: its kind, the argument of --to, and the index of its last transaction (-1: only the backup)."""
 
     kind: str
     to: str
@@ -62,7 +65,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Round:
-    """One restore: what was asked for, how long it took in seconds, and what was wrong (nothing, if it is as it should be)."""
+    """One restore: its point, its duration in seconds, and its errors (none if the restore is correct)."""
 
     number: int
     kind: str
@@ -74,7 +77,7 @@ class Round:
 
 
 def stamps(tool: str, files: list[Path], flavour: Flavour) -> dict[str, int]:
-    """Return when each transaction was committed, in microseconds, as the server's own tool tells it."""
+    """Return the commit time of each transaction in microseconds, from the server's own tool."""
     done = subprocess.Popen(
         [tool, *(["--base64-output=DECODE-ROWS"]), *map(str, files)],
         stdout=subprocess.PIPE,
@@ -83,14 +86,14 @@ def stamps(tool: str, files: list[Path], flavour: Flavour) -> dict[str, int]:
         env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
     )
     assert done.stdout is not None
-    found: dict[str, int] = {}
+    commits: dict[str, int] = {}
     stamp, gtid = 0, ""
     for line in done.stdout:
         if flavour is Flavour.MYSQL:
             if match := _MYSQL_STAMP.search(line):
                 stamp = int(match.group(1))
             elif match := _MYSQL_GTID.match(line):
-                found[match.group(1)] = stamp
+                commits[match.group(1)] = stamp
         elif match := _HEADER.match(line):
             seconds = datetime.strptime(" ".join(match.group(1).split()), "%y%m%d %H:%M:%S").replace(tzinfo=UTC)
             named = _MARIADB_GTID.search(line)
@@ -102,16 +105,16 @@ def stamps(tool: str, files: list[Path], flavour: Flavour) -> dict[str, int]:
                 and "Start: binlog" not in line
                 and "Binlog checkpoint" not in line
             ):
-                found[gtid] = max(found.get(gtid, 0), int(seconds.timestamp()) * 1_000_000)
+                commits[gtid] = max(commits.get(gtid, 0), int(seconds.timestamp()) * 1_000_000)
             else:
                 gtid = named.group(1) if named else ""
     if done.wait() != 0:
         raise RuntimeError(f"{tool} failed")
-    return found
+    return commits
 
 
 def _runs(pid: object) -> bool:
-    """Whether the process is there and not only waited for."""
+    """Whether the process runs. A zombie does not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -138,13 +141,13 @@ class Campaign:
         done = subprocess.run(["zsnapdb", *words, "--json"], capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
             raise RuntimeError(f"zsnapdb {' '.join(words)} ended with {done.returncode}: {done.stderr[-3000:]}")
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        output: dict[str, Any] = json.loads(done.stdout)
+        return output
 
     def write_history(self, seconds: float) -> None:
-        """Write under changing settings, with backups in between.
+        """Write under changing settings, with backups in between, and archive all binlogs.
 
-        Archive all of it, the newest binlog as it is, not rotated.
+        The active binlog is archived without a rotation.
         """
         (row,) = self.sql("SHOW BINARY LOG STATUS" if self.flavour is Flavour.MYSQL else "SHOW MASTER STATUS")
         self.begin = str(row[0]), int(str(row[1]))
@@ -183,10 +186,10 @@ class Campaign:
         self.written: list[Written] = []
         for name in names:
             with (PARENT / name).open("rb") as file:
-                for found in transactions(file, name):
-                    if name != names[0] or found.start >= position["binlog_offset"]:
-                        assert found.gtid is not None
-                        self.written.append(Written(found.gtid, name, found.end, known[found.gtid]))
+                for transaction in transactions(file, name):
+                    if name != names[0] or transaction.start >= position["binlog_offset"]:
+                        assert transaction.gtid is not None
+                        self.written.append(Written(transaction.gtid, name, transaction.end, known[transaction.gtid]))
         self.reached: list[Gtids] = []
         gtids: Gtids | None = parse_gtids(self.flavour, position["gtids"])
         for one in self.written:
@@ -195,14 +198,14 @@ class Campaign:
             self.reached.append(gtids)
 
     def targets(self, count: int) -> list[Target]:
-        """Return that many points, of all kinds and places, in the order of the history."""
+        """Return `count` points, of all kinds and places, in the order of the history."""
         files = list(dict.fromkeys(one.file for one in self.written))
         ends = [max(i for i, one in enumerate(self.written) if one.file == file) for file in files]
         tail = [i for i, one in enumerate(self.written) if one.file == files[-1]]
         seconds: dict[int, list[int]] = {}
         for index, one in enumerate(self.written):
             seconds.setdefault(one.committed // 1_000_000, []).append(index)
-        bursts = [i for found in seconds.values() if len(found) >= 20 for i in found[1:-1]] or list(
+        bursts = [i for burst in seconds.values() if len(burst) >= 20 for i in burst[1:-1]] or list(
             range(1, len(self.written) - 1)
         )
         places = {
@@ -211,13 +214,13 @@ class Campaign:
             "rotation": [e for e in ends[:-1] if e > 0] or ends,
             "tail": tail[:-1] or tail,
         }
-        found = []
+        targets = []
         for number in range(count):
             where = list(places)[number % len(places)]
             index = self.random.choice(list(places[where]))
             kind = ("gtid", "before", "time")[number // len(places) % 3]
-            found.append(self._target(kind, where, index))
-        return sorted(found, key=lambda target: target.last)
+            targets.append(self._target(kind, where, index))
+        return sorted(targets, key=lambda target: target.last)
 
     def _target(self, kind: str, where: str, index: int) -> Target:
         one = self.written[index]
@@ -226,8 +229,8 @@ class Campaign:
         if kind == "before":
             return Target(f"before, {where}", f"before-{one.gtid}", index - 1)
         exact = self.flavour is Flavour.MYSQL
-        # A server that dates by the second: any time in the second, but none behind what is archived, which would be
-        # refused.
+        # MariaDB dates by the second: choose any time in the second, but none after the end of the archive, which a
+        # restore would refuse.
         moment = (
             one.committed
             if exact
@@ -238,7 +241,7 @@ class Campaign:
         return Target(f"time, {where}", (EPOCH + timedelta(microseconds=moment)).isoformat(), last)
 
     def round(self, number: int, target: Target) -> None:
-        """Restore to the point, compare, throw it away."""
+        """Restore to the point, compare, and remove the restored server."""
         began = time.monotonic()
         wrong: list[str] = []
         restored: dict[str, Any] = {"backup_id": "", "top": "tank/campaign"}
@@ -250,7 +253,7 @@ class Campaign:
         except (RuntimeError, OSError) as error:
             wrong = [str(error)]
         finally:
-            self._throw_away(restored)
+            self._remove(restored)
         replayed = sum(1 for step in restored.get("steps", ()) if step["kind"] == "replay")
         seconds = round(time.monotonic() - began, 1)
         self.rounds.append(
@@ -278,10 +281,10 @@ class Campaign:
         following = restored["point"]["following"]
         expected = self.written[target.last + 1].gtid if target.last + 1 < len(self.written) else None
         if (following["gtid"] if following else None) != expected:
-            wrong.append(f"the plan said {following} comes next, it is {expected}")
+            wrong.append(f"the plan reports {following} as the next transaction, expected {expected}")
         return wrong
 
-    def _throw_away(self, restored: dict[str, Any]) -> None:
+    def _remove(self, restored: dict[str, Any]) -> None:
         pid = restored.get("pid")
         if pid:
             os.kill(int(str(pid)), signal.SIGKILL)
@@ -303,7 +306,7 @@ class Campaign:
 
 
 def bursts_of(written: list[Written]) -> int:
-    """Return the most transactions within one second."""
+    """Return the largest number of transactions within one second."""
     times = sorted(one.committed for one in written)
     return max(bisect_right(times, time_ + 999_999) - i for i, time_ in enumerate(times))
 
@@ -318,7 +321,8 @@ def main() -> int:
     began = time.monotonic()
     campaign.write_history(options.seconds)
     targets = campaign.targets(options.points)
-    # Several passes over the history, each forward as the truth goes: one that is cut short has been everywhere.
+    # The truth only advances, so each pass goes forward. With several passes, a campaign that is cut short has still
+    # visited all parts of the history.
     for part in range(PASSES):
         campaign.truth = Truth(campaign.tool, *campaign.begin)
         for target in targets[part::PASSES]:

@@ -24,5 +24,5 @@ def lab() -> Lab:
 
 @pytest.fixture(params=["mysql", "mariadb"])
 def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
-    with Guest.boot(lab, request.param) as found:
-        yield found
+    with Guest.boot(lab, request.param) as booted:
+        yield booted

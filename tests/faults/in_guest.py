@@ -1,4 +1,4 @@
-"""What fault tests ask of a guest from outside: the ledger in its server, its backups and snapshots, that it still works."""
+"""Helpers of the fault tests: fill the server of a guest, read its backups and snapshots, check that it works."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def snapshots(guest: Guest) -> set[str]:
 
 
 def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
-    """No lock blocks a write or DDL.
+    """Check that no lock blocks a write or DDL, that listed backups are good, and that the next backup works.
 
-    What is listed is what was good; the next run finishes or removes what was left, and makes a backup.
+    The next backup finishes or removes the leftovers. Return the ids of all backups after that.
     """
     guest.run([PYTHON, "-c", WRITE]).check()
     listed = backups(guest)

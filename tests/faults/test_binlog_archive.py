@@ -1,4 +1,4 @@
-"""What happens to a server's binlogs behind the archiver's back is found at the next look: purged by us, purged by others, reset."""
+"""The archiver notices in its next round that binlogs were purged by zsnapdb, purged by others, or reset."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ SQL = (
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])
 def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
-    with Guest.boot(lab, request.param) as found:
-        found.run([PYTHON, "-c", PREPARE]).check()
+    with Guest.boot(lab, request.param) as booted:
+        booted.run([PYTHON, "-c", PREPARE]).check()
         privilege = "BINLOG_ADMIN" if request.param == "mysql" else "BINLOG ADMIN"
-        sql(found, f"GRANT {privilege} ON *.* TO zsnapdb@localhost")
-        found.run(
+        sql(booted, f"GRANT {privilege} ON *.* TO zsnapdb@localhost")
+        booted.run(
             [
                 "sed",
                 "-i",
@@ -34,8 +34,8 @@ def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
                 CONFIG,
             ]
         ).check()
-        found.run(["zsnapdb", "backup"]).check()
-        yield found
+        booted.run(["zsnapdb", "backup"]).check()
+        yield booted
 
 
 def sql(guest: Guest, *statements: str) -> list[list[Any]]:
@@ -44,13 +44,13 @@ def sql(guest: Guest, *statements: str) -> list[list[Any]]:
         + "".join(f"c.execute({statement!r}); " for statement in statements)
         + "print(json.dumps(c.fetchall(), default=str))"
     )
-    found: list[list[Any]] = json.loads(guest.run([PYTHON, "-c", code]).check().stdout)
-    return found
+    rows: list[list[Any]] = json.loads(guest.run([PYTHON, "-c", code]).check().stdout)
+    return rows
 
 
 def zsnapdb(guest: Guest, *words: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"]).check().stdout)
-    return found
+    output: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"]).check().stdout)
+    return output
 
 
 def write(guest: Guest, *after: str) -> None:
@@ -62,9 +62,9 @@ def names(guest: Guest) -> list[str]:
 
 
 def test_binlogs_go_from_the_server_only_when_they_are_archived_and_fetched(guest: Guest) -> None:
-    """In batches; the archive goes on behind them without a gap.
+    """Binlogs are purged in batches, and the archive continues without a gap.
 
-    Then others purge what was not archived, and reset the server.
+    Then others purge binlogs that were not archived, and reset the server.
     """
     for _ in range(4):
         write(guest, "FLUSH BINARY LOGS")
@@ -85,7 +85,7 @@ def test_binlogs_go_from_the_server_only_when_they_are_archived_and_fetched(gues
 
 
 def check_replicas_count(guest: Guest, before: list[str]) -> None:
-    """With a replica expected nothing goes unless one is there and has everything."""
+    """Check that nothing is purged while an expected replica is missing or lacks transactions."""
     guest.run(["sed", "-i", "s/replicas = 0/replicas = 1/", CONFIG]).check()
     refused = zsnapdb(guest, "binlog", "purge", "--plan")
     assert (refused["names"], "0 of 1 replicas" in refused["stays"]) == ([], True)
@@ -113,7 +113,7 @@ def check_replicas_count(guest: Guest, before: list[str]) -> None:
 
 
 def check_a_gap(guest: Guest) -> None:
-    """What others purge before it is archived is a gap, told at the next look.
+    """Check that a binlog which others purge before it is archived is a gap, which the next round reports.
 
     The window ends there, and begins again with the next backup.
     """
@@ -121,8 +121,8 @@ def check_a_gap(guest: Guest) -> None:
     write(guest, "FLUSH BINARY LOGS")
     sql(guest, f"PURGE BINARY LOGS TO '{names(guest)[-1]}'")
     write(guest)
-    found = zsnapdb(guest, "binlog", "archive", "--once")
-    assert (found["begun"], len(found["gaps"])) == (None, 1)
+    archived = zsnapdb(guest, "binlog", "archive", "--once")
+    assert (archived["begun"], len(archived["gaps"])) == (None, 1)
     assert zsnapdb(guest, "binlog", "archive", "--once")["gaps"] == []
     assert len(zsnapdb(guest, "status")["recoverable"]) == 1
     guest.run(["zsnapdb", "backup"]).check()
@@ -134,12 +134,15 @@ def check_a_gap(guest: Guest) -> None:
 
 
 def check_a_reset(guest: Guest) -> None:
-    """After a reset the same names and GTIDs come again: another incarnation, and backups of before are not followed into it."""
+    """Check that a reset begins a new incarnation, and that older backups do not continue into the new incarnation.
+
+    After a reset the same names and GTIDs come again.
+    """
     sql(guest, "RESET BINARY LOGS AND GTIDS" if guest.flavour == "mysql" else "RESET MASTER")
     for _ in range(3):
         write(guest, "FLUSH BINARY LOGS")
-    found = zsnapdb(guest, "binlog", "archive", "--once")
-    assert found["begun"] is not None
+    archived = zsnapdb(guest, "binlog", "archive", "--once")
+    assert archived["begun"] is not None
     incarnations = zsnapdb(guest, "binlog", "status")["incarnations"]
     assert [file["name"] for file in incarnations[-1]["files"]] == names(guest)
     assert len(zsnapdb(guest, "status")["recoverable"]) == 2

@@ -1,4 +1,4 @@
-"""Whatever dies while the server is held still: no lock survives, nothing half-made is listed, the next run works."""
+"""Whatever dies while the lock is held: no lock survives, no incomplete backup is listed, the next run works."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SQL = (
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])
 def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
-    with Guest.boot(lab, request.param) as found:
-        found.run([PYTHON, "-c", PREPARE]).check()
-        found.run(["zsnapdb", "backup"]).check()
-        yield found
+    with Guest.boot(lab, request.param) as booted:
+        booted.run([PYTHON, "-c", PREPARE]).check()
+        booted.run(["zsnapdb", "backup"]).check()
+        yield booted
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def sql(guest: Guest, statement: str) -> list[list[object]]:
     done = guest.run(
         [PYTHON, "-c", SQL + f"c.execute({statement!r}); print(json.dumps(c.fetchall(), default=str))"]
     ).check()
-    found: list[list[object]] = json.loads(done.stdout)
-    return found
+    rows: list[list[object]] = json.loads(done.stdout)
+    return rows
 
 
 def hook(guest: Guest, when: str, script: str, timeout: str = "120s", lock: str = 'deadline = "60s"') -> None:
@@ -59,9 +59,9 @@ def wait_for(guest: Guest, path: str) -> None:
 
 
 def is_held(guest: Guest) -> bool:
-    """Whether DDL, which every strategy but `none` holds, has to wait now.
+    """Whether DDL has to wait now. Every strategy but `none` blocks DDL.
 
-    The statement needs the lock of DDL, then fails: it writes nothing, so a pool that takes no writes does not stop it.
+    The statement needs the lock of DDL and then fails. It writes nothing, so a frozen pool does not block it.
     """
     done = guest.run(
         [PYTHON, "-c", SQL + "c.execute('SET lock_wait_timeout = 1'); c.execute('DROP TABLE ledger.not_there')"]
@@ -73,7 +73,7 @@ def is_held(guest: Guest) -> bool:
 def wait_until_free(guest: Guest) -> None:
     """Wait until DDL no longer waits.
 
-    The bound is far above any deadline of these tests, and far below what a lock that nobody ends would last.
+    The limit is far above any deadline of these tests, and far below the life of a lock that nobody ends.
     """
     give_up = time.monotonic() + 120
     while is_held(guest):
@@ -144,7 +144,7 @@ def test_zsnapdb_frozen_under_the_lock_loses_it_by_the_servers_own_clock(guest: 
     command = guest.spawn(["zsnapdb", "backup"])
     wait_for(guest, "/tmp/reached")
     wait_until_free(guest)
-    # zsnapdb goes on and finds that its lock was lost.
+    # zsnapdb continues, and notices that its lock was lost.
     guest.run(["sh", "-c", "pkill -CONT -f 'zsnapdb backup'"]).check()
     done = command.wait(600)
     assert done.code in (5, 10), done.stderr
@@ -206,8 +206,8 @@ def test_a_hook_before_the_lock_that_fails_leaves_everything_as_it_was(guest: Gu
     settle(guest, known)
 
 
-# A part of the pool on a file system that can be frozen: then no transaction group ends, and no snapshot, until it is
-# thawed.
+# A part of the pool is on a file system that can be frozen. Then no transaction group and no snapshot ends until the
+# file system is thawed.
 ADD_FREEZABLE = (
     "truncate -s 400M /tmp/device && mkfs.ext4 -q /tmp/device && mkdir -p /freezable && mount -o loop /tmp/device"
     " /freezable && truncate -s 256M /freezable/vdev && zpool add -f tank /freezable/vdev && zpool sync"
@@ -216,12 +216,12 @@ REMOVE_FREEZABLE = (
     "zpool remove tank /freezable/vdev && zpool wait -t remove tank && zpool sync && until umount /freezable; do sleep"
     " 0.1; done && rm /tmp/device"
 )
-"""The pool says that a disk is removed some moments before it closes it."""
+"""The pool reports a disk as removed some moments before the pool closes the disk."""
 
 
 @pytest.fixture
 def freezable(guest: Guest) -> Iterator[None]:
-    """A pool that /freezable can hold still, thawed and gone afterwards."""
+    """A pool that stops while /freezable is frozen. Afterwards /freezable is thawed and removed."""
     guest.run(["sh", "-c", ADD_FREEZABLE]).check()
     yield
     guest.run(["fsfreeze", "-u", "/freezable"])

@@ -1,4 +1,4 @@
-"""A backup ended at any moment leaves no lock, nothing half-made that is listed, and the next one works by itself."""
+"""A backup that ends at any moment leaves no lock and lists no incomplete backup, and the next backup works."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def test_killed_at_random_moments(guest: Guest) -> None:
 
 
 def small_chunks(guest: Guest) -> None:
-    """Have streams cut into chunks of 1 MiB, sent one after the other, four in a second.
+    """Configure chunks of 1 MiB, one after the other, four in a second.
 
-    So what is done after the first chunks is done in the midst of the stream, however fast the machine is.
+    So an action after the first chunks happens in the middle of the stream, however fast the machine is.
     """
     guest.run(["sed", "-i", 's/^\\[repository.s3\\]$/&\\nbandwidth = "4MiB"/', CONFIG]).check()
     guest.run(
@@ -39,24 +39,24 @@ def small_chunks(guest: Guest) -> None:
 
 
 def fill(guest: Guest) -> None:
-    """Have something new to send that takes a while."""
+    """Write new data that takes a while to send."""
     guest.run(["sh", "-c", "head -c 32M /dev/urandom > /var/lib/mysql/data/filling && sync"]).check()
 
 
 @pytest.fixture(scope="module", params=["mysql", "mariadb"])
 def used(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
     """A guest with a first backup, which several tests interrupt and leave clean."""
-    with Guest.boot(lab, request.param) as found:
-        found.run([PYTHON, "-c", PREPARE]).check()
-        found.run(["zsnapdb", "backup"]).check()
-        small_chunks(found)
-        yield found
+    with Guest.boot(lab, request.param) as booted:
+        booted.run([PYTHON, "-c", PREPARE]).check()
+        booted.run(["zsnapdb", "backup"]).check()
+        small_chunks(booted)
+        yield booted
 
 
 def journal(guest: Guest) -> str:
-    """The id of the backup that was interrupted."""
-    (found,) = guest.run(["sh", "-c", "ls /var/lib/zsnapdb/journal/main"]).check().stdout.split()
-    return found
+    """Return the id of the interrupted backup."""
+    (backup_id,) = guest.run(["sh", "-c", "ls /var/lib/zsnapdb/journal/main"]).check().stdout.split()
+    return backup_id
 
 
 def wait_for_chunks(guest: Guest, count: int) -> None:
@@ -74,9 +74,9 @@ STORED_WHEN = (
 
 
 def chunks(guest: Guest, backup_id: str) -> dict[str, list[str]]:
-    """Every chunk of the backup, with its tag and when it was stored."""
-    found = json.loads(guest.run([PYTHON, "-c", STORED_WHEN]).check().stdout)
-    return {key: value for key, value in found.items() if backup_id in key}
+    """Return every chunk of the backup, with its tag and the time it was stored."""
+    stored = json.loads(guest.run([PYTHON, "-c", STORED_WHEN]).check().stdout)
+    return {key: value for key, value in stored.items() if backup_id in key}
 
 
 def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_snapshots(used: Guest) -> None:
@@ -90,13 +90,13 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     before = chunks(used, begun)
     assert len(before) >= 8
     assert backups(used) == known
-    (told,) = json.loads(used.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"]
-    assert told["backup_id"] == begun
+    (unfinished,) = json.loads(used.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"]
+    assert unfinished["backup_id"] == begun
     (planned,) = json.loads(used.run(["zsnapdb", "backup", "--plan", "--json"]).check().stdout)["interrupted"]
     assert (planned["backup_id"], planned["decision"]) == (begun, "continue")
     assert begun in check_clean_and_working(used, known)
     now = chunks(used, begun)
-    # The last one may have been stored without being noted any more.
+    # The last chunk may have been stored without a line in the journal.
     assert sum(now[key] == before[key] for key in before) >= len(before) - 2
     assert len(now) > len(before)
     restored = json.loads(
@@ -170,7 +170,7 @@ def test_power_cut_during_the_upload(guest: Guest) -> None:
     known = backups(guest)
     small_chunks(guest)
     fill(guest)
-    # The guest's own root is in memory; the journal has to be on a disk, as it would be.
+    # The guest's own root is in memory. The journal has to be on a disk, as on a real host.
     guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb/journal", "tank/journal"]).check()
     guest.run(["zpool", "sync"]).check()
     guest.spawn(["zsnapdb", "backup"])

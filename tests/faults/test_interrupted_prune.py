@@ -1,4 +1,4 @@
-"""A prune killed at any moment leaves what is listed whole; later runs finish, on the host as in the repository."""
+"""A prune killed at any moment leaves listed backups complete; later runs finish on the host and in the repository."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 KEEP = f"printf '\\n[instance.main.keep]\\nlast = 1\\nsweep_after = \"1h\"\\n' >> {CONFIG}"
 OTHER_ROLES = f"sed -i 's/parent = /logs = /; s/ data = / files = /' {CONFIG}"
 LATER = "busybox date -s @$(($(busybox date +%s) + 200000))"
-"""Two days on, the leftovers of a killed run are old enough to be swept."""
+"""Two days later the leftovers of a killed run are old enough to be swept."""
 
 
 def listed(guest: Guest) -> list[str]:
@@ -34,7 +34,7 @@ def test_killed_at_random_moments(guest: Guest) -> None:
     guest.run(["sh", "-c", KEEP]).check()
     for number in range(4):
         if number == 3:
-            # The other roles make the last one a full backup, so that the rules let go of all before it.
+            # The other roles make the last backup a full one, so that all earlier backups expire.
             guest.run(["sh", "-c", OTHER_ROLES]).check()
         guest.run(["zsnapdb", "backup"]).check()
     last = listed(guest)[-1]

@@ -1,6 +1,6 @@
-"""A restore ended at any step goes on with that step, and holds exactly what was asked for in the end.
+"""A restore that is interrupted in any step continues with that step, and restores exactly the requested state.
 
-A store that is away is waited for.
+A restore waits for a store that cannot be reached.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def steps(guest: Guest) -> list[str]:
 
 
 def wait_for_step(running: Running, names: list[str]) -> str:
-    """Wait until the command says that it begins one of the steps; return which."""
+    """Wait until the command reports the begin of one of the steps. Return the step."""
     deadline = time.monotonic() + 300
     while True:
         for name in reversed(names):
@@ -75,7 +75,7 @@ def wait_for_step(running: Running, names: list[str]) -> str:
 
 
 def check_end(guest: Guest, prepared: str, output: str) -> None:
-    """The restored server holds what the source holds; nothing of the restore's own is left."""
+    """Check that the restored server has the data of the source, and that no snapshot or journal is left."""
     restored = json.loads(output)
     assert restored["finished"]
     assert guest.run([PYTHON, "-c", STATE, f"{restored['mount']}/.zsnapdb/server.sock"]).check().stdout == prepared
@@ -101,10 +101,9 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
             guest.start()
         else:
             running.signal(signal.SIGKILL)
-            # The last step may have been done before.
+            # The last step may have ended before the signal.
             finished = running.output(1) if running.wait(600).code == 0 else ""
-        # A step that was quick may have been done when the kill came; the next one that is begun is the next to be
-        # killed in.
+        # A quick step may have ended before the kill. The next kill then happens in a later step.
         left = left[left.index(name) + 1 :]
         command = RESUME
     if not finished:

@@ -1,4 +1,4 @@
-"""The lab itself: passes results through, keeps disks over a power cut, and leaves nothing behind, however it ends."""
+"""The lab itself: it returns results, keeps disks over a power cut, and leaves nothing behind, however it ends."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_nothing_stays_behind_when_the_owner_of_a_guest_is_ended(lab: Lab, numbe
         "-c",
         "echo up; sleep 300",
     ]
-    # Below a shell's background job SIGINT is ignored, and whatever is started inherits that.
+    # A background job of a shell ignores SIGINT, and its children inherit that.
     process = subprocess.Popen(
         argv,
         stdout=subprocess.PIPE,

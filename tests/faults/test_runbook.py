@@ -1,4 +1,7 @@
-"""A host that has only the package, the configuration and the key: a drill passes there, and the printed runbook, typed literally, brings the server back."""
+"""On a host with only the package, the configuration and the key, a drill passes and the runbook restores the server.
+
+The test types every command of the printed runbook literally.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ def ask(guest: Guest, script: str, socket: str) -> str:
 
 
 def encrypt_and_name_contacts(guest: Guest) -> None:
-    """The repository is encrypted: what the host has to have is then a key, too."""
+    """Encrypt the repository, so that the host needs a key too, and configure contacts."""
     made = json.loads(guest.run(["zsnapdb", "key", "generate", "--identity", KEY, "--json"]).check().stdout)
     recipient = re.search(r"age1[0-9a-z]+", json.dumps(made))
     assert recipient is not None
@@ -52,7 +55,7 @@ def encrypt_and_name_contacts(guest: Guest) -> None:
 
 
 def make_bare(guest: Guest) -> None:
-    """No server, none of its datasets, nothing of ours but the package, the configuration and the key."""
+    """Remove the server, its datasets, and everything of zsnapdb but the package, the configuration and the key."""
     guest.run(["/checkout/tests/lab/inside/server", "stop"]).check()
     guest.run(["zfs", "destroy", "-r", "tank/mysql"]).check()
     guest.run(
@@ -62,7 +65,7 @@ def make_bare(guest: Guest) -> None:
 
 
 def follow(guest: Guest, text: str) -> list[str]:
-    """Type every command of the runbook, as printed; each must succeed and print what the runbook says."""
+    """Type every command of the runbook as printed. Each command must succeed and print what the runbook says."""
     typed = []
     for command, expected in re.findall(r"```sh\n(.*?)\n```\n(?:\nprints\n\n```text\n(.*?)\n```\n)?", text, re.DOTALL):
         done = guest.run(["sh", "-c", command], timeout=600)
@@ -78,7 +81,7 @@ def test_the_printed_runbook_brings_the_server_back_on_a_bare_host(guest: Guest)
     encrypt_and_name_contacts(guest)
     guest.run([PYTHON, "-c", SET_UP], timeout=600).check()
     guest.run(["zsnapdb", "backup"], timeout=600).check()
-    # What came after the backup is in the archived binlogs alone.
+    # The transactions after the backup are only in the archived binlogs.
     guest.run([PYTHON, "-c", MORE], timeout=600).check()
     guest.run(["zsnapdb", "binlog", "archive", "main", "--once"], timeout=600).check()
     socket = "/run/mysqld/mysqld.sock"
@@ -95,5 +98,5 @@ def test_the_printed_runbook_brings_the_server_back_on_a_bare_host(guest: Guest)
         assert expected.group(1) != "unknown"
     typed = follow(guest, text)
     assert sum(command.startswith("zsnapdb restore main") for command in typed) == text.count("## Step ")
-    (found,) = guest.run(["find", "/var/lib/zsnapdb/restored", "-name", "server.sock"]).check().stdout.split()
-    assert (ask(guest, STATE, found), ask(guest, GTIDS, found)) == (state, gtids)
+    (restored,) = guest.run(["find", "/var/lib/zsnapdb/restored", "-name", "server.sock"]).check().stdout.split()
+    assert (ask(guest, STATE, restored), ask(guest, GTIDS, restored)) == (state, gtids)

@@ -1,4 +1,4 @@
-"""Where systemd is process 1, clones are its transient units: limited, and alive when the service that made them ends."""
+"""Where systemd is process 1, clones are transient units: limited, and independent of the service that made them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 
 @pytest.fixture(scope="module")
 def guest(lab: Lab) -> Iterator[Guest]:
-    with Guest.boot(lab, "mariadb", init=SYSTEMD) as found:
-        found.run(["zsnapdb", "backup"]).check()
-        yield found
+    with Guest.boot(lab, "mariadb", init=SYSTEMD) as booted:
+        booted.run(["zsnapdb", "backup"]).check()
+        yield booted
 
 
 def said(guest: Guest, *argv: str) -> str:
@@ -38,8 +38,8 @@ def units(guest: Guest) -> str:
 
 
 def processes(guest: Guest) -> dict[str, Any]:
-    found = json.loads(said(guest, "zsnapdb", "clone", "list", "--json"))["clones"]
-    return {clone["name"]: clone["pid"] for clone in found}
+    clones = json.loads(said(guest, "zsnapdb", "clone", "list", "--json"))["clones"]
+    return {clone["name"]: clone["pid"] for clone in clones}
 
 
 def test_a_clone_is_a_unit_with_its_limits_and_gone_from_systemd_with_its_end(guest: Guest) -> None:
@@ -51,12 +51,12 @@ def test_a_clone_is_a_unit_with_its_limits_and_gone_from_systemd_with_its_end(gu
     assert unit.startswith("zsnapdb-limited-")
     folder = "/sys/fs/cgroup" + said(guest, "cat", f"/proc/{pid}/cgroup").rpartition(":")[2]
     if guest.run(["test", "-e", f"{folder}/memory.max"]).code == 0:
-        # The kernel has the controllers (the older of the lab's two has not): it keeps to the limits.
+        # The kernel has the controllers and applies the limits. The older kernel of the lab has no controllers.
         assert said(guest, "cat", f"{folder}/memory.max") == str(1 << 30)
         assert 0 < int(said(guest, "cat", f"{folder}/memory.current")) < 1 << 30
         assert said(guest, "cat", f"{folder}/cpu.max") == "50000 100000"
-        held_back = dict(line.split() for line in said(guest, "cat", f"{folder}/cpu.stat").splitlines())
-        assert int(held_back["nr_throttled"]) > 0, "it never had to wait for its half of a processor"
+        throttling = dict(line.split() for line in said(guest, "cat", f"{folder}/cpu.stat").splitlines())
+        assert int(throttling["nr_throttled"]) > 0, "the clone never had to wait for its half of a processor"
     shown = said(guest, "systemctl", "show", "--property=MainPID,MemoryMax,CPUQuotaPerSecUSec", unit).split()
     assert set(shown) == {f"MainPID={pid}", "MemoryMax=1073741824", "CPUQuotaPerSecUSec=500ms"}
     (line,) = (
@@ -81,10 +81,10 @@ def test_a_clone_outlives_the_service_that_made_it(guest: Guest) -> None:
             "--setenv=PATH=/opt/venv/bin:/usr/sbin:/usr/bin",
             *words,
         )
-    found = processes(guest)
-    # systemd ends what is left of a service's control group: the process that was merely detached is the danger shown.
-    assert found["detached"] is None
-    assert found["systemd"] is not None
+    pids = processes(guest)
+    # systemd ends all processes in the control group of a service, so it ends the clone that is only detached.
+    assert pids["detached"] is None
+    assert pids["systemd"] is not None
     for manager in ("detached", "systemd"):
         said(guest, "zsnapdb", "clone", "destroy", manager)
 

@@ -1,4 +1,4 @@
-"""An upgrade between releases is rehearsed on a clone: MariaDB 10.11 of Debian 12 to the 11.8 of Debian 13."""
+"""An upgrade between releases is tested on a clone: MariaDB 10.11 of Debian 12 to 11.8 of Debian 13."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ innodb_buffer_pool_size = 64M
 innodb_log_file_size = 32M
 END
 sed -i 's|/run/old.sock|/run/mysqld/old.sock|' /etc/old.cnf
-/mnt/older/usr/bin/mariadb-install-db --defaults-file=/etc/old.cnf --auth-root-authentication-method=socket --skip-test-db >/tmp/install.log 2>&1 ||
+/mnt/older/usr/bin/mariadb-install-db --defaults-file=/etc/old.cnf --auth-root-authentication-method=socket \
+  --skip-test-db >/tmp/install.log 2>&1 ||
   { cat /tmp/install.log; exit 1; }
 touch /var/log/lab/old.log && chown mysql /var/log/lab/old.log
 setsid /mnt/older/usr/sbin/mariadbd --defaults-file=/etc/old.cnf </dev/null >/dev/null 2>&1 &
@@ -42,9 +43,11 @@ for n in $(seq 1500); do
   mariadb --skip-ssl -uroot -S /run/mysqld/old.sock -e 'SELECT 1' >/dev/null 2>&1 && break
   sleep 0.2
 done
-sed -n "/^-- both/,/^-- end/p; /^-- mariadb/,/^-- end/p" /checkout/tests/lab/inside/accounts.sql | mariadb --skip-ssl -uroot -S /run/mysqld/old.sock
+sed -n "/^-- both/,/^-- end/p; /^-- mariadb/,/^-- end/p" /checkout/tests/lab/inside/accounts.sql |
+  mariadb --skip-ssl -uroot -S /run/mysqld/old.sock
 mariadb --skip-ssl -uroot -S /run/mysqld/old.sock ledger -e "
-  CREATE TABLE things (id INT PRIMARY KEY, name VARCHAR(50), made TIMESTAMP DEFAULT CURRENT_TIMESTAMP, price DECIMAL(8,2), KEY (name));
+  CREATE TABLE things (id INT PRIMARY KEY, name VARCHAR(50), made TIMESTAMP DEFAULT CURRENT_TIMESTAMP,
+    price DECIMAL(8,2), KEY (name));
   INSERT INTO things (id, name, price) SELECT seq, CONCAT('thing ', seq), seq / 7 FROM seq_1_to_2000;"
 cat > /tmp/old.toml <<'END'
 [instance.old]
@@ -55,7 +58,9 @@ volumes = { data = "tank/old" }
 repository = "disk"
 [instance.old.server]
 binary = "/mnt/older/usr/sbin/mariadbd"
-options = ["innodb_use_native_aio=OFF", "innodb_buffer_pool_size=64M", "loose_lc_messages_dir=/mnt/older/usr/share/mysql"]
+options = [
+  "innodb_use_native_aio=OFF", "innodb_buffer_pool_size=64M", "loose_lc_messages_dir=/mnt/older/usr/share/mysql"
+]
 [repository.disk]
 url = "file:///srv/old"
 END

@@ -1,4 +1,4 @@
-"""Binlogs put into an archive, active ones by segments and rotated ones whole, as an archiver puts them."""
+"""Stores binlogs in an archive like the archiver: active binlogs in segments, rotated binlogs as complete files."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ TAGGED_EVENTS = {
         "027800000002a902a902a902a9020000000000000000000000fd0304031711060e677265656e5f3908140a180c7fca3bbf12c160061061041283120b"
     ),
 }
-"""Recorded GTID events with a tag, by the GTID they hold."""
+"""Recorded GTID events with a tag, by GTID."""
 
 
 class File:

@@ -1,6 +1,6 @@
-"""A server's life, made up: it writes, rotates, is backed up, reset, set back and taken over; with what was archived of it.
+"""Simulates the life of a server with its archive: writes, rotations, backups, resets, rollbacks and takeovers.
 
-Every transaction is one of its own, whatever number the server gives it; so a wrong restore shows.
+Every transaction has a key of its own, whatever number the server gives it, so that a wrong restore shows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEAD, SIZE = 100, 10
 
 @dataclass(frozen=True)
 class Written:
-    """A transaction: `key` is its own; server and number are its GTID."""
+    """A transaction: `key` is unique; server and number are its GTID."""
 
     key: int
     server: int
@@ -29,7 +29,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Binlog:
-    """A file of the server: the transactions in it, and those its server had numbered before it."""
+    """A binlog of the server: its transactions, and the transactions that the server had numbered before."""
 
     number: int
     created: int
@@ -40,7 +40,7 @@ class Binlog:
 
 @dataclass(frozen=True)
 class Server:
-    """Its data are `history`; `numbered` are the transactions in its GTIDs (a reset empties these alone)."""
+    """A server with the data `history`. `numbered` are the transactions in its GTIDs; a reset empties only these."""
 
     id: int
     history: tuple[Written, ...]
@@ -64,7 +64,7 @@ class Server:
 
 @dataclass
 class Simulation:
-    """What came of it: backups, archived files, and every history that a server really had."""
+    """The result of a simulation: backups, archived files, and every history that a server really had."""
 
     flavour: Flavour
     has_gtids: bool
@@ -75,7 +75,7 @@ class Simulation:
     contents: dict[tuple[str, str], tuple[Written, ...]] = field(default_factory=dict)
 
     def name(self, server: int) -> str:
-        """By what a server is known."""
+        """Return the name of a server in the archive."""
         if self.flavour is Flavour.MARIADB:
             return f"server_id {server}"
         return f"{server:08d}-71ca-11e1-9e33-c80aa9429562"
@@ -96,7 +96,7 @@ class Simulation:
         return GtidSet.of([(self.name(one.server), (one.number, one.number)) for one in numbered])
 
     def archive(self, incarnation: str, server: Server, known: set[Binlog]) -> None:
-        """Archive the server's files as a new history, from the first on that is not known whole."""
+        """Archive the files of the server as a new history, from the first file that is not completely archived."""
         fresh = [at for at, binlog in enumerate(server.binlogs) if binlog not in known or not binlog.is_rotated]
         for binlog in server.binlogs[fresh[0] :]:
             own = self.gtids(binlog.written) if binlog.written else None
@@ -136,9 +136,9 @@ class Timed(Kept):
 
 
 def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], lost: set[int]) -> Simulation:
-    """Return what comes of the happenings in turn, each with a number that chooses among its ways.
+    """Return the result of the events in turn. The number of an event chooses one of its variants.
 
-    `lost` are the places of archived files that are not there any more.
+    `lost` are the places of archived files that no longer exist.
     """
     made = Simulation(*kind)
     server = Server(1, (), (), (Binlog(1, 10, ()),))
@@ -147,7 +147,7 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
     incarnation, ids = 1, 1
 
     def leave() -> None:
-        """End an incarnation: what it holds was archived until now."""
+        """End an incarnation. Its files are archived up to now."""
         nonlocal incarnation, known
         made.archive(f"{incarnation:03d}", server, known)
         made.histories.append(server.history)
@@ -188,14 +188,14 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
             known, earlier = set(), []
         earlier.append(server)
     leave()
-    # The newest file of an incarnation stays: of a history that left no trace nothing can be known.
+    # The newest file of an incarnation stays, as nothing can be known about a history without any file.
     last = {file.incarnation: at for at, file in enumerate(made.files)}
     made.files = [file for at, file in enumerate(made.files) if at not in lost or last[file.incarnation] == at]
     return made
 
 
 def _successor(server: Server, new_id: int, way: int) -> Server:
-    """Return a server that replicated all but the last few transactions, or all, and has its own binlogs of some of them."""
+    """Return a replica that has all, or all but the last few transactions, and some of them in its own binlogs."""
     loss, copied = (way % 3 if way % 2 else 0), way % 4
     replicated = server.numbered[: len(server.numbered) - loss] if loss else server.numbered
     history = server.history[: len(server.history) - min(loss, len(server.numbered))]
@@ -206,9 +206,9 @@ def _successor(server: Server, new_id: int, way: int) -> Server:
 
 
 def restored(simulation: Simulation, route: Route) -> tuple[Written, ...]:
-    """Return the state that a restore along the route comes to, as the servers' appliers do it.
+    """Return the state after a restore along the route, with the rules of the servers' appliers.
 
-    MySQL passes over transactions that it has, by their GTIDs; MariaDB does not.
+    MySQL skips transactions that it has, by their GTIDs. MariaDB does not.
     """
     state = list(simulation.states[route.point.backup_id])
     executed = route.point.gtids

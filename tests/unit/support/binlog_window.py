@@ -1,4 +1,4 @@
-"""Archived files and backups in made-up histories of MySQL servers, as the route through the archive sees them."""
+"""Archived files and backups in invented histories of MySQL servers, as input for the route through the archive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""zsnapdb run as a person runs it: in a process of its own."""
+"""Runs zsnapdb as a person runs it, in a process of its own."""
 
 from __future__ import annotations
 

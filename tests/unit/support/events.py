@@ -1,4 +1,4 @@
-"""Events of jobs that tests look at afterwards."""
+"""Records the events of jobs for tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from zsnapdb.jobs.events import Silent
 
 
 class Recorder(Silent):
-    """Keeps the lines and warnings."""
+    """Records lines and warnings."""
 
     def __init__(self, lines: list[str]) -> None:
         self.lines = lines

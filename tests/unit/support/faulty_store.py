@@ -1,4 +1,4 @@
-"""A store between the caller and another store that fails on command, in the ways stores do."""
+"""A store around another store that fails on command, in the ways that real stores fail."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from zsnapdb.store.layer import Layer
 
 
 class Fault(Enum):
-    """What happens to one call."""
+    """The fault of one call."""
 
     FINE = auto()
     UNREACHED = auto()
-    """Nothing was done; a network error."""
+    """A network error; the store did nothing."""
     THROTTLED = auto()
-    """Nothing was done; the store says that it is busy."""
+    """The store reports that it is busy, and did nothing."""
     ANSWER_LOST = auto()
-    """It was done, and the answer did not arrive."""
+    """The store did the work, but the answer was lost."""
     DENIED = auto()
-    """Nothing was done; the store refuses, as it does with other credentials."""
+    """The store refuses, as with wrong credentials, and did nothing."""
     SLOW = auto()
-    """It is done after a moment."""
+    """The store does the work after a moment."""
     CUT = auto()
-    """Half the body is written or read, and nobody says so."""
+    """Only half of the body is written or read, without an error."""
     LIE = auto()
-    """A write or removal is called done, and nothing was."""
+    """The store reports success, but wrote or removed nothing."""
     ALTERED = auto()
-    """One bit of the body is another."""
+    """One bit of the body is flipped."""
 
 
 class FaultyStore(Layer):
-    """Lets the faults in `faults` happen, in order, to the calls named there ("put", "get" …); then all is fine.
+    """Applies the faults in `faults`, in order, to the calls named there ("put", "get" …); later calls have no fault.
 
-    `lag` objects written last do not show in listings. It keeps what it was asked in `calls`.
+    Listings do not show the `lag` objects written last. `calls` records all calls.
     """
 
     def __init__(self, inner: Store, faults: Mapping[str, Sequence[Fault]] | None = None, *, lag: int = 0) -> None:
         super().__init__(inner)
-        self.faults = {name: list(found) for name, found in (faults or {}).items()}
+        self.faults = {name: list(sequence) for name, sequence in (faults or {}).items()}
         self.lag = lag
         self.written: list[str] = []
         self.calls: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""The manifest of a small backup, for tests that need one and do not care what it holds."""
+"""Manifests of small backups, for tests to which the contents do not matter."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Servers that are not here: their answers, written down one file each in `recorded/`, and a session that gives them again.
+"""Recorded servers: their answers, one file for each server in `recorded/`, and a session that replays the answers.
 
-`origin` of a file is "recorded" where a running server gave the answers, "manual" where they were put together from
-manuals and sources. To record one more, with its server running and root without a password on its socket (it must not
-be a replica; the script makes it one of a dead address for a moment): `python3 -m tests.unit.support.recorded_server NAME
-FAMILY SOCKET 'which build it was'`.
+The `origin` of a file is "recorded" if a running server gave the answers, and "manual" if the answers come from manuals
+and sources. To record another server, start it, with root without a password on its socket. The server must not be a
+replica: the script makes it a replica of a dead address for a moment. Then run
+`python3 -m tests.unit.support.recorded_server NAME FAMILY SOCKET 'which build it was'`.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ COLUMNS = tuple(
 STATUS = tuple(dict.fromkeys(known.what.removeprefix("status ") for known in KNOWN if known.what.startswith("status ")))
 
 PATH_COLUMNS = ("INNODB_SYS_DATAFILES.PATH", "FILES.FILE_NAME", "INNODB_SYS_TABLESPACES.FILENAME")
-"""Where tablespace files are found, by version."""
+"""The source of the paths of tablespace files, by version."""
 
 SYNTAX_ERROR = 1064
 
 
 def variables_read() -> frozenset[str]:
-    """Return the names of the global variables that zsnapdb reads: those in its lists, and those its code names."""
+    """Return the names of the global variables that zsnapdb reads, from its lists and from its code."""
     listed = {
         *paths._DIRECTORIES,
         *paths._BASENAMES,
@@ -75,7 +75,7 @@ def variables_read() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Recorded:
-    """One file: a server's answers. See `answers_of` for what is in them."""
+    """One file with the answers of a server. `answers_of` says what the answers contain."""
 
     name: str
     family: str
@@ -103,7 +103,7 @@ def names() -> list[str]:
 
 
 class RecordedSession(Session):
-    """Gives the answers of a file. A question whose answer is not in it fails the test."""
+    """Replays the answers of a file. A query without a recorded answer fails the test."""
 
     def __init__(self, recorded: Recorded, **instead: Any) -> None:
         self._answers = {**recorded.answers, **instead}
@@ -132,11 +132,11 @@ class RecordedSession(Session):
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         for pattern, answer in self._forms:
-            found = re.fullmatch(pattern, sql, re.IGNORECASE | re.DOTALL)
-            if found:
+            match = re.fullmatch(pattern, sql, re.IGNORECASE | re.DOTALL)
+            if match:
                 own = parameters if answer == self._column else ()
-                return answer(*found.groups(), *own)
-        raise AssertionError(f"no answer is written down for {sql!r}")
+                return answer(*match.groups(), *own)
+        raise AssertionError(f"no answer is recorded for {sql!r}")
 
     def records(self, sql: str) -> list[dict[str, Any]]:
         assert self.understands(sql), f"{sql} is a syntax error there"
@@ -172,9 +172,9 @@ class RecordedSession(Session):
 
 
 def answers_of(session: Session, stranger: Session) -> dict[str, Any]:
-    """Ask a real server everything that is played.
+    """Return the answers of a real server to all queries that are replayed.
 
-    `session` has zsnapdb's grants, `stranger` none. Error numbers; 0 is none.
+    `session` has the grants of zsnapdb, `stranger` has none. Errors are recorded as numbers; 0 is no error.
     """
     variables = {str(name).lower(): str(value) for name, value in session.query("SHOW GLOBAL VARIABLES")}
     forms = dialect(session)
@@ -230,9 +230,9 @@ def _paths(session: Session, table: str, column: str) -> list[str]:
 
 @contextlib.contextmanager
 def replica_of_nobody(root: Session) -> Iterator[None]:
-    """Make the server a running replica of an address where nobody answers, for the block.
+    """Make the server a running replica of a dead address for the block.
 
-    Fails if it is a replica already.
+    Fails if the server is a replica already.
     """
     assert not root.records(dialect(root).channels)
     new = root.understands("START REPLICA SQL_THREAD") and root.understands(
@@ -251,7 +251,7 @@ def replica_of_nobody(root: Session) -> Iterator[None]:
 
 
 def grants_of(root: Session) -> str:
-    """Return what zsnapdb's account gets there: what configs/grants-*.sql say, in the words of the server's version."""
+    """Return the grants of zsnapdb's account in configs/grants-*.sql, in the words of the server's version."""
     version = str(root.value("SELECT VERSION()"))
     if "MariaDB" in version:
         old = tuple(int(number) for number in version.split("-")[0].split(".")) < (10, 5, 2)
@@ -267,7 +267,7 @@ def grants_of(root: Session) -> str:
 
 @contextlib.contextmanager
 def a_shop(root: Session) -> Iterator[None]:
-    """Two user tables, one InnoDB and one MyISAM, for the block; dropped after it."""
+    """Create two user tables for the block, one InnoDB and one MyISAM, and drop them afterwards."""
     root.query("CREATE DATABASE shop")
     try:
         root.query("CREATE TABLE shop.orders (id INT PRIMARY KEY) ENGINE = InnoDB")
@@ -278,7 +278,7 @@ def a_shop(root: Session) -> Iterator[None]:
 
 
 def record(name: str, family: str, socket: str, source: str) -> Recorded:
-    """Record the server on `socket`, whose root has no password. Its account for zsnapdb is made here and stays."""
+    """Record the server on `socket`, which has a root without a password. Creates an account, which stays."""
     with Session.open(Address("root", Path(socket)), SecretStr("")) as root:
         for user in (ACCOUNT, "stranger"):
             root.query(f"DROP USER IF EXISTS {user}@localhost")

@@ -1,4 +1,4 @@
-"""The bucket of a mocked S3, as the tests make, fill and open it."""
+"""A bucket in a mocked S3: create, fill and open it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
 
 @functools.cache
 def _client() -> S3Client:
-    """A client of the mocked S3; to make one costs more than most tests."""
+    """Return a cached client of the mocked S3, as creating a client takes longer than most tests."""
     return boto3.client("s3", region_name="us-east-1", aws_access_key_id="key", aws_secret_access_key="secret")
 
 
 @contextmanager
 def bucket(*, locked: bool = False) -> Iterator[S3Client]:
-    """Be in a world whose S3 has one empty bucket, "backups", and whose environment has the credentials for it."""
+    """Run the block with a mocked S3 that has one empty bucket, "backups", and with its credentials."""
     with pytest.MonkeyPatch.context() as environment, mock_aws():
         environment.setenv("AWS_ACCESS_KEY_ID", "key")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
@@ -43,6 +43,6 @@ def bucket(*, locked: bool = False) -> Iterator[S3Client]:
 
 
 def fill(keys: Iterable[str]) -> None:
-    """Put an empty object under each key, past the protocol: that costs milliseconds each."""
+    """Put an empty object under each key, without the protocol, which would take milliseconds per object."""
     for key in keys:
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].put_object("backups", key, b"")

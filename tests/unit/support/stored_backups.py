@@ -1,4 +1,4 @@
-"""Repositories with real backups of synthetic streams, for tests of what is done to repositories."""
+"""Repositories with real backups of synthetic streams, for tests of jobs on repositories."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Wrapped = TypeVar("Wrapped", bound=Store)
 
 
 def stream(to_guid: int, from_guid: int | None, seed: int, writes: int = 9) -> bytes:
-    """A send stream as the records say: BEGIN, some WRITEs, END."""
+    """Return a send stream: BEGIN, some WRITEs, END."""
     noise = random.Random(seed)
     begin = struct.pack("<IIQQQIIQQ", 0, 0, 0x2F5BACBAC, 1 | (4 << 2), 0, 2, 0, to_guid, from_guid or 0).ljust(
         312, b"\0"
@@ -47,7 +47,7 @@ def stream(to_guid: int, from_guid: int | None, seed: int, writes: int = 9) -> b
 def volume(
     repository: Repository, backup_id: str, role: str, guid: int, from_guid: int | None, plain: bytes
 ) -> VolumePart:
-    """Store a stream's chunks; return what the manifest says of it."""
+    """Store the chunks of a stream. Return its part of the manifest."""
     chunks = repository.chunks("main", backup_id, role)
     slices = [plain[at : at + SLICE] for at in range(0, len(plain), SLICE)]
     rows = []
@@ -77,7 +77,7 @@ def store_backup(
     base: int | None,
     made: Callable[[int], bytes] | None = None,
 ) -> Manifest:
-    """Store backup number `number` (its GUIDs follow from it), an increment of number `base` or full."""
+    """Store backup `number`, which determines its GUIDs: an increment of backup `base`, or a full backup."""
     volumes = []
     for offset, role in enumerate(ROLES):
         guid, from_guid = guid_of(number, offset), guid_of(base, offset) if base is not None else None
@@ -119,9 +119,9 @@ class Site:
     keep: str = "last = 3"
     url: str = ""
     ahead: timedelta = timedelta()
-    """How far the clock of the host is ahead of the tests'."""
+    """How far the clock of the host is ahead of the clock of the tests."""
     wraps: dict[str, Callable[[Store], Store]] = field(default_factory=dict)
-    """What stands before the store of a repository whenever it is opened."""
+    """The wrapper of the store of each repository, applied when the repository is opened."""
 
     @property
     def host(self) -> Host:
@@ -139,12 +139,12 @@ class Site:
         return (wrap(store) if wrap else store), prefix
 
     def later(self, **time: float) -> None:
-        """Set the clock of the host ahead; without arguments, right."""
+        """Set the clock of the host ahead. Without arguments, set it right."""
         self.ahead = timedelta(**time)
 
     @contextlib.contextmanager
     def opening(self, wrap: Callable[[Store], Wrapped], repository: str = "here") -> Iterator[list[Wrapped]]:
-        """Have the store of the repository opened behind a wrap in this block; yield the list of those made so far."""
+        """Open the store of the repository in a wrapper during the block. Yield the list of wrapped stores so far."""
         made: list[Wrapped] = []
 
         def wrapped(store: Store) -> Store:
@@ -169,9 +169,9 @@ class Site:
         made: Callable[[int], bytes] | None = None,
         step: timedelta = timedelta(days=1),
     ) -> list[str]:
-        """Store a backup per element, each an increment of the one with that number, or full; return their ids.
+        """Store a backup per element: an increment of the backup with that number, or a full backup. Return the ids.
 
-        `made` makes the stream to a GUID, if it shall be another than `stream` makes.
+        `made` makes the stream to a GUID in place of `stream`.
         """
         repository = self.instance().open_or_create_repository()
         now = datetime.now(UTC)
@@ -181,19 +181,19 @@ class Site:
         return names
 
     def objects(self, under: str = "") -> list[str]:
-        """Return the keys of all objects below `under`, ours or not, without the repository's prefix."""
+        """Return the keys of all objects below `under`, of zsnapdb or not, without the prefix of the repository."""
         store, prefix = open_store(self.instance().repository)
         return [item.key.removeprefix(prefix) for item in store.list(prefix + under)]
 
 
 class Killed(BaseException):
-    """The process is gone: nothing is caught, nothing is cleaned up."""
+    """Stands for the death of the process: no code catches it or cleans up."""
 
 
 class DyingStore:
-    """A store whose process dies at the n-th change, before it or after it.
+    """A store whose process dies before or after the n-th change.
 
-    From then on it does nothing for anybody.
+    From then on the store does nothing.
     """
 
     def __init__(self, inner: Store, before: Callable[[str, str], None] = lambda what, key: None) -> None:
@@ -271,7 +271,7 @@ class DyingStore:
 
 
 def dies(moment: int, *, after: bool) -> Callable[[Store], DyingStore]:
-    """Return what makes a store one that dies at that change, before it or after it."""
+    """Return a function that wraps a store so that it dies before or after that change."""
 
     def wrap(store: Store) -> DyingStore:
         dying = DyingStore(store)

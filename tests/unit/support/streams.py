@@ -1,4 +1,4 @@
-"""Makes send streams of whole records, as OpenZFS lays them out: every type, both byte orders."""
+"""Makes send streams in the layout of OpenZFS: complete records of every type, in both byte orders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def begin(
 
 
 def record(kind: int, payload: bytes = b"", order: str = "<", guid: int = GUID, **sizes: tuple[str, int, int]) -> bytes:
-    """A record of any type but BEGIN and END; `sizes` are fields as (format, offset, value)."""
+    """Return a record of any type but BEGIN and END. `sizes` are fields as (format, offset, value)."""
     head = bytearray(RECORD_BYTES)
     struct.pack_into(order + "I", head, 0, kind)
     struct.pack_into(order + "Q", head, GUID_AT.get(kind, 40), guid)
@@ -47,5 +47,5 @@ def end(order: str = "<", guid: int = GUID) -> bytes:
 
 
 def stream_of(size: int, seed: int = 0) -> bytes:
-    """A whole stream of one WRITE with `size` random bytes: three records' bytes more than that."""
+    """Return a stream of one WRITE with `size` random bytes. The stream has three records more than these bytes."""
     return begin() + write(random.Random(seed).randbytes(size)) + end()

@@ -1,7 +1,7 @@
-"""A host without ZFS and without a server: its snapshots are kept in memory, its streams are recorded ones, its repository is a real folder.
+"""A fake host without ZFS and without a server: snapshots in memory, recorded streams, a repository in a real folder.
 
-Everything that changes something counts as a step, and the host can be made to die before any of them: from then on
-nothing has an effect any more, as after kill -9.
+Every change counts as a step, and the host can die before any step. From then on nothing has an effect, as after
+kill -9.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def stream(to_guid: int, from_guid: int, salt: int = 0) -> bytes:
 
 @dataclass(frozen=True)
 class FakeObservation:
-    """What of an observation a backup needs here."""
+    """The parts of an observation that a backup needs here."""
 
     volumes: dict[str, str]
     findings: tuple[FitnessFinding, ...] = ()
@@ -93,14 +93,14 @@ class FakeObservation:
 
 @dataclass(frozen=True)
 class FakeProof:
-    """What a source of this host says of a set: something for its snapshots."""
+    """The proof of a source of this host: properties for the snapshots."""
 
     properties: dict[str, str]
 
 
 @dataclass(frozen=True)
 class FakeServer:
-    """A server on filesystems that is always fit and still."""
+    """A server on filesystems that is always fit for a backup."""
 
     world: World
 
@@ -140,7 +140,7 @@ class FakeDisks(FakeServer):
 
 
 class WatchedStore:
-    """The repository's folder; each change is a step, and single calls can be made to fail or to lie."""
+    """The folder of the repository. Each change is a step, and tests can make single calls fail or lie."""
 
     def __init__(self, world: World, inner: LocalStore) -> None:
         self.world, self.inner = world, inner
@@ -216,11 +216,11 @@ class World:
         """The backup whose snapshots have a bad block."""
         self.on_call: Callable[[str, str], Any] | None = None
         self.journal_fails_at: int | None = None
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.resume_within = "3d"
         self.source: type[FakeServer] = FakeServer
         self.removed: set[str] = set()
-        """Backups that the test took out of the repository; their snapshots are `zsnapdb prune`'s."""
+        """Backups that the test removed from the repository. `zsnapdb prune` removes their snapshots."""
 
     # Steps.
 
@@ -229,7 +229,7 @@ class World:
             raise Died
 
     def step(self, what: str) -> None:
-        """One thing that has an effect is about to happen."""
+        """Count a step, which is about to have its effect."""
         self.alive()
         self.steps.append(what)
         if len(self.steps) == self.die_at:
@@ -237,7 +237,7 @@ class World:
             raise Died
 
     def rise(self) -> None:
-        """The host is up again."""
+        """Start the host again."""
         self.dead, self.die_at, self.steps = False, None, []
 
     # The zfs command.
@@ -251,10 +251,10 @@ class World:
         return str(getattr(self, f"_zfs_{verb}")(words))
 
     def _snap(self, name: str) -> Snap:
-        found = self.snapshots.get(name) or self.bookmarks.get(name)
-        if found is None:
+        snap = self.snapshots.get(name) or self.bookmarks.get(name)
+        if snap is None:
             raise NotThere(f"{name}: dataset does not exist")
-        return found
+        return snap
 
     def _zfs_list(self, words: list[str]) -> str:
         options = {word: words[n + 1] for n, word in enumerate(words) if word in ("-o", "-t", "-d", "-s")}
@@ -266,12 +266,12 @@ class World:
         table = self.bookmarks if options.get("-t") == "bookmark" else self.snapshots
         if options.get("-d") == "1":
             separator = "#" if table is self.bookmarks else "@"
-            found = [snap for name, snap in table.items() if name.split(separator)[0] == names[0]]
+            listed = [snap for name, snap in table.items() if name.split(separator)[0] == names[0]]
         else:
-            found = [self._snap(name) for name in names]
-        found.sort(key=lambda snap: snap.createtxg)
+            listed = [self._snap(name) for name in names]
+        listed.sort(key=lambda snap: snap.createtxg)
         columns = options["-o"].split(",")
-        return "".join("\t".join(self._column(snap, column) for column in columns) + "\n" for snap in found)
+        return "".join("\t".join(self._column(snap, column) for column in columns) + "\n" for snap in listed)
 
     def _column(self, snap: Snap, column: str) -> str:
         if column in ("name", "guid", "createtxg"):
@@ -370,13 +370,13 @@ class World:
             new_backup_id=self.new_id,
             open_store=lambda settings, tell: (cast(Store, WatchedStore(self, self.local)), ""),
             journal_disk=WatchedDisk(self),
-            # A dead run of this test is one of this very process; on a real host it would be known to have ended.
+            # A dead run of this test belongs to this process. A real host would know that the run has ended.
             has_ended=lambda holder: True,
         )
         return replace(Instance.of(config.parse(text, "test"), "main"), host=host)
 
-    def backup(self, **asked: bool) -> job.BackupResult:
-        return job.backup(self.instance.with_events(Recorder(self.told)), opener=self.open_source, **asked)
+    def backup(self, **options: bool) -> job.BackupResult:
+        return job.backup(self.instance.with_events(Recorder(self.reported)), opener=self.open_source, **options)
 
     @property
     def repository(self) -> Repository:
@@ -390,14 +390,14 @@ class World:
         return sorted(os.listdir(folder)) if folder.exists() else []
 
     def content(self, backup_id: str) -> dict[str, bytes]:
-        """The plain streams of a stored backup."""
+        """Return the plain streams of a stored backup."""
         repository = self.repository
-        found = repository.manifest("main", backup_id)
+        backup = repository.manifest("main", backup_id)
         streams = {}
-        for volume in found.volumes:
+        for volume in backup.volumes:
             out = io.BytesIO()
-            chunks = repository.chunks_of(found, volume.role)
-            ciphers = repository.ciphers(found)
+            chunks = repository.chunks_of(backup, volume.role)
+            ciphers = repository.ciphers(backup)
             download(
                 chunks,
                 volume.chunks,
@@ -412,18 +412,18 @@ class World:
         return streams
 
     def check_good(self) -> None:
-        """Every backup that is listed can be restored: its chain is whole, and each stream is one that was sent, from its first byte to its last."""
+        """Check that every listed backup can be restored: its chain is complete, and each stream was sent like that."""
         catalogue = self.repository.catalogue("main")
         assert not catalogue.damaged
-        for found in catalogue.manifests:
-            assert restore_chain(catalogue.manifests, found)
-            streams = self.content(found.backup_id)
-            for volume in found.volumes:
+        for backup in catalogue.manifests:
+            assert restore_chain(catalogue.manifests, backup)
+            streams = self.content(backup.backup_id)
+            for volume in backup.volumes:
                 possible = [stream(volume.guid, volume.from_guid or 0, salt) for salt in range(self.salt + 1)]
                 assert streams[volume.role] in possible
 
     def check_settled(self) -> None:
-        """Nothing of an interrupted backup is left but orphaned chunks; every stored one can be a base."""
+        """Check that interrupted backups left only orphaned chunks, and that every stored backup can be a base."""
         self.check_good()
         ids = self.ids()
         assert {snap.properties["zsnapdb:state"] for snap in self.snapshots.values()} <= {"stored"}
@@ -464,7 +464,7 @@ class _Send:
 
 @contextlib.contextmanager
 def made(folder: Path) -> Iterator[World]:
-    """A world in which zsnapdb's backup runs."""
+    """Yield a world in which backups run."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(folder)
         for module in (command, snapshots, datasets):

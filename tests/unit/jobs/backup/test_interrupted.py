@@ -1,4 +1,4 @@
-"""Whatever ends a backup, at whatever moment: nothing good is lost, nothing bad is listed as good, the next run finishes."""
+"""However a backup ends: no good backup is lost, no bad backup is listed as good, and the next run finishes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from zsnapdb.repository.writer_lease import Holder
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A host with one good backup."""
-    with made(tmp_path) as found:
-        found.backup()
-        found.check_settled()
-        found.steps.clear()
-        yield found
+    with made(tmp_path) as world:
+        world.backup()
+        world.check_settled()
+        world.steps.clear()
+        yield world
 
 
 def die(world: World, step: int) -> bool:
-    """Run a backup that is killed before that step; whether it came so far."""
+    """Run a backup that is killed before that step. Return whether the backup reached the step."""
     world.rise()
     world.die_at = step
     try:
@@ -63,8 +63,8 @@ def interrupt(world: World, at: str, number: int = 1) -> str:
     return begun
 
 
-def told(result: BackupResult) -> tuple[str, ...]:
-    """What a run warns of, but for the lease of the run before it, which died."""
+def warnings_of(result: BackupResult) -> tuple[str, ...]:
+    """Return the warnings of a run, without the one about the lease of the killed run."""
     return tuple(text for text in result.warnings if not text.startswith("taking over"))
 
 
@@ -76,11 +76,11 @@ def test_two_runs_in_peace_are_a_full_backup_and_an_increment(world: World) -> N
     result = world.backup()
     world.check_settled()
     assert not result.manifest.is_full
-    assert (result.continued, result.warnings, world.told) == ((), (), [])
+    assert (result.continued, result.warnings, world.reported) == ((), (), [])
 
 
 def test_killed_before_any_step_the_next_run_finishes(tmp_path: Path) -> None:
-    """Every state there is: each change to snapshots, journal and repository is one step, and the run dies before each in turn."""
+    """Each change to snapshots, journal and repository is one step, and the run dies before each step in turn."""
     step = 0
     states = set()
     while True:
@@ -118,13 +118,13 @@ def test_killed_again_and_again_at_random_and_with_streams_that_differ_each_time
 
 def test_the_next_run_stores_only_what_is_missing_and_then_makes_a_backup_of_its_own(world: World) -> None:
     begun = interrupt(world, "put main/chunks/", number=3)
-    held = [snap.name for snap in world.snapshots.values() if "zsnapdb:backup" in snap.holds]
-    assert held == [f"{dataset}@zsnapdb-{begun}" for dataset in VOLUMES.values()]
+    held_snapshots = [snap.name for snap in world.snapshots.values() if "zsnapdb:backup" in snap.holds]
+    assert held_snapshots == [f"{dataset}@zsnapdb-{begun}" for dataset in VOLUMES.values()]
     result = world.backup()
     assert [m.backup_id for m in result.continued] == [begun]
     assert len(chunk_puts(world, begun)) == 8 - 2
     assert len(result.continued[0].keys) == 2
-    assert told(result) == (f"continuing backup {begun}, which was interrupted",)
+    assert warnings_of(result) == (f"continuing backup {begun}, which was interrupted",)
     assert result.manifest.volumes[0].from_guid == result.continued[0].volumes[0].guid
     world.check_settled()
 
@@ -136,8 +136,7 @@ def test_a_stream_that_differs_is_never_spliced(world: World) -> None:
     manifest = world.repository.manifest("main", begun)
     data = manifest.volume("data")
     assert data is not None
-    # `data` was stored to its END before: it is whole as it was. `parent` is sent again, and is wholly of the second
-    # run.
+    # `data` was complete before, so it stays as it was. `parent` is sent again, and is completely from the second run.
     assert world.content(begun)["data"] == stream(data.guid, data.from_guid or 0)
     parent = manifest.volume("parent")
     assert parent is not None
@@ -146,9 +145,9 @@ def test_a_stream_that_differs_is_never_spliced(world: World) -> None:
 
 
 def test_killed_while_a_chunk_is_replaced_the_journal_does_not_believe_the_old_one(world: World) -> None:
-    """First run stores A.
+    """The first run stores A. The second run replaces A with B and dies right after.
 
-    The second would store B over it and dies right after; the third, whose stream is A again, must not take B for A.
+    The third run, whose stream is A again, must not take B for A.
     """
     begun = interrupt(world, "put main/chunks/", number=4)
     world.salt = 1
@@ -173,8 +172,8 @@ def test_other_hosts_see_that_it_is_unfinished(world: World) -> None:
     from zsnapdb.repository.unfinished import unfinished
 
     begun = interrupt(world, "put main/chunks/", number=2)
-    (told,) = unfinished(world.repository, "main", world.ids())
-    assert (told.backup_id, set(told.snapshots)) == (begun, set(VOLUMES))
+    (mark,) = unfinished(world.repository, "main", world.ids())
+    assert (mark.backup_id, set(mark.snapshots)) == (begun, set(VOLUMES))
     assert begun not in world.ids()
 
 
@@ -203,7 +202,7 @@ def test_a_stream_without_its_end_becomes_no_backup_even_if_send_ended_well(worl
 
 
 def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones(world: World) -> None:
-    """Its send fails each time, of a bad block say: it is given up, and the run goes on with new snapshots."""
+    """If its send fails again, for example because of a bad block, the backup is given up and a new backup is made."""
     begun = interrupt(world, "put main/chunks/", number=2)
     world.unreadable = begun
     result = world.backup()
@@ -284,11 +283,11 @@ def test_what_cannot_go_on_is_given_up_with_its_reason(world: World, change: Any
     change(world, begun)
     result = world.backup()
     assert result.continued == ()
-    assert begun in told(result)[0]
-    assert GIVEN_UP[change] in told(result)[0]
+    assert begun in warnings_of(result)[0]
+    assert GIVEN_UP[change] in warnings_of(result)[0]
     assert begun not in world.ids()
     if change is lose_snapshot:
-        # What somebody forced away by hand takes its held sister with it only if that one carries our property.
+        # A snapshot was removed by force. The other snapshot of the set is removed only if it has our property.
         assert not [name for name in world.snapshots if begun in name]
     world.check_settled()
 
@@ -304,7 +303,7 @@ def test_a_base_of_which_only_the_bookmark_is_left_is_good_enough(world: World) 
 def test_fresh_gives_up_what_was_interrupted(world: World) -> None:
     begun = interrupt(world, "put main/chunks/", number=2)
     result = world.backup(fresh=True)
-    assert (result.continued, told(result)) == (
+    assert (result.continued, warnings_of(result)) == (
         (),
         (f"backup {begun}, which was interrupted, is given up: it was requested",),
     )
@@ -329,7 +328,7 @@ def test_a_manifest_that_can_no_longer_be_read_protects_what_is_left_of_its_back
     good = world.local.get(key)
     world.local.put(key, b"{")
     result = world.backup()
-    assert f"the leftovers of backup {begun} stay" in told(result)[0]
+    assert f"the leftovers of backup {begun} stay" in warnings_of(result)[0]
     assert [name for name in world.snapshots if begun in name]
     world.local.put(key, good)
     world.backup()
@@ -429,7 +428,7 @@ def test_a_host_that_may_neither_read_chunks_nor_remove_anything_backs_up_increm
         interrupt(world, "put main/chunks/", number=3)
         second = world.backup()
         assert (first.manifest.is_full, second.manifest.is_full, len(second.continued)) == (True, False, 1)
-        assert told(second) == (f"continuing backup {second.continued[0].backup_id}, which was interrupted",)
+        assert warnings_of(second) == (f"continuing backup {second.continued[0].backup_id}, which was interrupted",)
         world.check_settled()
 
 
@@ -439,7 +438,7 @@ def test_a_full_backup_can_be_asked_for(world: World) -> None:
 
 
 def test_a_chunk_of_another_backup_does_not_pass_even_with_a_manifest_that_names_it(world: World) -> None:
-    """Whoever can write to the repository, and forge an unsigned manifest, still cannot make one encrypted backup pass for another."""
+    """An attacker who can write to the repository and forge an unsigned manifest cannot swap encrypted backups."""
     other = world.backup(full=True).manifest
     target = world.backup(full=True).manifest
     moved = target.volumes[0].model_copy(update={"chunks": other.volumes[0].chunks, "sha256": other.volumes[0].sha256})

@@ -1,4 +1,4 @@
-"""A source without a server and without a position goes through the same engine: backup, resume, verify, prune, copy."""
+"""A source without a server and a position uses the same engine: backup, resume, verify, prune, copy."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DISKS = OtherSourcePart.model_validate({"kind": "disks", "grade": "crash"})
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A host whose instance is disks, with one good backup."""
-    with made(tmp_path) as found:
-        found.source = FakeDisks
-        found.backup()
-        found.check_settled()
-        found.steps.clear()
-        yield found
+    with made(tmp_path) as world:
+        world.source = FakeDisks
+        world.backup()
+        world.check_settled()
+        world.steps.clear()
+        yield world
 
 
 def interrupted(world: World, at: str) -> None:

@@ -1,4 +1,4 @@
-"""The archiver against files made event by event: whatever the server does and wherever it is killed, the archive is right, and says what it lacks."""
+"""The archiver with files made event by event: however it is killed, the archive is right and reports its gaps."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CHUNK = 1 << 20
 
 
 class Killed(BaseException):
-    """Stands for a kill -9: nothing of ours handles it."""
+    """Stands for a kill -9, which no code handles."""
 
 
 class Failing:
@@ -65,7 +65,7 @@ class Failing:
 
 
 class Server:
-    """A server's binlogs in a folder, and their archive in another."""
+    """The binlogs of a server in one folder, and their archive in another folder."""
 
     def __init__(self, folder: Path, uuid: str = str(UUID)) -> None:
         self.folder, self.uuid = folder, uuid
@@ -76,7 +76,7 @@ class Server:
         (folder / "store").mkdir(exist_ok=True)
         (folder / "identity").write_bytes(IDENTITY.file())
         self.store: Store = LocalStore(folder / "store")
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.rotate()
 
     @property
@@ -126,7 +126,7 @@ class Server:
             "main",
             InstanceSettings(socket=Path("/s"), repository="r"),
             RepositorySettings(url="file:///x", stream=StreamSettings(chunk_size=CHUNK)),
-            Recorder(self.told),
+            Recorder(self.reported),
         )
         return Archiver(
             instance,
@@ -141,10 +141,13 @@ class Server:
         return self.archive().load()
 
     def check(self, whole: bool = True) -> Archive:
-        """Every archived file of the newest incarnation is a prefix of the server's, its GTIDs are those of that prefix; `whole`: all is archived."""
-        found = self.load()
-        files = found.of(found.incarnations[-1].id) if found.incarnations else ()
-        assert found.damaged == ()
+        """Check that every archived file of the newest incarnation is a prefix of the server's file, with its GTIDs.
+
+        `whole`: all binlogs are archived completely.
+        """
+        archive = self.load()
+        files = archive.of(archive.incarnations[-1].id) if archive.incarnations else ()
+        assert archive.damaged == ()
         for file in files:
             if file.name in self.files:
                 target = self.folder / "fetched"
@@ -160,7 +163,7 @@ class Server:
             assert str(files[-1].reached) == (
                 f"{UUID}:1-{self.executed}" if self.executed > 1 else f"{UUID}:1" if self.executed else ""
             )
-        return found
+        return archive
 
 
 @pytest.fixture
@@ -174,8 +177,13 @@ def test_rotated_files_are_archived_whole_and_the_active_one_up_to_its_last_tran
     server.commit(2)
     server.newest.gtid(6).query(b"BEGIN")
     server.write()
-    found = server.look()
-    assert (found.rotated, found.transactions, found.gaps, found.begun is not None) == (("binlog.000001",), 5, (), True)
+    result = server.look()
+    assert (result.rotated, result.transactions, result.gaps, result.begun is not None) == (
+        ("binlog.000001",),
+        5,
+        (),
+        True,
+    )
     files = server.check().files
     assert [(f.is_rotated, f.span.transactions, str(f.gtids), f.first_commit) for f in files] == [
         (True, 3, f"{UUID}:1-3", (1_700_000_011) * 1_000_000),
@@ -183,7 +191,7 @@ def test_rotated_files_are_archived_whole_and_the_active_one_up_to_its_last_tran
     ]
 
 
-def test_each_look_adds_a_piece_and_rotation_replaces_them_by_the_whole_file(server: Server) -> None:
+def test_each_round_adds_a_segment_and_rotation_replaces_the_segments_by_the_whole_file(server: Server) -> None:
     archiver = server.archiver()
     for _ in range(4):
         server.commit(2)
@@ -223,8 +231,8 @@ def test_it_goes_on_where_an_earlier_run_ended(server: Server) -> None:
     server.commit(3)
     server.look()
     server.commit(3)
-    found = server.look()
-    assert (found.begun, found.transactions, found.gaps) == (None, 3, ())
+    result = server.look()
+    assert (result.begun, result.transactions, result.gaps) == (None, 3, ())
     assert len(server.check().incarnations) == 1
 
 
@@ -265,9 +273,9 @@ def test_a_binlog_purged_before_it_was_archived_is_a_gap_and_archiving_goes_on(s
         server.rotate()
         server.commit(2)
     server.remove("binlog.000001", "binlog.000002")
-    found = server.look()
-    assert (found.begun, len(found.gaps)) == (None, 1)
-    assert f"{UUID}:4-5" in found.gaps[0]
+    result = server.look()
+    assert (result.begun, len(result.gaps)) == (None, 1)
+    assert f"{UUID}:4-5" in result.gaps[0]
     files = server.check(whole=False).files
     assert [(f.name, f.gap is not None) for f in files] == [
         ("binlog.000001", False),
@@ -297,8 +305,8 @@ def test_after_a_reset_a_new_incarnation_is_begun_with_all_files(server: Server)
     for _ in range(3):
         server.rotate()
         server.commit(4)
-    found = server.look()
-    assert found.begun is not None
+    result = server.look()
+    assert result.begun is not None
     archive = server.check()
     assert [len(archive.of(i.id)) for i in archive.incarnations] == [2, 3]
 
@@ -360,9 +368,9 @@ def test_a_server_that_takes_over_goes_on_by_its_gtids(server: Server, tmp_path:
     for _ in range(4):
         other.commit(5)
         other.rotate()
-    found = other.look()
-    assert "takes over" in str(found.begun)
-    assert found.gaps == ()
+    result = other.look()
+    assert "takes over" in str(result.begun)
+    assert result.gaps == ()
     archive = other.load()
     assert [f.name for f in archive.of(archive.incarnations[-1].id)] == ["binlog.000004", "binlog.000005"]
     assert server.look().begun is None
@@ -376,10 +384,10 @@ def test_an_encrypted_binlog_is_left_out_and_said(server: Server) -> None:
     server.commit(2)
     server.files["binlog.000002"].data[:4] = b"\xfdbin"
     server.write()
-    found = server.look()
-    assert found.blocked is None
-    assert ["encrypted" in problem for problem in found.problems] == [True]
-    assert ["encrypted" in gap for gap in found.gaps] == [True]
+    result = server.look()
+    assert result.blocked is None
+    assert ["encrypted" in problem for problem in result.problems] == [True]
+    assert ["encrypted" in gap for gap in result.gaps] == [True]
     assert [f.name for f in server.load().files] == ["binlog.000001", "binlog.000003"]
     server.newest.data[:4] = b"\xfdbin"
     server.write()
@@ -392,8 +400,8 @@ def test_a_damaged_binlog_is_left_out_and_said(server: Server) -> None:
     server.commit(2)
     server.files["binlog.000001"].data[10] ^= 1
     server.write()
-    found = server.look()
-    assert ["format" in problem or "checksum" in problem for problem in found.problems] == [True]
+    result = server.look()
+    assert ["format" in problem or "checksum" in problem for problem in result.problems] == [True]
     assert [f.name for f in server.load().files] == ["binlog.000002"]
 
 
@@ -403,8 +411,8 @@ def test_a_listed_binlog_that_is_not_there_is_a_gap(server: Server) -> None:
     server.commit(2)
     server.rotate()
     (server.folder / "binlog.000002").unlink()
-    found = server.look()
-    assert ["the file is missing" in gap for gap in found.gaps] == [True]
+    result = server.look()
+    assert ["the file is missing" in gap for gap in result.gaps] == [True]
 
 
 @settings(max_examples=30, deadline=None)

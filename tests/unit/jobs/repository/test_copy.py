@@ -1,4 +1,4 @@
-"""A copy is the same backups elsewhere; ended at any moment it leaves nothing half listed, and a second run goes on."""
+"""A copy has the same backups. An interrupted copy lists no incomplete backup, and the next run continues."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ def test_killed_at_any_change_nothing_half_is_listed_and_the_next_run_goes_on(si
                 copy(site)
         if layout.MARKER in content(site, "-there"):
             there(site).delete("main/writer.lock")
-            found = verify.verify(site.instance("there"), Depth.READ)
-            assert found.is_whole
+            result = verify.verify(site.instance("there"), Depth.READ)
+            assert result.is_whole
             for key in [item.key for item in there(site).list("main/checks/")]:
                 there(site).delete(key)
         copy(site)
@@ -196,14 +196,14 @@ def archive(site: Site, where: str | None = None) -> BinlogArchive:
 
 def active(site: Site) -> BinlogArchive:
     site.fill([None])
-    found = archive(site)
-    found.begin(INCARNATION)
-    add(found, 0, BINLOG[:400], number=6)
-    return found
+    here = archive(site)
+    here.begin(INCARNATION)
+    add(here, 0, BINLOG[:400], number=6)
+    return here
 
 
-def bodies(found: BinlogArchive) -> list[bytes]:
-    return [b"".join(bytes(part) for part in found.plain(file)) for file in found.load().files]
+def bodies(archive: BinlogArchive) -> list[bytes]:
+    return [b"".join(bytes(part) for part in archive.plain(file)) for file in archive.load().files]
 
 
 def test_a_active_binlog_is_copied_as_far_as_it_goes_and_then_whole(site: Site) -> None:

@@ -49,8 +49,8 @@ def test_a_history_in_a_bucket_is_verified_copied_and_pruned(site: Site) -> None
     assert reasons[names[1]].startswith("locked by the store: until ")
     site.later(days=30)
     site.instance().open_repository().delete(layout.chunk("main", names[1], "data", 1))
-    found = verify.verify(site.instance(), Depth.LISTED)
-    assert list(found.damage) == [names[1]]
-    assert found.meaning.restorable == (names[0], names[3])
+    verified = verify.verify(site.instance(), Depth.LISTED)
+    assert list(verified.damage) == [names[1]]
+    assert verified.meaning.restorable == (names[0], names[3])
     assert other.objects() == before
     assert verify.verify(site.instance("there"), Depth.READ).is_whole

@@ -1,4 +1,4 @@
-"""A prune ended at any moment leaves every listed backup whole; what nobody can judge is never removed."""
+"""A prune that ends at any moment leaves every listed backup complete. Unreadable backups are never removed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def manifests(site: Site) -> list[str]:
 
 
 def check_whole(site: Site) -> None:
-    """Every backup that is listed has its chain and every chunk, byte for byte as long as its manifest says."""
+    """Check that every listed backup has its chain, and every chunk with the size in its manifest."""
     repository = site.instance().open_repository()
     sizes = repository.sizes(layout.all_chunks("main"))
     catalogue = repository.catalogue("main")
@@ -102,7 +102,7 @@ def test_without_rules_nothing_is_ever_removed(site: Site) -> None:
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_killed_at_any_change_it_leaves_no_hole_and_a_later_run_finishes(
+def test_killed_at_any_change_it_leaves_no_gap_and_a_later_run_finishes(
     site: Site, tmp_path: Path, after: bool
 ) -> None:
     names = site.fill([None, 0, None])
@@ -170,7 +170,7 @@ def test_a_manifest_that_was_altered_since_it_was_first_read_stops_everything(si
 
 
 def test_if_what_would_stay_cannot_be_read_now_nothing_goes(site: Site) -> None:
-    """This host has known the newest manifest; since then it was damaged in the store without changing its size."""
+    """This host has read the newest manifest before. Since then the manifest was damaged without changing its size."""
     names = site.fill([None, None, None])
     site.keep = "last = 1"
     plan(site)
@@ -361,7 +361,7 @@ def test_chunks_whose_manifest_is_not_listed_but_there_are_left_alone(site: Site
     check_whole(site)
 
 
-def test_a_backup_with_a_hole_in_its_chain_stays_unless_it_is_asked_for(site: Site) -> None:
+def test_a_backup_with_a_gap_in_its_chain_stays_unless_its_removal_is_requested(site: Site) -> None:
     names = site.fill([None, 0, 1, None])
     site.keep = "last = 1"
     LocalStore(site.folder).delete(layout.manifest("main", names[0]))
@@ -373,10 +373,10 @@ def test_a_backup_with_a_hole_in_its_chain_stays_unless_it_is_asked_for(site: Si
 class LockingStore(DyingStore):
     """A bucket with locks."""
 
-    held: dict[str, ObjectHold]
+    holds: dict[str, ObjectHold]
 
     def hold(self, key: str) -> ObjectHold | None:
-        return self.held.get(key)
+        return self.holds.get(key)
 
     def afterlife(self) -> Afterlife:
         return Afterlife(keeps_versions=True, days=30, has_locks=True)
@@ -386,7 +386,7 @@ def test_what_the_store_locks_stays_with_its_chain_and_says_until_when(site: Sit
     names = site.fill([None, 0, None, None, None])
     site.keep = "last = 1"
     until = datetime(2030, 1, 2, 3, 4, tzinfo=UTC)
-    LockingStore.held = {
+    LockingStore.holds = {
         layout.manifest("main", names[1]): ObjectHold(until),
         layout.manifest("main", names[2]): ObjectHold(None),
     }

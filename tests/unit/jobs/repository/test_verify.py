@@ -42,10 +42,10 @@ both = pytest.mark.parametrize("depth", list(Depth))
 @both
 def test_what_was_written_is_whole(site: Site, depth: Depth) -> None:
     names = site.fill([None, 0, 1])
-    found = verify(site, depth)
-    assert found.is_whole
-    assert set(found.plan.chosen) == set(names) == set(found.meaning.restorable)
-    assert (found.size > 0) == (depth is Depth.READ)
+    result = verify(site, depth)
+    assert result.is_whole
+    assert set(result.plan.chosen) == set(names) == set(result.meaning.restorable)
+    assert (result.size > 0) == (depth is Depth.READ)
 
 
 def flip(body: bytes) -> bytes:
@@ -75,16 +75,16 @@ def test_a_damaged_chunk_is_named_with_what_needs_it(site: Site, what: str, dept
     damage, seen_by, words = DAMAGE[what]
     key = layout.chunk("main", names[1], "data", 2)
     damage(LocalStore(site.folder), key, layout.chunk("main", names[0], "data", 2))
-    found = verify(site, depth)
+    result = verify(site, depth)
     if depth not in seen_by:
-        assert found.is_whole
+        assert result.is_whole
         return
-    assert list(found.damage) == [names[1]]
-    assert len(found.damage[names[1]]) == 1
-    assert key in found.damage[names[1]][0]
-    assert words in found.damage[names[1]][0]
-    assert found.meaning.dependents == {names[1]: (names[2],)}
-    assert found.meaning.restorable == (names[0], names[3])
+    assert list(result.damage) == [names[1]]
+    assert len(result.damage[names[1]]) == 1
+    assert key in result.damage[names[1]][0]
+    assert words in result.damage[names[1]][0]
+    assert result.meaning.dependents == {names[1]: (names[2],)}
+    assert result.meaning.restorable == (names[0], names[3])
 
 
 def test_every_damaged_chunk_of_a_volume_is_named(site: Site) -> None:
@@ -102,19 +102,19 @@ def test_a_damaged_manifest_is_found_even_if_this_host_knows_what_it_said(site: 
     verify(site, depth)
     store, key = LocalStore(site.folder), layout.manifest("main", names[0])
     store.put(key, b"x" * len(store.get(key)))
-    found = verify(site, depth)
-    assert list(found.damage) == [names[0]]
-    assert found.meaning.restorable == (names[2],)
+    result = verify(site, depth)
+    assert list(result.damage) == [names[0]]
+    assert result.meaning.restorable == (names[2],)
 
 
 @both
 def test_a_hole_in_a_chain_is_found(site: Site, depth: Depth) -> None:
     names = site.fill([None, 0, None])
     LocalStore(site.folder).delete(layout.manifest("main", names[0]))
-    found = verify(site, depth)
-    assert not found.is_whole
-    assert list(found.meaning.broken) == [names[1]]
-    assert found.meaning.restorable == (names[2],)
+    result = verify(site, depth)
+    assert not result.is_whole
+    assert list(result.meaning.broken) == [names[1]]
+    assert result.meaning.restorable == (names[2],)
 
 
 @pytest.mark.parametrize(
@@ -132,8 +132,8 @@ def test_reading_finds_a_stream_that_is_not_what_the_manifest_says(
     """Its hashes are right: it was stored like that."""
     (name,) = site.fill([None], made)
     assert verify(site, Depth.LISTED).is_whole
-    found = verify(site, Depth.READ)
-    assert words in found.damage[name][0]
+    result = verify(site, Depth.READ)
+    assert words in result.damage[name][0]
 
 
 def test_a_store_that_refuses_is_an_error_and_nothing_is_called_missing(site: Site) -> None:
@@ -188,8 +188,8 @@ def test_who_may_not_write_still_learns_what_is_damaged(site: Site) -> None:
         raise RepositoryError("denied")
 
     site.wraps["here"] = lambda store: DyingStore(store, refuse)
-    found = verify(site)
-    assert (found.is_whole, found.unrecorded) == (True, "denied")
+    result = verify(site)
+    assert (result.is_whole, result.unrecorded) == (True, "denied")
 
 
 def test_a_run_that_is_cut_off_keeps_what_it_has_found(site: Site) -> None:
@@ -214,8 +214,8 @@ def test_killed_while_it_tidies_its_findings_none_is_lost(site: Site) -> None:
         for after in (False, True):
             with site.opening(dies(moment, after=after)), pytest.raises(Killed):
                 verify(site)
-            found = job.plan(site.instance(), Depth.LISTED)
-            assert list(found.known.damaged()) == [names[0]]
+            result = job.plan(site.instance(), Depth.LISTED)
+            assert list(result.known.damaged()) == [names[0]]
 
 
 def test_a_backup_that_is_pruned_meanwhile_is_no_damage(site: Site) -> None:
@@ -229,9 +229,9 @@ def test_a_backup_that_is_pruned_meanwhile_is_no_damage(site: Site) -> None:
             return super().list(prefix)
 
     site.wraps["here"] = Pruned
-    found = verify(site)
-    assert found.is_whole
-    assert found.meaning.restorable == (names[1],)
+    result = verify(site)
+    assert result.is_whole
+    assert result.meaning.restorable == (names[1],)
 
 
 def test_the_most_pressing_come_first() -> None:
@@ -270,9 +270,9 @@ def test_archived_binlogs_are_verified_too(site: Site, depth: Depth) -> None:
     key = archived_segment(site)
     assert verify(site, depth).is_whole
     LocalStore(site.folder).delete(key)
-    found = verify(site, depth)
-    assert (found.is_whole, found.damage) == (False, {})
-    assert found.binlogs == {f"{ID}/{NAME}": (f"{key} is missing",)}
+    result = verify(site, depth)
+    assert (result.is_whole, result.damage) == (False, {})
+    assert result.binlogs == {f"{ID}/{NAME}": (f"{key} is missing",)}
 
 
 def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Site) -> None:
@@ -280,8 +280,8 @@ def test_a_flipped_byte_of_an_archived_binlog_is_found_by_reading_alone(site: Si
     body = store.get(key)
     store.put(key, body[:8] + bytes([body[8] ^ 1]) + body[9:])
     assert verify(site).is_whole
-    found = verify(site, Depth.READ)
-    assert [key in text for (text,) in found.binlogs.values()] == [True]
+    result = verify(site, Depth.READ)
+    assert [key in text for (text,) in result.binlogs.values()] == [True]
 
 
 def test_a_binlog_that_changes_while_it_is_looked_at_is_not_called_damaged(site: Site) -> None:
