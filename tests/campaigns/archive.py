@@ -154,30 +154,11 @@ def play(guest: Guest, number: int, chance: random.Random) -> Round:
     seconds = time.monotonic() - begun
     guest.power_cut()
     guest.start()
-    done = guest.run(
-        [
-            PYTHON,
-            "-c",
-            INSIDE
-            + LOOK.replace("{FLUSH}", str(flush))
-            .replace("{TOOL}", TOOLS[guest.flavour])
-            .replace("{ROUND}", str(number)),
-        ],
-        env={"PYTHONPATH": "/checkout"},
-        timeout=300,
-    )
+    look = LOOK.replace("{FLUSH}", str(flush)).replace("{TOOL}", TOOLS[guest.flavour]).replace("{ROUND}", str(number))
+    done = guest.run([PYTHON, "-c", INSIDE + look], env={"PYTHONPATH": "/checkout"}, timeout=300)
     if done.code != 0:
-        return Round(
-            number,
-            sync,
-            flush,
-            seconds,
-            len(acknowledged.rows),
-            0,
-            0.0,
-            0,
-            (f"the comparison ended with {done.code}", done.stderr[-2000:], acknowledged.other[-500:]),
-        )
+        errors = (f"the comparison ended with {done.code}", done.stderr[-2000:], acknowledged.other[-500:])
+        return Round(number, sync, flush, seconds, len(acknowledged.rows), 0, 0.0, 0, errors)
     seen = json.loads(done.stdout)
     archived = {(int(w), int(n)) for w, n in seen["rows"]}
     server = {(int(w), int(n)) for w, n in seen["server"]}

@@ -51,8 +51,10 @@ def volume(
     chunks = repository.chunks("main", backup_id, role)
     slices = [plain[at : at + SLICE] for at in range(0, len(plain), SLICE)]
     rows = []
-    for index, piece in enumerate(slices, 1):
-        body, chunk = seal(memoryview(piece), Codec.ZSTD, 1, None, chunks.associated(index, last=index == len(slices)))
+    for index, plain_slice in enumerate(slices, 1):
+        body, chunk = seal(
+            memoryview(plain_slice), Codec.ZSTD, 1, None, chunks.associated(index, last=index == len(slices))
+        )
         chunks.put_chunk(index, body, chunk.stored_sha256)
         rows.append(chunk)
     part: VolumePart = example().volumes[0]

@@ -1,4 +1,4 @@
-"""Verify finds every kind of damage, says what it means, and remembers; what cannot be asked is never a finding."""
+"""Verify reports every kind of damage and its consequences, and records them. A store error is never a finding."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_damaged_manifest_is_found_even_if_this_host_knows_what_it_said(site: 
 
 
 @both
-def test_a_hole_in_a_chain_is_found(site: Site, depth: Depth) -> None:
+def test_a_gap_in_a_chain_is_found(site: Site, depth: Depth) -> None:
     names = site.fill([None, 0, None])
     LocalStore(site.folder).delete(layout.manifest("main", names[0]))
     result = verify(site, depth)
