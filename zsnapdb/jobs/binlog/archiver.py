@@ -21,7 +21,6 @@ from typing import BinaryIO
 from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, read_plain, whole_span
-from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import BinlogCoordinates
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
@@ -72,6 +71,7 @@ class Archiver:
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._archive = archive
+        self._host = instance.host
         self._settings: UploadSettings = instance.upload_settings()
         self._source = source
         self._files = LocalFiles(source)
@@ -167,12 +167,12 @@ class Archiver:
         if self._incarnation is not None and not self._kept:
             return
         self._incarnation = Incarnation(
-            id=fresh_backup_id(),
+            id=self._host.new_backup_id(),
             instance=self._archive.instance,
             flavour=self._source.flavour,
             server_uuid=self._source.server_uuid,
             server_id=self._source.server_id,
-            began=now(),
+            began=self._host.now(),
             reason=reason,
         )
         self._kept = []

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError
-from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.clone import locks, properties, reusable_sets
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.properties import KEPT_PROPERTY, ClonePhase
@@ -86,7 +85,7 @@ def point_plan(settings: Settings, instance: Instance, repository: Repository, h
     `restore_id` of the plan is the id of the set that `reach` makes; the layout of the plan is where. The errors are
     those of a restore.
     """
-    set_id = fresh_backup_id()
+    set_id = instance.host.new_backup_id()
     top = f"{reusable_sets.anchor_of(home, RECEIVED, set_id)}/c"
     request = RestoreRequest(to=at, top=top, makes_parent=True)
     return replace(make(_with_own_mount_root(settings, set_id), instance, repository, request), restore_id=set_id)

@@ -10,7 +10,6 @@ from pathlib import Path
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs.backup_point import point_of
-from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
@@ -97,11 +96,11 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     server.find_binary(instance.settings.server.binary, facts.flavour)
     server.account(instance.settings.server.user)
     planned = RestorePlan(
-        restore_id=fresh_backup_id(),
+        restore_id=instance.host.new_backup_id(),
         instance=instance.name,
         repository=repository.id,
         requested=request.to,
-        created=now(),
+        created=instance.host.now(),
         flavour=facts.flavour,
         server_version=facts.version,
         server_id=facts.server_id,
@@ -299,7 +298,7 @@ def _choose(instance: Instance, repository: Repository, manifests: Sequence[Mani
     """Return the choice. This reads the transactions of the binlogs that decide it."""
     backups = tuple(point_of(manifest) for manifest in manifests)
     if isinstance(target, AtBackup):
-        choice = points.choose(target, backups, (), now())
+        choice = points.choose(target, backups, (), instance.host.now())
         return _Chosen(choice, points.restore_point(choice, None))
     archive = archive_of(instance, repository)
     files = archive.load().files
@@ -307,7 +306,7 @@ def _choose(instance: Instance, repository: Repository, manifests: Sequence[Mani
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
         reader = _Reader(archive, by_place, Path(folder))
         while True:
-            choice = points.choose(target, backups, files, now())
+            choice = points.choose(target, backups, files, instance.host.now())
             if choice.exact_backup or not choice.files:
                 return _Chosen(choice, points.restore_point(choice, None))
             first = choice.files[0]

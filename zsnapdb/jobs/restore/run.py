@@ -13,7 +13,6 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError
-from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
@@ -287,7 +286,9 @@ class _Run:
             self._note_begin(step)
             began = time.monotonic()
             self._do(step)
-            self.journal = self.journal.with_done(Done(step.name, now(), round(time.monotonic() - began, 3)))
+            self.journal = self.journal.with_done(
+                Done(step.name, self.work.instance.host.now(), round(time.monotonic() - began, 3))
+            )
             following = next((s for s in self.work.plan.steps if not self.journal.is_done(s.name)), None)
             self._note_end(following)
             if step.name == stop_after and following is not None:

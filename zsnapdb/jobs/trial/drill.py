@@ -13,7 +13,6 @@ from pathlib import Path
 from zsnapdb import __version__
 from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, ServerError, ZsnapdbError
-from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
@@ -59,7 +58,7 @@ def plan(
 
     `requested` is a point as for `restore`, or `random`: then the seed chooses a backup.
     """
-    drill_id = fresh_backup_id()
+    drill_id = instance.host.new_backup_id()
     chosen_seed = seed_of(drill_id) if seed is None else seed
     known = repository.backup_ids(instance.name)
     to = choose_backup(known, chosen_seed) if requested == "random" else requested
@@ -110,7 +109,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     Every result about the restored server goes into the evidence, bad or good. An error is raised only for reasons that
     say nothing about the backup: no repository, no space, no server program.
     """
-    log = _Log(now())
+    log = _Log(instance.host.now())
     with scratch.ephemeral(instance, planned.place, settings.restore.mount_root):
         _try(settings, instance, repository, planned, log)
         evidence = Evidence(
@@ -122,7 +121,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
             seed=planned.seed,
             host=socket.gethostname(),
             started=log.started,
-            finished=now(),
+            finished=instance.host.now(),
             tool_version=__version__,
             zfs_version=version.userland(),
             server_version=log.server_version or planned.restore.server_version,

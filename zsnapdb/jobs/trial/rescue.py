@@ -14,7 +14,6 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConfigError, ExistsError, PreflightError
-from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
@@ -168,7 +167,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     known = repository.backup_ids(instance.name)
     volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
     place = scratch.place(
-        scratch.home(instance, tuple(volume.dataset for volume in volumes)), fresh_backup_id(), "rescue"
+        scratch.home(instance, tuple(volume.dataset for volume in volumes)), instance.host.new_backup_id(), "rescue"
     )
     planned = scratch_restore.plan(settings, instance, repository, request.to, place)
     flavour = planned.flavour
