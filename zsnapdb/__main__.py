@@ -1,4 +1,4 @@
-"""Runs the command line: `python -m zsnapdb`."""
+"""Runs the command line for `python -m zsnapdb`."""
 
 from zsnapdb.cli.app import main
 

@@ -1,17 +1,16 @@
-"""zsnapdb.toml -> typed settings. Unknown keys are refused, with the nearest known one as a hint."""
+"""Reads zsnapdb.toml into typed settings. Unknown keys are errors; the hint names the most similar known key."""
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from zsnapdb.config_errors import explain
 from zsnapdb.errors import ConfigError
 from zsnapdb.quantities import Level, Seconds, Size
 
@@ -23,7 +22,7 @@ Role = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
 Volumes = dict[Role, str]
 
 STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
-"""How the address of each kind of store is written, and its form; `zsnapdb.store.open` has the stores."""
+"""The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
 
 
 class _Section(BaseModel):
@@ -31,10 +30,10 @@ class _Section(BaseModel):
 
 
 class LockSettings(_Section):
-    """How the server is held still for the snapshot."""
+    """How writes are paused for the snapshot."""
 
     strategy: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,31}$")] = "auto"
-    """`auto`, or a strategy of `mysql/locks`."""
+    """`auto`, or the name of a strategy in `mysql/locks`."""
     deadline: Annotated[Seconds, Field(gt=0, le=600)] = 5.0
     budget: Annotated[Seconds, Field(ge=0, le=86400)] = 60.0
     longest_statement: Annotated[Seconds, Field(gt=0, le=86400)] = 1.0
@@ -43,7 +42,7 @@ class LockSettings(_Section):
 
 
 class HookSettings(_Section):
-    """A script of the site: when it runs, what it is, how long it may take, what its failure means."""
+    """A script of the site: when it runs, its command, its timeout, and the effect of its failure."""
 
     when: Literal["before", "locked", "after"]
     run: Annotated[
@@ -70,7 +69,7 @@ class ServerSettings(_Section):
 
 
 class ProbeSettings(_Section):
-    """A question to a drilled server and the answer a good restore gives: the first column of its only row."""
+    """A query to a restored server and its expected result: the first column of the only row."""
 
     sql: Annotated[str, Field(min_length=1)]
     name: str | None = None
@@ -82,14 +81,14 @@ class ProbeSettings(_Section):
     def _expects_something(self) -> ProbeSettings:
         bounds = (self.at_least, self.at_most)
         if (self.expect is None) == all(bound is None for bound in bounds):
-            raise ValueError("give either expect, or at_least and at_most or one of them")
+            raise ValueError("give either expect, or at least one of at_least and at_most")
         return self
 
 
 class DrillSettings(_Section):
-    """Where a restored server is tried and thrown away, and what is looked at.
+    """Where a drill restores a server, and what it checks. The restored server is removed afterwards.
 
-    `sample`: about so many bytes of pages, and of tables, are checked.
+    `sample`: about this many bytes of pages, and this many of tables, are checked.
     """
 
     dataset: str | None = None
@@ -102,7 +101,7 @@ Count = Annotated[int, Field(ge=0, le=100_000)]
 
 
 class KeepSettings(_Section):
-    """Which backups stay. A rule that is 0 keeps nothing; without any rule nothing is ever removed."""
+    """The retention policy. A rule that is 0 keeps nothing. Without a policy nothing is ever removed."""
 
     last: Count = 0
     hourly: Count = 0
@@ -117,7 +116,7 @@ class KeepSettings(_Section):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no rule keeps anything; `minimum` alone is a floor, not a rule."""
+        """Whether no rule keeps anything. `minimum` is a lower limit, not a rule."""
         return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
 
     @model_validator(mode="after")
@@ -130,7 +129,7 @@ class KeepSettings(_Section):
 
 
 class ChainSettings(_Section):
-    """When the next backup is a full one, and how long an interrupted one is continued. 0: never for that."""
+    """When the next backup is a full backup, and how long an interrupted backup can be continued. 0: never."""
 
     full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
     longest: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -138,7 +137,7 @@ class ChainSettings(_Section):
 
 
 class MaskingSettings(_Section):
-    """What hides people's data in a clone before anyone may reach it: SQL files (*.sql) and scripts, in this order."""
+    """How personal data in a clone is masked before anyone may connect: SQL files (*.sql) and scripts, in order."""
 
     required: bool = False
     run: tuple[
@@ -155,12 +154,12 @@ class MaskingSettings(_Section):
     @model_validator(mode="after")
     def _something_to_run(self) -> MaskingSettings:
         if self.required and not self.run:
-            raise ValueError("masking is required, and run names nothing that masks")
+            raise ValueError("masking is required, but run is empty; name an SQL file or a script")
         return self
 
 
 class BinlogSettings(_Section):
-    """How binlogs are archived, and which archived ones may be removed from the server."""
+    """How binlogs are archived, and which archived binlogs may be removed from the server."""
 
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0
@@ -169,7 +168,7 @@ class BinlogSettings(_Section):
 
 
 class InstanceSettings(_Section):
-    """A configured server: how to reach it, which datasets it lives on, where its backups go."""
+    """A configured server: how to connect to it, its datasets, and the repository of its backups."""
 
     socket: Path | None = None
     host: str | None = None
@@ -199,10 +198,10 @@ class InstanceSettings(_Section):
             return self
         if not self.volumes:
             raise ValueError(
-                "volumes is empty; name at least the dataset of the data directory, or leave it out to have them found"
+                "volumes is empty; name at least the dataset of the data directory, or leave out volumes to detect them"
             )
         if len(set(self.volumes.values())) != len(self.volumes):
-            raise ValueError("a dataset stands under two roles in volumes")
+            raise ValueError("volumes names a dataset under two roles")
         return self
 
     def password(self) -> SecretStr:
@@ -213,7 +212,7 @@ class InstanceSettings(_Section):
             except OSError as error:
                 raise ConfigError(
                     f"reading password_file {self.password_file}: {error.strerror}",
-                    hint="the file holds the password alone and must be readable by the user that runs zsnapdb",
+                    hint="the file must contain only the password, and be readable by the user that runs zsnapdb",
                 ) from error
         if self.password_env is not None:
             value = os.environ.get(self.password_env)
@@ -227,9 +226,9 @@ class InstanceSettings(_Section):
 
 
 class StreamSettings(_Section):
-    """How a send stream is made, cut, compressed and moved.
+    """How a send stream is made, cut into chunks, compressed and moved.
 
-    Memory is about (concurrency + 1) x chunk_size, and what the chunks in flight compress to.
+    It takes about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored.
     """
 
     send: Literal["plain", "compressed"] = "plain"
@@ -239,9 +238,9 @@ class StreamSettings(_Section):
 
 
 class EncryptionSettings(_Section):
-    """Who can read what this host writes, and whose manifests it believes.
+    """Who can read the backups of this host, and whose manifests this host trusts.
 
-    Everything here is a public key or the path of a secret.
+    Every value is a public key or the path of a secret.
     """
 
     recipients: tuple[Annotated[str, Field(pattern=r"^age1[0-9a-z]+$")], ...] = ()
@@ -251,7 +250,7 @@ class EncryptionSettings(_Section):
 
 
 class RepositorySettings(_Section):
-    """Where backups go: s3://bucket/prefix or file:///folder."""
+    """Where backups are stored: s3://bucket/prefix or file:///folder."""
 
     url: str
     endpoint: str | None = None
@@ -273,14 +272,14 @@ class RepositorySettings(_Section):
         if not any(re.match(form, self.url) for form in STORE_ADDRESSES.values()):
             raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
         if self.sse_key is not None and self.sse != "aws:kms":
-            raise ValueError('sse_key is the id of a KMS key; it needs sse = "aws:kms"')
+            raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')
         if self.storage_class in _LATER_CLASSES:
-            raise ValueError(f"storage_class {self.storage_class} cannot be read at once; GLACIER_IR can")
+            raise ValueError(f"objects in storage_class {self.storage_class} cannot be read at once; use GLACIER_IR")
         return self
 
 
 class CloneSettings(_Section):
-    """Where clones live, which ports they take, how long they stay and how many there may be."""
+    """Where clones are made, which ports they use, how long they stay, and how many may exist."""
 
     dataset: str | None = None
     mount_root: Path = Path("/var/lib/zsnapdb/clones")
@@ -303,18 +302,18 @@ class CloneSettings(_Section):
     @model_validator(mode="after")
     def _port_range(self) -> CloneSettings:
         if self.last_port < self.first_port:
-            raise ValueError("last_port is below first_port")
+            raise ValueError("last_port is less than first_port")
         if self.ttl > self.max_ttl:
             raise ValueError("ttl is longer than max_ttl")
         return self
 
 
 class RestoreSettings(_Section):
-    """Where restored datasets are mounted and journals kept; how binlogs are replayed.
+    """Where restored datasets are mounted, where journals are kept, and how binlogs are replayed.
 
-    `batch_size`: bytes between two snapshots. `workers`: of the parallel applier (none: a processor each). `replay`: by
-    the server's applier or by a client; auto is the applier, but for MySQL before 8.0.23, whose statements for it are
-    others.
+    `batch_size`: bytes of binlog between two snapshots. `workers`: the threads of the parallel applier (None: one for
+    each processor). `replay`: by the server's applier or by a client. `auto` is the applier, except for MySQL before
+    8.0.23, which has other statements for the applier.
     """
 
     mount_root: Path = Path("/var/lib/zsnapdb/restored")
@@ -325,13 +324,13 @@ class RestoreSettings(_Section):
 
 
 class SiteSettings(_Section):
-    """Whom a runbook tells to call, a line each."""
+    """The contacts that a runbook names, one line each."""
 
     contacts: tuple[str, ...] = ()
 
 
 class Settings(_Section):
-    """The whole configuration."""
+    """The complete configuration."""
 
     instance: dict[str, InstanceSettings]
     repository: dict[str, RepositorySettings]
@@ -343,63 +342,27 @@ class Settings(_Section):
     def _repositories_exist(self) -> Settings:
         for name, instance in self.instance.items():
             if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,47}", name):
-                raise ValueError(f"instance name {name!r}: small letters, digits, - and _, at most 48")
+                raise ValueError(
+                    f"instance name {name!r} is not valid; use at most 48 lower-case letters, digits, - and _"
+                )
             if instance.repository not in self.repository:
                 raise ValueError(f"instance {name} names repository {instance.repository!r}, which is not configured")
         return self
 
     def one_instance(self, name: str | None) -> tuple[str, InstanceSettings]:
-        """Return the named instance, or the only one. ConfigError names what there is."""
+        """Return the named instance, or the only instance. ConfigError names the configured instances."""
         known = ", ".join(sorted(self.instance))
         if name is None:
             if len(self.instance) != 1:
-                raise ConfigError("several instances are configured and none was named", hint=f"name one of: {known}")
+                raise ConfigError("several instances are configured; name an instance", hint=f"choose from: {known}")
             name = next(iter(self.instance))
         if name not in self.instance:
-            raise ConfigError(f"instance {name!r} is not configured", hint=f"known: {known}")
+            raise ConfigError(f"instance {name!r} is not configured", hint=f"choose from: {known}")
         return name, self.instance[name]
 
 
-def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """Return the model of the section at `path` below `model`; a name in a table of sections stands for any."""
-    if not path:
-        return model
-    known = model.model_fields.get(str(path[0]))
-    if known is None:
-        return None
-    annotation, rest = known.annotation, path[1:]
-    if get_origin(annotation) is dict:
-        annotation, rest = get_args(annotation)[1], rest[1:]
-    elif get_origin(annotation) is tuple:
-        annotation, rest = get_args(annotation)[0], rest[1:]
-    elif get_origin(annotation) is UnionType:
-        annotation = get_args(annotation)[0]
-    return _section_at(annotation, rest) if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
-
-
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    """Return the keys allowed in the section that holds the last element of `location`."""
-    section = _section_at(Settings, location[:-1])
-    return list(section.model_fields) if section is not None else []
-
-
-def _explain(error: ValidationError) -> tuple[str, str]:
-    lines, hints = [], []
-    for item in error.errors():
-        where = ".".join(str(part) for part in item["loc"]) or "(file)"
-        if item["type"] == "extra_forbidden":
-            lines.append(f"unknown key {where}")
-            near = difflib.get_close_matches(str(item["loc"][-1]), _known_keys(item["loc"]), n=1)
-            hints.append(f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(_known_keys(item['loc']))}")
-        elif item["type"] == "missing":
-            lines.append(f"missing key {where}")
-        else:
-            lines.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
-    return "; ".join(lines), " ".join(hints)
-
-
 def parse(text: str, name: str) -> Settings:
-    """Return the settings in the TOML text; `name` is what errors call it. ConfigError lists everything wrong."""
+    """Return the settings in the TOML text. `name` is its name in errors. ConfigError lists all errors in the text."""
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -407,7 +370,7 @@ def parse(text: str, name: str) -> Settings:
     try:
         return Settings.model_validate(raw)
     except ValidationError as error:
-        message, hint = _explain(error)
+        message, hint = explain(error, Settings)
         raise ConfigError(f"{name}: {message}", hint=hint or "see configs/zsnapdb.example.toml") from error
 
 

@@ -1,31 +1,31 @@
-"""The exception tree. Each class has a stable code, an exit code and says what to do.
+"""The exception tree. Each class has a stable code and an exit code. Each error has a hint that says what to do.
 
-    ZsnapdbError            1   something is wrong and nobody foresaw it
+    ZsnapdbError            1   an unexpected error
     ├── ConfigError         3   the configuration cannot be used
-    ├── PreflightError      4   the server, its files or the pool are not fit for what was asked; nothing was touched
+    ├── PreflightError      4   the server, its files or the pool do not allow the operation; nothing was changed
     │   └── NotOursError    4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
     ├── ServerError         5   the database server cannot be reached, or refused
-    │   └── LockError       10  the lock was not to be had in time, or was lost
-    │       └── LockNotGranted  nothing was held; another attempt may succeed
+    │   └── LockError       10  the lock could not be acquired in time, or was lost
+    │       └── LockNotGranted  no lock is held; another attempt may succeed
     ├── RepositoryError     6   the repository cannot be reached, or refused
     │   ├── NotThere        6   an object, bucket or backup does not exist
-    │   ├── ChangedError    6   an object is not the version any more that was to be replaced
-    │   ├── UnreachableError    6   it did not answer, or is busy; another attempt may succeed
-    │   └── LeaseError      6   another run has the lease, or has taken it over
-    ├── DamagedError        7   what is stored is not what was written
-    ├── ExistsError         8   the target is already there
+    │   ├── ChangedError    6   an object was replaced by another version
+    │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
+    │   └── LeaseError      6   another run has the lease, or took it over
+    ├── DamagedError        7   stored bytes are not the bytes that were written
+    ├── ExistsError         8   the target already exists
     ├── CommandError        9   an external command failed
     │   └── HookError       12  a hook of the site failed, or took too long
-    └── ConsistencyError    11  what came out is not what was promised; it was not called good
+    └── ConsistencyError    11  a check of the result failed; the result is not valid
 
-Exit code 2 is the command line's own (usage); 130 an interrupt.
+The command line uses exit code 2 for wrong usage and 130 for an interrupt.
 """
 
 from __future__ import annotations
 
 
 class ZsnapdbError(Exception):
-    """Something went wrong: what was attempted, on what, what was found; `hint` says what to do."""
+    """An error. The message says what was attempted, on what, and what is wrong. `hint` says what to do."""
 
     code = "internal"
     exit_code = 1
@@ -47,17 +47,17 @@ class ConfigError(ZsnapdbError):
 
 
 class PreflightError(ZsnapdbError):
-    """The server, its files or the pool are not fit for what was asked; nothing was touched."""
+    """The server, its files or the pool do not allow the operation; nothing was changed."""
 
     code = "preflight"
     exit_code = 4
 
 
 class NotOursError(PreflightError):
-    """A dataset, snapshot or bookmark does not carry our mark, and so it was not destroyed.
+    """A dataset, snapshot or bookmark does not carry our mark, so it was not destroyed.
 
-    `name` is its full name, `property_name` the ZFS property that was looked at; `value` and `source` are what `zfs
-    get` printed of it.
+    `name` is its full name, `property_name` the ZFS property that was checked. `value` and `source` are the property's
+    value and source as `zfs get` prints them.
     """
 
     code = "not-ours"
@@ -78,14 +78,14 @@ class ServerError(ZsnapdbError):
 
 
 class LockError(ServerError):
-    """The lock was not to be had before the deadline, or was lost before the snapshot was made."""
+    """The lock could not be acquired before the deadline, or was lost before the snapshot was made."""
 
     code = "lock"
     exit_code = 10
 
 
 class LockNotGranted(LockError):
-    """The lock was not granted; nothing is held, and another attempt may succeed."""
+    """The lock was not granted. No lock is held; another attempt may succeed."""
 
     code = "lock-not-granted"
 
@@ -104,39 +104,39 @@ class NotThere(RepositoryError):
 
 
 class ChangedError(RepositoryError):
-    """An object is not the version any more that was to be replaced; it was left as it is."""
+    """An object that should be replaced has another version now. The object was not changed."""
 
     code = "changed"
 
 
 class UnreachableError(RepositoryError):
-    """The repository did not answer, broke off or is busy; another attempt may succeed."""
+    """The repository did not answer, broke off or is busy. Another attempt may succeed."""
 
     code = "unreachable"
 
 
 class LeaseError(RepositoryError):
-    """Another run has the lease on the repository, or has taken it over; nothing was called good."""
+    """Another run has the lease on the repository, or took it over. No backup was completed."""
 
     code = "lease"
 
 
 class DamagedError(ZsnapdbError):
-    """What is stored is not what was written."""
+    """Stored bytes are not the bytes that were written."""
 
     code = "damaged"
     exit_code = 7
 
 
 class ExistsError(ZsnapdbError):
-    """The target is already there and will not be overwritten."""
+    """The target already exists and is not overwritten."""
 
     code = "exists"
     exit_code = 8
 
 
 class CommandError(ZsnapdbError):
-    """An external command failed; the message carries its words."""
+    """An external command failed. The message has the output of the command."""
 
     code = "command"
     exit_code = 9
@@ -150,7 +150,7 @@ class HookError(CommandError):
 
 
 class ConsistencyError(ZsnapdbError):
-    """What came out is not what was promised; it was not called good."""
+    """A check of the result failed. The result is not valid."""
 
     code = "consistency"
     exit_code = 11

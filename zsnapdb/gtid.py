@@ -1,7 +1,7 @@
-"""GTID sets as a small exact algebra, for both families. Pure.
+"""GTID sets of both server families, with exact set operations. Pure.
 
-MySQL: a set of UUID[:TAG] with intervals of transaction numbers (refman 8.4, "GTID Format and Storage";
-tags since 8.3). MariaDB: one head (server, sequence) per domain; a position contains all up to its heads
+MySQL: a set of UUID[:TAG] with intervals of transaction numbers (refman 8.4, "GTID Format and Storage"; tags since
+8.3). MariaDB: one head (server, sequence) for each domain. A position contains all transactions up to its heads
 (MariaDB manual, "Global Transaction ID").
 """
 
@@ -18,7 +18,7 @@ _TAG = re.compile(r"^[a-z_][a-z0-9_]{0,31}$")
 
 
 def _normal(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
-    """Return the intervals sorted, with neighbours and overlaps joined."""
+    """Return the intervals sorted, with adjacent and overlapping intervals joined."""
     joined: list[Interval] = []
     for first, last in sorted(intervals):
         if joined and first <= joined[-1][1] + 1:
@@ -47,7 +47,7 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """Return the set a server prints, e.g. `UUID:1-5:7,UUID:tag:3`. ValueError says what is malformed."""
+        """Return the set in a server's notation, e.g. `UUID:1-5:7,UUID:tag:3`. ValueError names the malformed part."""
         pairs: list[tuple[str, Interval]] = []
         for part in text.replace("\n", "").replace(" ", "").lower().split(","):
             if not part:
@@ -74,23 +74,23 @@ class GtidSet:
         return ((source, interval) for source, intervals in self.intervals.items() for interval in intervals)
 
     def union(self, other: GtidSet) -> GtidSet:
-        """Return what is in either."""
+        """Return the set of the transactions in either set."""
         return GtidSet.of([*self._pairs(), *other._pairs()])
 
     def minus(self, other: GtidSet) -> GtidSet:
-        """Return what is in this set and not in the other."""
-        left: list[tuple[str, Interval]] = []
+        """Return the set of the transactions that are in this set and not in the other."""
+        remaining: list[tuple[str, Interval]] = []
         for source, (first, last) in self._pairs():
             start = first
-            for gone_first, gone_last in other.intervals.get(source, ()):
-                if gone_last < start or gone_first > last:
+            for other_first, other_last in other.intervals.get(source, ()):
+                if other_last < start or other_first > last:
                     continue
-                if gone_first > start:
-                    left.append((source, (start, gone_first - 1)))
-                start = gone_last + 1
+                if other_first > start:
+                    remaining.append((source, (start, other_first - 1)))
+                start = other_last + 1
             if start <= last:
-                left.append((source, (start, last)))
-        return GtidSet.of(left)
+                remaining.append((source, (start, last)))
+        return GtidSet.of(remaining)
 
     def contains(self, other: GtidSet) -> bool:
         """Whether every transaction of the other is in this set."""
@@ -109,13 +109,13 @@ class GtidSet:
 
 @dataclass(frozen=True)
 class GtidPosition:
-    """A MariaDB GTID position: per domain the server and the sequence number reached."""
+    """A MariaDB GTID position: for each domain the server and the sequence number of the last transaction."""
 
     heads: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> GtidPosition:
-        """Return the position a server prints, e.g. `0-1-270,5-2-9`. ValueError says what is malformed."""
+        """Return the position in a server's notation, e.g. `0-1-270,5-2-9`. ValueError names the malformed part."""
         heads: dict[int, tuple[int, int]] = {}
         for part in text.replace(" ", "").split(","):
             if not part:
@@ -133,7 +133,7 @@ class GtidPosition:
         return GtidPosition(dict(sorted({**self.heads, domain: (server, sequence)}.items())))
 
     def contains(self, other: GtidPosition) -> bool:
-        """Whether every domain of the other is here with at least its sequence number."""
+        """Whether this position has every domain of the other, with at least the other's sequence number."""
         return all(domain in self.heads and self.heads[domain][1] >= head[1] for domain, head in other.heads.items())
 
     def __str__(self) -> str:
@@ -144,7 +144,7 @@ Gtids = GtidSet | GtidPosition
 
 
 def contains(outer: Gtids, inner: Gtids) -> bool:
-    """Whether `outer` contains `inner`; sets of different families never do."""
+    """Whether `outer` contains `inner`. False for sets of different families."""
     if isinstance(outer, GtidSet) and isinstance(inner, GtidSet):
         return outer.contains(inner)
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
@@ -153,9 +153,9 @@ def contains(outer: Gtids, inner: Gtids) -> bool:
 
 
 def joined(previous: Gtids | None, more: Gtids | None) -> Gtids | None:
-    """Return what is reached when `more` comes after `previous`.
+    """Return the GTIDs after `more` follows `previous`.
 
-    None is nothing known; ValueError if they are of different families.
+    None stands for unknown GTIDs. ValueError if the two are of different families.
     """
     if previous is None or more is None:
         return previous if more is None else more
@@ -163,4 +163,4 @@ def joined(previous: Gtids | None, more: Gtids | None) -> Gtids | None:
         return previous.union(more)
     if isinstance(previous, GtidPosition) and isinstance(more, GtidPosition):
         return GtidPosition(dict(sorted({**previous.heads, **more.heads}.items())))
-    raise ValueError("GTIDs of both families")
+    raise ValueError("one GTID set is of MySQL, the other of MariaDB")

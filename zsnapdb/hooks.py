@@ -1,6 +1,6 @@
-"""Runs a site's own scripts around a snapshot.
+"""Runs the scripts of a site before, during and after the lock of a backup.
 
-No shell, a documented environment, a time limit that holds for all they start.
+A script runs without a shell, with a documented environment, and with a timeout that also holds for its children.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import IO
 from zsnapdb.errors import HookError
 
 GRACE_SECONDS = 1.0
-"""How long a process group has between SIGTERM and SIGKILL."""
+"""The time between SIGTERM and SIGKILL for a process group."""
 KILLED_SECONDS = 10.0
-"""How long killed processes are waited for: the kernel cannot end one that waits for a device or a network mount."""
+"""The time to wait for killed processes: the kernel cannot end a process that waits for a device or network mount."""
 _OUTPUT_BYTES = 4000
 
 
 class When(StrEnum):
-    """When a hook runs: before the lock is tried, under it, after it is gone in any way; or to mask a clone."""
+    """When a hook runs: before the lock, under the lock, after the lock ended in any way; or to mask a clone."""
 
     BEFORE = "before"
     LOCKED = "locked"
@@ -37,7 +37,7 @@ class When(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What a hook's failure means: the backup ends, or goes on with a warning."""
+    """The effect of a hook's failure: the backup ends, or continues with a warning."""
 
     ABORT = "abort"
     WARN = "warn"
@@ -45,7 +45,7 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True)
 class Hook:
-    """A script with its arguments; `timeout` in seconds."""
+    """A script with its arguments. `timeout` is in seconds."""
 
     when: When
     argv: tuple[str, ...]
@@ -53,27 +53,29 @@ class Hook:
     on_failure: OnFailure = OnFailure.ABORT
 
     def describe(self) -> str:
-        """Return it in a few words."""
+        """Return a short description of the hook."""
         return f"{' '.join(self.argv)} ({self.when}, at most {self.timeout:g} s)"
 
 
 def check(hook: Hook) -> None:
-    """Raise HookError unless the script is there and may be executed by whoever runs zsnapdb."""
+    """Raise HookError unless the script exists and the user that runs zsnapdb may execute it."""
     program = Path(hook.argv[0])
     if not program.is_absolute():
         raise HookError(
-            f"hook {hook.argv[0]} is not an absolute path", hint="name the script with its whole path in run"
+            f"hook {hook.argv[0]} is not an absolute path", hint="write the absolute path of the script in run"
         )
     if not (program.is_file() and os.access(program, os.X_OK)):
-        raise HookError(f"hook {program} is not an executable file", hint="check the path, and `chmod +x` it")
+        raise HookError(
+            f"hook {program} is not an executable file", hint="check the path, and run `chmod +x` on the file"
+        )
 
 
 def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = None) -> str:
-    """Run the hook to its end and return what it printed. HookError if it fails, cannot be started or takes too long.
+    """Run the hook to its end and return its output. HookError if it fails, cannot be started or takes too long.
 
-    `environment` is added to ours. `limit` in seconds cuts the hook's own timeout short: what is left of the lock. It
-    gets a process group of its own. At the limit the whole group is asked to end (SIGTERM), then killed, and every
-    process of it is waited for; the error names those that even SIGKILL does not end.
+    `environment` is added to the environment of this process. `limit` in seconds, such as the remaining time of the
+    lock, shortens the hook's own timeout. The hook gets its own process group. At the limit the group gets SIGTERM,
+    then SIGKILL, and every process of the group is waited for. The error names processes that SIGKILL does not end.
     """
     seconds = hook.timeout if limit is None else max(0.0, min(hook.timeout, limit))
     process: subprocess.Popen[bytes] | None = None
@@ -94,12 +96,12 @@ def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = Non
     if status is None:
         raise HookError(
             _failed(hook, f"did not end within {seconds:.1f} s and was {_how_it_ended(left)}", text),
-            hint="raise its timeout, or let it do less",
+            hint="increase the hook's timeout, or make the hook faster",
         )
     if status != 0:
         raise HookError(
             _failed(hook, f"ended with exit status {status}", text),
-            hint="see what it printed; on_failure = 'warn' would go on",
+            hint="read the output of the hook; set on_failure = 'warn' to continue after a failure",
         )
     return text
 
@@ -118,13 +120,13 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
     except OSError as error:
         raise HookError(
             f"hook {hook.argv[0]} cannot be started: {error.strerror}",
-            hint="check the path, `chmod +x`, and its first line",
+            hint="check the path, the permission (`chmod +x`), and the first line of the file",
         ) from error
 
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Call the handlers of signals that arrive in the block at its end: no exception of theirs hides a new process."""
+    """Delay the handlers of signals to the end of the block, so that their exceptions do not hide a new process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -138,8 +140,8 @@ def _signals_wait() -> Iterator[None]:
     finally:
         for number, handler in ours.items():
             signal.signal(number, handler)
-        for late in arrived:
-            signal.raise_signal(late)
+        for pending in arrived:
+            signal.raise_signal(pending)
 
 
 def _failed(hook: Hook, what: str, text: str) -> str:
@@ -153,9 +155,9 @@ def _how_it_ended(left: Sequence[int]) -> str:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> tuple[int, ...]:
-    """Leave nothing of the hook's process group running: not the script, not what it started.
+    """End all processes of the hook's process group: the script and the processes it started.
 
-    Return the ids of processes that are still there `KILLED_SECONDS` after SIGKILL.
+    Return the ids of processes that still run `KILLED_SECONDS` after SIGKILL.
     """
     left = _running(process)
     for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, KILLED_SECONDS)):
@@ -172,7 +174,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> tuple[int, ...]:
 def _running(leader: subprocess.Popen[bytes]) -> tuple[int, ...]:
     """Return the ids of the processes in the leader's process group that have not ended.
 
-    One that has ended counts as gone even if its parent, which may be process 1 by now, has not asked for its status.
+    A zombie counts as ended, even if its parent (possibly process 1) has not read its status.
     """
     running = tuple(number for number, group, state in _processes() if group == leader.pid and state not in "ZX")
     leader.poll()
@@ -184,7 +186,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
     for folder in os.scandir("/proc"):
         if folder.name.isdecimal():
             with contextlib.suppress(OSError):
-                # The name of the program, in parentheses, may hold anything.
+                # The name of the program, in parentheses, may contain any character.
                 fields = Path(folder.path, "stat").read_bytes().rpartition(b")")[2].split()
                 yield int(folder.name), int(fields[2]), fields[0].decode()
 
@@ -192,7 +194,7 @@ def _processes() -> Iterator[tuple[int, int, str]]:
 def environment(
     when: When, *, instance: str, backup_id: str, lock: str, snapshots: Sequence[str], outcome: str = ""
 ) -> dict[str, str]:
-    """Return the variables a hook finds; hooks/README.md documents them."""
+    """Return the environment variables of a hook. hooks/README.md documents them."""
     return {
         "ZSNAPDB_HOOK": when.value,
         "ZSNAPDB_INSTANCE": instance,

@@ -1,4 +1,4 @@
-"""The words of the tool as frozen dataclasses. Pure: no clock, no I/O."""
+"""The basic terms of the tool as frozen dataclasses. Pure: no clock, no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enum import StrEnum
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet
 
 PROPERTY = "zsnapdb"
-"""Namespace of every ZFS user property, hold tag and bookmark of ours."""
+"""The namespace of every ZFS user property, hold tag and bookmark of this tool."""
 
 SNAPSHOT_PREFIX = "zsnapdb-"
 
@@ -20,7 +20,7 @@ _BACKUP_ID = re.compile(r"^\d{8}T\d{6}Z-[0-9a-f]{4}$")
 
 
 class Flavour(StrEnum):
-    """The two families of servers; what one can do beyond that is probed."""
+    """The two families of servers. Other capabilities of a server are probed."""
 
     MYSQL = "mysql"
     MARIADB = "mariadb"
@@ -37,20 +37,20 @@ def is_backup_id(text: str) -> bool:
 
 
 def backup_time(backup_id: str) -> datetime:
-    """Return the time (UTC) a backup id carries; ValueError if it is none."""
-    # By place: strptime takes ten times as long, and there may be tens of thousands.
+    """Return the time (UTC) in a backup id. ValueError if the text is not a backup id."""
+    # The parts are cut by offset: strptime takes ten times as long, and there may be tens of thousands of ids.
     day, at = backup_id[:8], backup_id[9:15]
     return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
 
 
 def pool_of(dataset: str) -> str:
-    """Return the pool that a dataset lies in."""
+    """Return the pool of a dataset."""
     return dataset.split("/", 1)[0]
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot as ZFS knows it. `guid` is its identity; name and clock are not."""
+    """A snapshot as ZFS reports it. `guid` identifies a snapshot; its name and time do not."""
 
     dataset: str
     name: str
@@ -64,7 +64,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class SnapshotSet:
-    """Snapshots of all volumes of an instance, made by one command in one transaction group."""
+    """The snapshots of all volumes of an instance, by role, made by one request in one transaction group."""
 
     backup_id: str
     snapshots: Mapping[str, Snapshot]
@@ -84,9 +84,9 @@ class BinlogCoordinates:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a state stands in the server's history, and how that is known.
+    """The position of a state in the server's history. `source` says where the position was read.
 
-    `gtids` is None where the server does not number its transactions; `coordinates` is None without a binlog.
+    `gtids` is None if the server does not number its transactions. `coordinates` is None without a binlog.
     """
 
     flavour: Flavour
@@ -104,25 +104,25 @@ class Position:
         return " ".join(words) or "(no binlog)"
 
     def short(self, limit: int) -> str:
-        """Return the position in at most `limit` bytes: whole if it fits, else the coordinates and a digest of the GTIDs.
+        """Return the position in at most `limit` bytes: complete, or as coordinates and a digest of the GTIDs.
 
-        For a ZFS user property, whose value may have 8191 bytes (zfsprops(7)); a GTID set of many sources is longer.
+        A ZFS user property may have 8191 bytes (zfsprops(7)). A GTID set of many sources can be longer.
         """
-        whole = self.describe()
-        if len(whole.encode()) <= limit:
-            return whole
+        complete = self.describe()
+        if len(complete.encode()) <= limit:
+            return complete
         digest = hashlib.sha256(str(self.gtids).encode()).hexdigest()
         return replace(self, gtids=None).describe() + f" gtids-sha256:{digest}"
 
 
 def parse_gtids(flavour: Flavour, text: str) -> Gtids:
-    """Return the GTIDs a server of this flavour printed. ValueError if malformed."""
+    """Return the GTIDs in the notation of a server of this flavour. ValueError if they are malformed."""
     return GtidPosition.parse(text) if flavour is Flavour.MARIADB else GtidSet.parse(text)
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a long step is: bytes done, of how many (0: unknown)."""
+    """The progress of a long step: the bytes done, and the total (0: unknown)."""
 
     step: str
     done: int

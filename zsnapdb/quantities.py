@@ -1,4 +1,4 @@
-"""Sizes, times and levels as people write them in the configuration and on the command line -> bytes, seconds, levels."""
+"""Converts sizes, durations and levels from the configuration and the command line to bytes, seconds and levels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _size(value: object) -> object:
     if isinstance(value, str):
         match = re.fullmatch(r"(\d+)\s*([A-Za-z]*)", value.strip())
         if match is None or match.group(2).upper() not in _SIZES:
-            raise ValueError('a size is a number with B, KiB, MiB or GiB, as in "32MiB"')
+            raise ValueError('a size is a number with B, KiB, MiB or GiB, such as "32MiB"')
         return int(match.group(1)) * _SIZES[match.group(2).upper()]
     return value
 
@@ -26,7 +26,7 @@ def _duration(value: object) -> object:
     if isinstance(value, str):
         match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", value.strip())
         if match is None:
-            raise ValueError('a duration is a number with ms, s, m, h or d, as in "5s"')
+            raise ValueError('a duration is a number with ms, s, m, h or d, such as "5s"')
         return float(match.group(1)) * _TIMES[match.group(2)]
     return value
 
@@ -38,15 +38,15 @@ def _level(value: object) -> object:
 
 
 def duration(text: str) -> float:
-    """Return a duration given on the command line, in seconds. ConfigError if it is none."""
+    """Return a duration from the command line, in seconds. ConfigError if the text is not a duration."""
     try:
         return float(str(_duration(text)))
     except ValueError as error:
-        raise ConfigError(f"{text!r}: {error}", hint='such as "30m"') from error
+        raise ConfigError(f"{text!r} is not a duration: {error}", hint='write a duration such as "30m"') from error
 
 
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes."""
 Seconds = Annotated[float, BeforeValidator(_duration)]
 Level = Annotated[int | Literal["auto"], BeforeValidator(_level)]
-"""Of zstd."""
+"""A compression level of zstd."""

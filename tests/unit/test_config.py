@@ -51,7 +51,7 @@ def test_sizes_and_durations_have_units() -> None:
         (GOOD.replace('repository = "s3"', 'repository = "s4"'), "names repository 's4', which is not configured", ""),
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "exactly one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
-        (GOOD.replace("tank/mysql/data", "tank/mysql"), "a dataset stands under two roles", ""),
+        (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),
         (GOOD + 'stream = { chunk_size = "32 miles" }\n', "a size is a number with B, KiB, MiB or GiB", ""),
         (GOOD + '[[instance.main.drill.probe]]\nsql = "SELECT 1"\n', "either expect, or at_least and at_most", ""),
         (
@@ -75,7 +75,7 @@ def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
 
 def test_several_instances_must_be_named() -> None:
     two = parse(GOOD + GOOD.replace("main", "other").split("[repository.s3]")[0], "x")
-    with pytest.raises(ConfigError, match="none was named"):
+    with pytest.raises(ConfigError, match="several instances are configured; name an instance"):
         two.one_instance(None)
     with pytest.raises(ConfigError, match="not configured"):
         two.one_instance("third")

@@ -1,4 +1,4 @@
-"""The object store protocol, and what every store promises."""
+"""The protocol of object stores: the promises that every store keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from typing import Protocol
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object that exists: its key, its size in bytes, and when it was written by the store's own clock (None: not known)."""
+    """An object in a listing: its key, its size in bytes, and its time of writing by the store's own clock.
+
+    `modified` is None if the store does not say it.
+    """
 
     key: str
     size: int
@@ -18,12 +21,12 @@ class StoredObject:
 
 
 Body = bytes | bytearray | memoryview
-"""The bytes of an object to be stored; a memoryview is of single bytes in one piece."""
+"""The bytes of an object to store. A memoryview is contiguous and has single bytes as items."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """An object's bytes, and the tag that stands for exactly this version of it."""
+    """An object's bytes, and the tag that identifies exactly this version of the object."""
 
     body: bytes
     tag: str
@@ -31,17 +34,18 @@ class Version:
 
 @dataclass(frozen=True)
 class ObjectHold:
-    """The store itself keeps an object: until a time (UTC), or, without one, until somebody lifts a legal hold."""
+    """A protection of an object by the store: until a time (UTC), or, if None, until somebody lifts a legal hold."""
 
     until: datetime | None
 
 
 @dataclass(frozen=True)
 class Afterlife:
-    """What becomes of removed objects.
+    """How a store treats removed objects.
 
-    Whether they stay as older versions (None: the store does not say); after how many days its rules remove those
-    (None: never, or not known); and whether objects can be locked, so that asking for a `hold` has a point.
+    `keeps_versions`: whether removed objects stay as older versions (None: the store does not say). `days`: after how
+    many days the store's rules remove older versions (None: never, or not known). `has_locks`: whether objects can be
+    locked; only then a call of `hold` is useful.
     """
 
     keeps_versions: bool | None
@@ -50,65 +54,67 @@ class Afterlife:
 
 
 class Store(Protocol):
-    """Whole objects under keys with slashes. Every method raises RepositoryError when the store cannot be asked.
+    """Complete objects under keys with slashes. Every method raises RepositoryError if the store cannot be reached.
 
-    "Could not ask" is never answered with "not there": it is UnreachableError if another attempt may succeed.
+    NotThere means that the object does not exist; a store that cannot be reached never raises it. UnreachableError
+    means that another attempt may succeed.
     """
 
     def check(self) -> None:
-        """Prove that the store can be reached and listed; NotThere if the bucket or folder is missing."""
+        """Prove that the store can be reached and listed. NotThere if the bucket or folder is missing."""
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object whole and durably. ExistsError if `only_if_absent` and there is one.
+        """Store the complete object durably. ExistsError if `only_if_absent` and the object exists.
 
-        `sha256` is the body's, in hexadecimal, where the caller has it: a store that proves what it received need not
-        compute it again.
+        `sha256` is the body's hash in hexadecimal, if the caller has it. A store that verifies what it received then
+        need not compute it again.
         """
 
     def get(self, key: str) -> bytes:
-        """Return the object; NotThere if there is none."""
+        """Return the object. NotThere if it does not exist."""
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Write the object to the beginning of `target`, as much of it as fits, and return its whole size in bytes.
+        """Write as much of the object as fits to the beginning of `target`. Return the object's full size in bytes.
 
-        NotThere if there is none.
-
-        After an error `target` may hold anything.
+        NotThere if the object does not exist. After an error the content of `target` is undefined.
         """
 
     def read_version(self, key: str) -> Version:
-        """Return the object with its tag; NotThere if there is none."""
+        """Return the object with the tag of its version. NotThere if the object does not exist."""
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Store the object in place of the version with the tag; ChangedError if it is another, or gone.
+        """Replace the version with the tag. ChangedError if the object has another version or does not exist.
 
-        Of several replacements of the same version one succeeds. One whose answer was lost may have been done: read
-        again.
+        Of several replacements of the same version, one succeeds. A replacement whose answer was lost may have
+        succeeded: read the object again.
         """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield every object whose key starts with the prefix, by key."""
+        """Yield every object whose key starts with the prefix, in the order of the keys."""
 
     def delete(self, key: str) -> None:
-        """Remove the object; one that is not there counts as removed."""
+        """Remove the object. A missing object counts as removed."""
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects, many in one request where the store can.
+        """Remove the objects, many in one request if the store can do that.
 
-        RepositoryError if one was refused; others may be gone.
+        RepositoryError if the store refuses one; others may be removed then.
         """
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield, in order, each name up to the next slash that keys under the prefix (ending in a slash) go on with."""
+        """Yield the names of the folders directly below the prefix, in order. The prefix ends in a slash.
+
+        A folder is the next part of a key, up to a slash.
+        """
 
     def hold(self, key: str) -> ObjectHold | None:
-        """Return what keeps the store from removing the object for good.
+        """Return the lock or legal hold that protects the object from removal.
 
-        None if nothing does, or if it is not there.
+        None if there is none, or if the object does not exist.
         """
 
     def afterlife(self) -> Afterlife:
-        """Return what becomes of objects that are removed."""
+        """Return how the store treats removed objects."""
 
     def give_up(self) -> None:
-        """Wait for nothing any more: calls under way that only wait for another attempt raise soon, later ones get one attempt."""
+        """Stop retrying: running calls that wait for another attempt raise soon. Later calls get one attempt."""

@@ -1,4 +1,4 @@
-"""A store that passes every call on to another: what layers around stores are made of."""
+"""A store that passes every call on to another store: the base of layers around stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject,
 
 
 class Layer:
-    """Everything as the inner store does it."""
+    """A store that passes every call on to `inner`. Subclasses override some calls."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner

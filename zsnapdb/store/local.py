@@ -1,4 +1,4 @@
-"""A folder as object store (disk, NFS): written beside, synced, renamed; never half there."""
+"""A folder as object store (disk, NFS). A file is written under another name, synced and renamed: never half there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AGAIN = {
     errno.ECONNRESET,
     errno.EAGAIN,
 }
-"""What a folder on another host says while that cannot be reached."""
+"""Errors of a network file system while its host cannot be reached."""
 
 
 class LocalStore:
@@ -57,7 +57,7 @@ class LocalStore:
             raise self._error("listing", error) from error
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - a file proves nothing
-        """Store the object: written to a temporary file, fsync, then renamed (or linked, which fails if there is one)."""
+        """Store the object: write a temporary file, sync it, then rename it (or link it, which fails if one exists)."""
         target = self.folder / key
         temporary: str | None = None
         try:
@@ -80,7 +80,7 @@ class LocalStore:
                 os.close(folder)
         except FileExistsError as error:
             raise ExistsError(
-                f"object {key} exists in {self.folder}", hint="another run wrote it; it was not changed"
+                f"object {key} exists in {self.folder}", hint="another run wrote the object; it was not changed"
             ) from error
         except OSError as error:
             raise self._error(f"writing {key}", error) from error
@@ -91,9 +91,9 @@ class LocalStore:
 
     @staticmethod
     def _temporary(folder: Path) -> tuple[int, str]:
-        """Open a new file in the folder, making that first.
+        """Create the folder and open a new file in it.
 
-        Somebody who removes the last object in it may be in between.
+        Another process may remove the empty folder in between; then this tries again.
         """
         for _ in range(10):
             folder.mkdir(parents=True, exist_ok=True)
@@ -126,13 +126,13 @@ class LocalStore:
             raise self._error(f"reading {key}", error) from error
 
     def read_version(self, key: str) -> Version:
-        """Return the file's bytes; their SHA-256 is the tag."""
+        """Return the file's bytes. Their SHA-256 is the tag."""
         body = self.get(key)
         return Version(body, hashlib.sha256(body).hexdigest())
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Be the only one in this folder, on all hosts that mount it (flock reaches over NFS), who replaces or removes."""
+        """Lock the folder: no other process, on any host that mounts it, replaces or removes (flock works over NFS)."""
         try:
             with open(self.folder / _LOCK, "a") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
@@ -142,7 +142,7 @@ class LocalStore:
             raise
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Store the file in place of the one whose SHA-256 is `tag`."""
+        """Replace the file if its SHA-256 is still `tag`."""
         try:
             with self._alone(), contextlib.suppress(FileNotFoundError):
                 if hashlib.sha256((self.folder / key).read_bytes()).hexdigest() == tag:
@@ -151,7 +151,8 @@ class LocalStore:
         except OSError as error:
             raise self._error(f"replacing {key}", error) from error
         raise ChangedError(
-            f"object {key} in {self.folder} was changed meanwhile", hint="another run wrote it; it was not changed"
+            f"object {key} in {self.folder} was changed meanwhile",
+            hint="another run wrote the object; this run did not change it",
         )
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
@@ -159,38 +160,38 @@ class LocalStore:
         self.check()
         top = os.path.join(self.folder, prefix.rpartition("/")[0])
         skip = len(os.path.join(self.folder, ""))
-        found: list[StoredObject] = []
+        objects: list[StoredObject] = []
 
         def fail(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise self._error("listing", error) from error
 
-        # Texts, not Path objects: there may be hundreds of thousands of files.
+        # Strings, not Path objects: there may be hundreds of thousands of files.
         for folder, _, names in os.walk(top, onerror=fail):
             for name in names:
                 path = os.path.join(folder, name)
                 if path.startswith(prefix, skip) and not name.startswith((_TEMPORARY, _LOCK)):
                     with contextlib.suppress(FileNotFoundError):
                         status = os.stat(path)
-                        found.append(
+                        objects.append(
                             StoredObject(path[skip:], status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
                         )
-        yield from sorted(found, key=lambda item: item.key)
+        yield from sorted(objects, key=lambda item: item.key)
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield the names of the folders in the one that the prefix names."""
+        """Yield the names of the folders in the folder that the prefix names."""
         self.check()
         try:
             with os.scandir(self.folder / prefix) as entries:
-                found = [entry.name for entry in entries if entry.is_dir()]
+                names = [entry.name for entry in entries if entry.is_dir()]
         except FileNotFoundError:
             return
         except OSError as error:
             raise self._error(f"listing {prefix}", error) from error
-        yield from sorted(found)
+        yield from sorted(names)
 
     def delete(self, key: str) -> None:
-        """Remove the file and the folders it leaves empty."""
+        """Remove the file, and the folders above it that are empty then."""
         path = self.folder / key
         try:
             with self._alone():
@@ -208,17 +209,17 @@ class LocalStore:
             self.delete(key)
 
     def hold(self, key: str) -> ObjectHold | None:  # noqa: ARG002 - the protocol has it
-        """Nothing holds a file."""
+        """Return None: this store protects no file from removal."""
         return None
 
     def afterlife(self) -> Afterlife:
-        """What is removed is gone; snapshots of the folder's file system are not ours to know."""
+        """Return that removed files are gone. Snapshots of the folder's file system are not known here."""
         return Afterlife(keeps_versions=False)
 
     def give_up(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no call of this store waits."""
 
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:
-    """Return the folder that file:///folder names; its prefix is always empty."""
+    """Return the store of the folder that file:///folder names. The key prefix is always empty."""
     return LocalStore(Path(urlsplit(settings.url).path)), ""

@@ -1,4 +1,4 @@
-"""Opens the store a repository's address names."""
+"""Opens the store that a repository's address names."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ STORES = {
 }
 """The module of each kind of store, by the scheme of its addresses.
 
-Its `open_at(settings)` returns the store and the key prefix. It is imported only when it is used: clients are large.
-The configuration says what an address of each kind looks like (`STORE_ADDRESSES`).
+`open_at(settings)` of the module returns the store and the key prefix. A module is imported only when it is used,
+because client libraries are large. `STORE_ADDRESSES` in the configuration defines the form of each kind of address.
 """
 
 
 def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None = None) -> tuple[Store, str]:
-    """Return the store and the key prefix ("" or ending in a slash) of the repository. Nothing is asked yet.
+    """Return the repository's store and key prefix ("" or ending in a slash). No request is sent yet.
 
-    It is as patient and as fast as configured; `tell` gets a line when something has to be tried again for long.
+    The store has the configured patience and bandwidth. `tell` gets a line before each long pause between attempts.
     """
     module = import_module(STORES[urlsplit(settings.url).scheme])
     opened: tuple[Store, str] = module.open_at(settings)

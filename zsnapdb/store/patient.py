@@ -1,4 +1,4 @@
-"""A layer around any store that tries again, for as long as it is told."""
+"""A layer around any store that repeats failed calls, for a configured time."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Pauses:
 
 
 class PatientStore(Layer):
-    """Asks again, with growing pauses, while the store cannot be reached or is busy, for up to `patience` seconds per call.
+    """Repeats a call while the store cannot be reached or is busy, with growing pauses, for up to `patience` seconds.
 
-    What is refused, denied or not there is told at once. `tell` gets a line before each long pause.
+    All other errors are raised at once. `tell` gets a line before each long pause.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class PatientStore(Layer):
                 left = deadline - time.monotonic()
                 if left <= 0 or self._over.is_set():
                     raise
-                # Not all workers at the same moment; and the last attempt is made when the time is up.
+                # Random pauses, so that not all workers try at the same moment. The last attempt is at the deadline.
                 wait = min(pause * random.uniform(0.75, 1.25), left)
                 if self.tell is not None and pause >= self.pauses.reported:
                     self.tell(f"{error.message}; trying again in {wait:.0f} s, for up to {left:.0f} s more")
@@ -64,11 +64,11 @@ class PatientStore(Layer):
                 pause = min(pause * 2, self.pauses.longest)
 
     def check(self) -> None:
-        """Prove that the store can be reached, with little patience."""
+        """Prove that the store can be reached. The patience is at most `pauses.check` seconds."""
         self._again(self.inner.check, min(self.patience, self.pauses.check))
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object. After an attempt whose answer was lost, finding this very object there is success."""
+        """Store the object. If the answer to an attempt was lost and the object now has this body, that is success."""
         lost = False
 
         def attempt() -> None:
@@ -91,11 +91,11 @@ class PatientStore(Layer):
             return False
 
     def get(self, key: str) -> bytes:
-        """Return the object; a reader is kept waiting while it cannot be had."""
+        """Return the object. The caller waits while the store cannot be reached."""
         return self._again(lambda: self.inner.get(key), self.patience)
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object; a reader is kept waiting while it cannot be had."""
+        """Read the object. The caller waits while the store cannot be reached."""
         return self._again(lambda: self.inner.read_into(key, target), self.patience)
 
     def read_version(self, key: str) -> Version:
@@ -103,7 +103,7 @@ class PatientStore(Layer):
         return self._again(lambda: self.inner.read_version(key), self.patience)
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Replace the version. After an attempt whose answer was lost, finding this very body there is success."""
+        """Replace the version. If an attempt's answer was lost and the object now has this body, that is success."""
         lost = False
 
         def attempt() -> None:
@@ -120,11 +120,11 @@ class PatientStore(Layer):
         self._again(attempt, self.patience)
 
     def _resumed(self, begin: Callable[[], Iterator[T]], name: Callable[[T], str]) -> Iterator[T]:
-        """Yield what an ordered listing tells, each once.
+        """Yield the items of an ordered listing, each once.
 
-        One that breaks off is begun again and what was told is passed over.
+        A listing that breaks off is started again, and the items that were yielded before are skipped.
         """
-        told = ""
+        last_name = ""
         listing: Iterator[T] | None = None
 
         def following() -> T | None:
@@ -132,13 +132,13 @@ class PatientStore(Layer):
             try:
                 if listing is None:
                     listing = begin()
-                return next((item for item in listing if name(item) > told), None)
+                return next((item for item in listing if name(item) > last_name), None)
             except UnreachableError:
                 listing = None
                 raise
 
         while (item := self._again(following, self.patience)) is not None:
-            told = name(item)
+            last_name = name(item)
             yield item
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
@@ -154,18 +154,18 @@ class PatientStore(Layer):
         self._again(lambda: self.inner.delete(key), self.patience)
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects; after a break all are asked for again."""
+        """Remove the objects. After a failed attempt the request for all of them is repeated."""
         self._again(lambda: self.inner.delete_many(keys), self.patience)
 
     def hold(self, key: str) -> ObjectHold | None:
-        """Return what holds the object."""
+        """Return the lock or legal hold of the object."""
         return self._again(lambda: self.inner.hold(key), self.patience)
 
     def afterlife(self) -> Afterlife:
-        """Return what becomes of removed objects."""
+        """Return how the store treats removed objects."""
         return self._again(self.inner.afterlife, self.patience)
 
     def give_up(self) -> None:
-        """Try nothing again from now on."""
+        """Stop repeating calls from now on."""
         self._over.set()
         self.inner.give_up()

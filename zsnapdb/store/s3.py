@@ -1,4 +1,4 @@
-"""S3 and what speaks like it. The only module that knows boto3."""
+"""S3, and other servers with its protocol. Only this module imports boto3."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
 
 _MISSING = {"NoSuchKey", "404", "NotFound"}
-_NOT_AS_ASKED = {"PreconditionFailed", "412"}
+_CONDITION_FAILED = {"PreconditionFailed", "412"}
 _DELETE_BATCH = 1000
 _BLOCK = 1 << 20
 _SMALL = 128 << 10
-"""Bytes below which the classes for rare access cost more than the standard one."""
+"""Smaller objects (bytes) cost more in the storage classes for rare access than in the standard class."""
 
 
 def _code(error: ClientError) -> str:
@@ -54,14 +54,14 @@ def _status(error: ClientError) -> int:
 
 
 def _no_expect(params: dict[str, Any], **_: object) -> None:
-    # A round trip before every chunk, to save a chunk's upload where it would be refused.
+    # This header costs a round trip before every chunk. It would only save the upload of a chunk that is refused.
     params["headers"].pop("Expect", None)
 
 
 def _timestamp(value: Any) -> datetime:
-    """Return the time a header or document says.
+    """Return the time in a header or document.
 
-    Listings have one per object, in ISO 8601, which the library's own reading takes ten times as long for.
+    Listings have one per object, in ISO 8601. The library's own function takes ten times as long for that.
     """
     try:
         return datetime.fromisoformat(value)
@@ -71,7 +71,7 @@ def _timestamp(value: Any) -> datetime:
 
 @functools.cache
 def _loader(folders: str | None) -> Loader:
-    """Return what reads the descriptions of AWS's services: once in a process, as that takes most of a client's time."""
+    """Return the loader of AWS's service descriptions. It is cached: loading is most of the time to make a client."""
     return create_loader(folders)
 
 
@@ -83,7 +83,7 @@ def _core() -> botocore.session.Session:
 
 
 class S3Store:
-    """Objects in a bucket. Each call is one attempt; PatientStore makes more of it."""
+    """Objects in a bucket. Each call makes one attempt. PatientStore repeats calls."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class S3Store:
     def _connect(self) -> S3Client:
         style: dict[str, Any] = {"addressing_style": self._addressing}
         if self._checksums:
-            # The checksum is a signed header, so the signature need not cover the body a second time.
+            # The checksum is a signed header, so the signature need not cover the body again.
             style["payload_signing_enabled"] = False
         config = Config(
             retries={"mode": "standard", "total_max_attempts": 1},
@@ -117,7 +117,7 @@ class S3Store:
             read_timeout=60,
             max_pool_connections=self._connections + 2,
             s3=cast(Any, style),
-            # What is computed here is passed along; the client computes nothing by itself.
+            # The checksum is computed in this module, so the client computes none.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
@@ -139,7 +139,7 @@ class S3Store:
         return client
 
     @contextmanager
-    def _asking(self, doing: str) -> Iterator[None]:
+    def _requesting(self, doing: str) -> Iterator[None]:
         where = f"s3://{self.bucket}" + (f" at {self.endpoint}" if self.endpoint else "")
         try:
             yield
@@ -152,8 +152,8 @@ class S3Store:
                 ) from error
             if code in _MISSING:
                 raise NotThere(message) from error
-            if code in _NOT_AS_ASKED:
-                raise ExistsError(message, hint="another run wrote it; it was not changed") from error
+            if code in _CONDITION_FAILED:
+                raise ExistsError(message, hint="another run wrote the object; it was not changed") from error
             if code in DENIED:
                 raise RepositoryError(
                     message, hint="check the credentials and the bucket's policy (configs/iam-policy.json)"
@@ -171,7 +171,7 @@ class S3Store:
             kind = RepositoryError if "CERTIFICATE" in str(error).upper() else UnreachableError
             raise kind(
                 f"{doing} in {where}: {error}",
-                hint="check the endpoint's certificate, and this host's clock and authorities",
+                hint="check the endpoint's certificate, and this host's clock and certificate authorities",
             ) from error
         except (S3ConnectionError, HTTPClientError, IncompleteReadError) as error:
             raise UnreachableError(
@@ -182,45 +182,47 @@ class S3Store:
 
     def check(self) -> None:
         """Prove that the bucket can be listed."""
-        with self._asking("listing"):
+        with self._requesting("listing"):
             self._client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object; `only_if_absent` is a conditional request (If-None-Match: *)."""
-        with self._asking(f"writing {key}"):
+        """Store the object. `only_if_absent` makes a conditional request (If-None-Match: *)."""
+        with self._requesting(f"writing {key}"):
             self._put(key, body, sha256, {"IfNoneMatch": "*"} if only_if_absent else {})
 
     def _put(self, key: str, body: Body, sha256: str | None, conditions: dict[str, str]) -> None:
-        words: dict[str, Any] = {"Bucket": self.bucket, "Key": key, **conditions}
+        parameters: dict[str, Any] = {"Bucket": self.bucket, "Key": key, **conditions}
         if self._options.storage_class and len(body) >= _SMALL:
-            words["StorageClass"] = self._options.storage_class
+            parameters["StorageClass"] = self._options.storage_class
         if self._options.sse:
-            words["ServerSideEncryption"] = self._options.sse
+            parameters["ServerSideEncryption"] = self._options.sse
         if self._options.sse_key:
-            words["SSEKMSKeyId"] = self._options.sse_key
+            parameters["SSEKMSKeyId"] = self._options.sse_key
         if not self._checksums:
-            self._client.put_object(**words, Body=self._data(body))
+            self._client.put_object(**parameters, Body=self._data(body))
             return
         digest = bytes.fromhex(sha256) if sha256 else hashlib.sha256(body).digest()
         try:
-            self._client.put_object(**words, Body=self._data(body), ChecksumSHA256=base64.b64encode(digest).decode())
+            checksum = base64.b64encode(digest).decode()
+            self._client.put_object(**parameters, Body=self._data(body), ChecksumSHA256=checksum)
         except ClientError as error:
             if self._options.checksum != "auto" or _code(error) not in CHECKSUM_REFUSED:
                 raise
-            self._without_checksums(words, body, error)
+            self._without_checksums(parameters, body, error)
 
-    def _without_checksums(self, words: dict[str, Any], body: Body, refused: ClientError) -> None:
-        """Put without the checksum, and go on so if that is taken: some endpoints do not know it.
+    def _without_checksums(self, parameters: dict[str, Any], body: Body, refused: ClientError) -> None:
+        """Store the object without the checksum. If that succeeds, later objects are stored without it too.
 
-        If not, the first answer counts.
+        Some endpoints do not know the checksum. If the second attempt fails too, the first error is raised, unless the
+        second one says that a condition failed or that something is missing.
         """
         self._checksums = False
         client = self._connect()
         try:
-            client.put_object(**words, Body=self._data(body))
+            client.put_object(**parameters, Body=self._data(body))
         except ClientError as error:
             self._checksums = True
-            if _code(error) in _NOT_AS_ASKED | _MISSING:
+            if _code(error) in _CONDITION_FAILED | _MISSING:
                 raise
             raise refused from error
         self._client = client
@@ -235,18 +237,18 @@ class S3Store:
 
     def read_version(self, key: str) -> Version:
         """Return the object with its ETag."""
-        with self._asking(f"reading {key}"):
+        with self._requesting(f"reading {key}"):
             answer = self._client.get_object(Bucket=self.bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
                 return Version(body.read(), answer["ETag"])
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object, block by block: a large one in one piece costs fresh memory every time."""
-        with self._asking(f"reading {key}"):
+        """Read the object in blocks. To read a large object at once would need new memory every time."""
+        with self._requesting(f"reading {key}"):
             answer = self._client.get_object(Bucket=self.bucket, Key=key)
             with contextlib.closing(answer["Body"]) as body:
                 done = 0
-                # The read that finds the end is also the one that finds an answer that broke off.
+                # Only the read at the end notices an answer that broke off.
                 while block := body.read(_BLOCK):
                     taken = min(len(block), max(0, len(target) - done))
                     target[done : done + taken] = memoryview(block)[:taken]
@@ -254,22 +256,22 @@ class S3Store:
                 return done
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Store the object if its ETag is still `tag` (If-Match)."""
+        """Replace the object if its ETag is still `tag` (If-Match)."""
         try:
-            with self._asking(f"replacing {key}"):
+            with self._requesting(f"replacing {key}"):
                 self._put(key, body, None, {"IfMatch": tag})
         except (ExistsError, NotThere) as error:
             if isinstance(error.__cause__, ClientError) and _code(error.__cause__) == "NoSuchBucket":
                 raise
             raise ChangedError(
                 f"object {key} in s3://{self.bucket} was changed meanwhile",
-                hint="another run wrote it; it was not changed",
+                hint="another run wrote the object; this run did not change it",
             ) from error
 
     def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
         token = ""
         while True:
-            with self._asking(f"listing {prefix}"):
+            with self._requesting(f"listing {prefix}"):
                 if token:
                     page = self._client.list_objects_v2(
                         Bucket=self.bucket, Prefix=prefix, Delimiter=delimiter, ContinuationToken=token
@@ -288,21 +290,21 @@ class S3Store:
                 yield StoredObject(item["Key"], item["Size"], item["LastModified"])
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield the common prefixes below the prefix, page by page, without what lies in them."""
+        """Yield the common prefixes below the prefix, page by page, without the objects in them."""
         for page in self._pages(prefix, "/"):
             for item in page.get("CommonPrefixes", []):
                 yield item["Prefix"][len(prefix) : -1]
 
     def delete(self, key: str) -> None:
         """Remove the object."""
-        with self._asking(f"removing {key}"):
+        with self._requesting(f"removing {key}"):
             self._client.delete_object(Bucket=self.bucket, Key=key)
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects, a thousand in a request; one by one where the provider has no such request."""
+        """Remove the objects, a thousand in one request, or one by one if the provider has no such request."""
         for start in range(0, len(keys), _DELETE_BATCH):
             batch = keys[start : start + _DELETE_BATCH]
-            with self._asking(f"removing {len(batch)} objects, {batch[0]} first,"):
+            with self._requesting(f"removing {len(batch)} objects, {batch[0]} first,"):
                 try:
                     answer = self._client.delete_objects(
                         Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
@@ -322,8 +324,8 @@ class S3Store:
                     )
 
     def hold(self, key: str) -> ObjectHold | None:
-        """Return the object's lock or legal hold, as its headers tell it to who may know."""
-        with self._asking(f"looking at {key}"):
+        """Return the object's lock or legal hold, from its headers. An account without the permission sees none."""
+        with self._requesting(f"looking at {key}"):
             try:
                 head = self._client.head_object(Bucket=self.bucket, Key=key)
             except ClientError as error:
@@ -336,13 +338,16 @@ class S3Store:
         return ObjectHold(until) if until is not None and until > datetime.now(UTC) else None
 
     def afterlife(self) -> Afterlife:
-        """Return whether the bucket is versioned, the days after which a lifecycle rule for all of it removes older versions, and whether it has locks."""
+        """Return the bucket's versioning, its rule for older versions, and whether it has locks.
+
+        Only lifecycle rules for the complete bucket count.
+        """
         try:
-            with self._asking("asking for versioning"):
+            with self._requesting("reading the versioning"):
                 status = self._client.get_bucket_versioning(Bucket=self.bucket).get("Status")
         except RepositoryError:
-            # Many may remove objects and not ask this. A lock needs versions, so where they are not known locks are
-            # asked for.
+            # Many accounts may remove objects and not read the versioning. Locks need versions: if the versioning is
+            # not known, there may be locks.
             return Afterlife(keeps_versions=None, has_locks=True)
         if status != "Enabled":
             return Afterlife(keeps_versions=False)
@@ -359,7 +364,7 @@ class S3Store:
 
     def _version_days(self) -> int | None:
         try:
-            with self._asking("asking for lifecycle rules"):
+            with self._requesting("reading the lifecycle rules"):
                 rules = self._client.get_bucket_lifecycle_configuration(Bucket=self.bucket)["Rules"]
         except RepositoryError:
             return None
@@ -374,11 +379,11 @@ class S3Store:
         return min(days, default=None)
 
     def give_up(self) -> None:
-        """Nothing waits here."""
+        """Do nothing: no call of this store waits for another attempt."""
 
 
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:
-    """Return the bucket that s3://bucket[/prefix] names, and the prefix, which ends in a slash unless it is empty."""
+    """Return the store of the bucket that s3://bucket[/prefix] names, and the prefix: "" or ending in a slash."""
     address = urlsplit(settings.url)
     prefix = address.path.strip("/")
     store = S3Store(

@@ -1,4 +1,4 @@
-"""What an S3 store is told and what it hands to its client; no client in here."""
+"""Options, error codes and request bodies of S3 stores. This module does not import the client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AGAIN = {
 }
 """Codes after which the same request may succeed (S3 API reference, list of error codes).
 
-The provider is busy, the request was in conflict with another, or it broke on the way.
+The provider is busy, the request was in conflict with another, or it was damaged in transfer.
 """
 
 CHECKSUM_REFUSED = {
@@ -43,7 +43,7 @@ CHECKSUM_REFUSED = {
 
 @dataclass(frozen=True)
 class S3Options:
-    """How objects are put: storage class, encryption by the provider and its key, and whether the checksum is sent along."""
+    """Options for storing objects: storage class, encryption by the provider and its key, and the checksum."""
 
     storage_class: str | None = None
     sse: Literal["AES256", "aws:kms"] | None = None
@@ -52,7 +52,7 @@ class S3Options:
 
 
 class BlockReader:
-    """A memoryview as the file the client wants: read in large blocks, none of them copied."""
+    """A memoryview as a file object for the client. It is read in large blocks, without copying them."""
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
@@ -79,7 +79,10 @@ class BlockReader:
 
 
 def credentials_of(file: Path) -> tuple[str, str]:
-    """Return key id and secret of the [default] section of a credentials file in the AWS form."""
+    """Return key id and secret from the [default] section of a credentials file in the AWS form.
+
+    ConfigError if the file cannot be read or has no such section.
+    """
     parser = configparser.ConfigParser()
     try:
         with file.open() as text:
@@ -89,5 +92,5 @@ def credentials_of(file: Path) -> tuple[str, str]:
     except (OSError, KeyError, configparser.Error) as error:
         raise ConfigError(
             f"credentials_file {file} cannot be used: {type(error).__name__}",
-            hint="it needs a [default] section with aws_access_key_id and aws_secret_access_key",
+            hint="the file needs a [default] section with aws_access_key_id and aws_secret_access_key",
         ) from None

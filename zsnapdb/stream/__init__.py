@@ -1,4 +1,4 @@
-"""The hot path: a send stream cut into chunks, compressed, hashed and moved in parallel, and back in order.
+"""The hot path: cuts a send stream into chunks, compresses, hashes and moves them in parallel, and reads them in order.
 
-Sees a store only through `ChunkSink` and `ChunkSource`.
+This package uses a store only through `ChunkSink` and `ChunkSource`.
 """

@@ -16,20 +16,20 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
 
 Body = bytes | bytearray | memoryview
-"""The stored form of a chunk, in whatever holds it without a copy."""
+"""The bytes of a chunk. The type is the one that needs no copy."""
 
-_DAMAGED = "the object was changed or cut after it was written; restore another backup, see `zsnapdb list`"
+_DAMAGED = "the object was changed or truncated after it was written; restore another backup, see `zsnapdb list`"
 
 
 class Codec(StrEnum):
-    """How a chunk is stored: as it is, or as one zstd frame (RFC 8878) with its content size."""
+    """How a chunk is stored: uncompressed, or as one zstd frame (RFC 8878) with its content size."""
 
     NONE = "none"
     ZSTD = "zstd"
 
 
 class Chunk(NamedTuple):
-    """The description of a chunk. Sizes are in bytes, hashes in hexadecimal; `key_id` is None if it is not encrypted.
+    """The description of a chunk. Sizes are in bytes, hashes in hexadecimal. `key_id` is None without encryption.
 
     A manifest, a journal and a binlog's description store it as an array of these five values, in this order.
     """
@@ -42,9 +42,10 @@ class Chunk(NamedTuple):
 
 
 def plain_hash(data: Body = b"") -> blake3:
-    """Return the hash that plain bytes are known by, to be fed with more: BLAKE3, five times as fast as SHA-256 where the processor has AVX2.
+    """Return the hash object of plain bytes, which accepts more bytes: BLAKE3.
 
-    Stored bytes have SHA-256, which stores prove by themselves and every host has a program for.
+    BLAKE3 is five times as fast as SHA-256 if the processor has AVX2. Stored bytes have a SHA-256 hash, because stores
+    verify it themselves and every host has a program for it.
     """
     return blake3(data)
 
@@ -53,34 +54,34 @@ class ChunkPlaces(Protocol):
     """The chunks of one volume of one backup, by index from 1."""
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return what an encrypted chunk is bound to: its place, and whether its volume ends with it."""
+        """Return the associated data of an encrypted chunk: its place, and whether it is the last of its volume."""
 
     def give_up(self) -> None:
-        """Nobody waits any more: calls under way that only wait for another attempt raise soon."""
+        """Stop retrying: running calls that wait for another attempt raise soon."""
 
 
 class ChunkSink(ChunkPlaces, Protocol):
-    """Where they go."""
+    """Stores the chunks of a volume."""
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk durably, or raise. `sha256` is the body's, in hexadecimal."""
+        """Store the chunk durably, or raise. `sha256` is the body's hash, in hexadecimal."""
 
 
 class ChunkSource(ChunkPlaces, Protocol):
-    """Where they come from."""
+    """Reads the stored chunks of a volume."""
 
     def get_chunk(self, index: int) -> bytes:
-        """Return the stored chunk; NotThere if it is missing."""
+        """Return the stored chunk. NotThere if it is missing."""
 
     def read_chunk(self, index: int, target: memoryview) -> int:
-        """Write the stored chunk to the beginning of `target`, as much as fits, and return its whole size in bytes.
+        """Write as much of the stored chunk as fits to the beginning of `target`. Return its full size in bytes.
 
-        NotThere if it is missing.
+        NotThere if the chunk is missing.
         """
 
 
 class Workspace(threading.local):
-    """What each thread uses again for chunk after chunk: zstd contexts and a buffer. One object serves all threads."""
+    """The zstd contexts and the buffer that each thread uses for all its chunks. One object serves all threads."""
 
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -88,47 +89,50 @@ class Workspace(threading.local):
         self._scratch = memoryview(b"")
 
     def compress(self, plain: Body, level: int) -> bytes:
-        """Return the bytes as one frame that names their number."""
+        """Return the bytes as one zstd frame with its content size."""
         if level not in self._compressors:
             self._compressors = {level: zstandard.ZstdCompressor(level=level, write_content_size=True)}
         return self._compressors[level].compress(plain)
 
     def decompress(self, frame: Body, into: memoryview) -> int:
-        """Write what the frame holds to the beginning of `into` and return its bytes.
+        """Write the content of the frame to the beginning of `into`. Return the number of bytes.
 
-        ZstdError if it is no frame or holds more.
+        ZstdError if `frame` is not a zstd frame, or if the content does not fit.
         """
         size: int = zstandard.frame_content_size(frame)
         if size > len(into):
-            raise zstandard.ZstdError(f"the frame holds {size} bytes, more than the {len(into)} there should be")
+            raise zstandard.ZstdError(f"the frame contains {size} bytes, expected at most {len(into)}")
         with self._decompressor.stream_reader(frame, read_across_frames=True) as reader:
             done: int = reader.readinto(into)
             if reader.read(1):
-                raise zstandard.ZstdError(f"it holds more than the {len(into)} bytes there should be")
+                raise zstandard.ZstdError(f"the frame contains more than the expected {len(into)} bytes")
         return done
 
     def scratch(self, size: int) -> memoryview:
-        """Return a buffer of that size, which is the thread's until it asks again."""
+        """Return a buffer of this size. The thread may use it until its next call."""
         if len(self._scratch) < size:
-            # The old one goes first; some more than asked for, as the next one may be a little larger.
+            # The old buffer is freed first. The new one is a little larger, because the next chunk may be larger.
             self._scratch = memoryview(b"")
             self._scratch = new_slot(size + (size >> 3))
         return self._scratch[:size]
 
 
 def room_for(chunk_size: int) -> int:
-    """Return the bytes of a slot in which a slice lies at `NONCE_BYTES` and can be sealed in place, however badly it compresses."""
+    """Return the size in bytes of a slot in which a slice at `NONCE_BYTES` can be sealed in place.
+
+    The size is enough even if the slice does not compress.
+    """
     # ZSTD_compressBound() of zstd.h, rounded up.
     return chunk_size + (chunk_size >> 8) + 1024 + OVERHEAD_BYTES
 
 
 def new_slot(size: int) -> memoryview:
-    """Return memory for slices that are read or written whole, again and again.
+    """Return memory that is reused for complete slices.
 
-    It costs nothing until it is touched.
+    The system allocates its pages when they are first used.
     """
     memory = mmap.mmap(-1, max(size, 1))
-    # Large pages save page faults, where there are any.
+    # Large pages, if the system has them, save page faults.
     with contextlib.suppress(AttributeError, OSError):
         memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)
@@ -147,8 +151,8 @@ def seal(
 ) -> tuple[Body, Chunk]:
     """Return the stored form of a slice and its description. Without a cipher `associated` is not used.
 
-    `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk is written over
-    it. Without one, `plain` stays as it is. `known_hash` is the slice's plain hash, where the caller has it.
+    `slot` is memory of `room_for()` bytes in which `plain` lies at `NONCE_BYTES`: an encrypted chunk overwrites it.
+    Without a slot, `plain` does not change. `known_hash` is the slice's plain hash, if the caller has it.
     """
     size, digest = len(plain), known_hash or plain_hash(plain).hexdigest()
     body: Body = plain
@@ -173,26 +177,25 @@ def unseal(
 ) -> Body:
     """Return the plain slice, proved by its hash and, if encrypted, its tag.
 
-    DamagedError names `what` and the first thing that is wrong.
-
-    `cipher` is that of the chunk's key id; None for a chunk that has none. `into` is where the slice may be written.
+    DamagedError names `what` and the first thing that is wrong. `cipher` belongs to the chunk's key id; it is None for
+    a chunk without a key id. The slice may be written to `into`.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(
-            f"{what}: {len(body)} bytes are stored, the manifest says {chunk.stored_size}", hint=_DAMAGED
+            f"{what}: the object has {len(body)} bytes, the manifest says {chunk.stored_size}", hint=_DAMAGED
         )
     try:
         plain = _open(body, chunk, codec, cipher, associated, workspace or Workspace(), into)
         if len(plain) == chunk.plain_size and plain_hash(plain).hexdigest() == chunk.plain_hash:
             return plain
-        why = "its plain bytes do not have the BLAKE3 hash the manifest says"
+        why = "the plain bytes do not have the BLAKE3 hash in the manifest"
     except zstandard.ZstdError as error:
-        why = f"it does not decompress: {error}"
+        why = f"the bytes cannot be decompressed: {error}"
     except DamagedError as error:
         why = error.message
-    # The plain hash proves a good chunk; the stored one only tells where a bad one went wrong.
+    # The plain hash proves a good chunk. The stored hash only shows where a bad chunk was damaged.
     if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
-        why = "its stored bytes do not have the SHA-256 the manifest says"
+        why = "the stored bytes do not have the SHA-256 hash in the manifest"
     raise DamagedError(f"{what}: {why}", hint=_DAMAGED)
 
 
@@ -207,25 +210,24 @@ def unseal_in_place(
 ) -> memoryview:
     """Return the plain slice, proved by its tag if encrypted, else by the SHA-256 of its stored form.
 
-    DamagedError says in short what is wrong.
-
-    For readers that prove the plain bytes themselves, as `zfs receive` does by the checksum of every record. `body` is
-    overwritten; with zstd the slice is written to `into`, else it lies in `body`.
+    DamagedError says what is wrong, without the name of the object. Use this for readers that prove the plain bytes
+    themselves, as `zfs receive` does by the checksum of every record. `body` is overwritten. With zstd the slice is
+    written to `into`, otherwise it lies in `body`.
     """
     if len(body) != chunk.stored_size:
-        raise DamagedError(f"{len(body)} bytes are stored, the manifest says {chunk.stored_size}")
+        raise DamagedError(f"the object has {len(body)} bytes, the manifest says {chunk.stored_size}")
     if cipher is not None:
         target = body[NONCE_BYTES:]
         body = target[: cipher.decrypt_into(body, associated, target)]
     elif hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
-        raise DamagedError("its stored bytes do not have the SHA-256 the manifest says")
+        raise DamagedError("the stored bytes do not have the SHA-256 hash in the manifest")
     if codec is Codec.ZSTD:
         try:
             body = into[: workspace.decompress(body, into[: chunk.plain_size])]
         except zstandard.ZstdError as error:
-            raise DamagedError(f"it does not decompress: {error}") from error
+            raise DamagedError(f"the bytes cannot be decompressed: {error}") from error
     if len(body) != chunk.plain_size:
-        raise DamagedError(f"it holds {len(body)} bytes, the manifest says {chunk.plain_size}")
+        raise DamagedError(f"the chunk has {len(body)} plain bytes, the manifest says {chunk.plain_size}")
     return body
 
 
@@ -248,5 +250,5 @@ def _open(
 
 
 def stream_hash(chunks: tuple[Chunk, ...]) -> str:
-    """Return the hash of a whole stream: SHA-256 over the chunks' plain hashes (32 bytes each), in order."""
+    """Return the hash of a complete stream: SHA-256 over the chunks' plain hashes (32 bytes each), in order."""
     return hashlib.sha256(b"".join(bytes.fromhex(c.plain_hash) for c in chunks)).hexdigest()

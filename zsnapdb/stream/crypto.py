@@ -1,4 +1,4 @@
-"""AES-256-GCM over chunks. The associated data says where a chunk belongs; one that was moved does not open."""
+"""Encrypts chunks with AES-256-GCM. The associated data is a chunk's place: a moved chunk does not decrypt."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ TAG_BYTES = 16
 OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
 
 _IN_PLACE = hasattr(AESGCM, "encrypt_into")
-"""Older versions of the library only return new bytes; it costs them a copy."""
+"""Older versions of the library only return new bytes, which costs a copy."""
 
 
 class ChunkCipher:
-    """One data key. Every body gets a random nonce: safe for 2^32 of them under one key (NIST SP 800-38D, 8.3)."""
+    """One data key. Every body gets a random nonce: safe for 2^32 bodies under one key (NIST SP 800-38D, 8.3)."""
 
     def __init__(self, key: bytes, key_id: str) -> None:
-        """`key` has 32 bytes; `key_id` is the name the manifest gives it."""
+        """`key` has 32 bytes. `key_id` is its name in the manifest."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(key)}")
         self._aead = AESGCM(key)
@@ -35,9 +35,9 @@ class ChunkCipher:
         return body
 
     def encrypt_into(self, data: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
-        """Write the encrypted body to the beginning of `target` and return its size.
+        """Write the encrypted body to the beginning of `target` and return its size in bytes.
 
-        `data` may lie in `target`, at 12 bytes.
+        `data` may lie in `target`, at offset 12.
         """
         size = len(data) + OVERHEAD_BYTES
         nonce = os.urandom(NONCE_BYTES)
@@ -49,29 +49,30 @@ class ChunkCipher:
         return size
 
     def decrypt(self, body: bytes | bytearray | memoryview, associated: bytes) -> bytearray:
-        """Return the data. DamagedError unless exactly this body was encrypted by this key for this place."""
+        """Return the plain data. DamagedError unless this key encrypted exactly this body for this place."""
         plain = bytearray(max(0, len(body) - OVERHEAD_BYTES))
         self.decrypt_into(body, associated, memoryview(plain))
         return plain
 
     def decrypt_into(self, body: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
-        """Write the data to the beginning of `target` and return its size.
+        """Write the plain data to the beginning of `target` and return its size in bytes.
 
-        DamagedError as above, and then `target` holds anything.
-
-        `target` overlaps `body` not at all, or begins at its 12th byte.
+        DamagedError as for `decrypt`; then the content of `target` is undefined. `target` must not overlap `body`, or
+        must begin at offset 12 of `body`.
         """
         size = len(body) - OVERHEAD_BYTES
         if size < 0:
             raise DamagedError(f"{len(body)} bytes are too few for an encrypted chunk")
         if size > len(target):
-            raise DamagedError(f"it holds {size} bytes, more than the {len(target)} there should be")
-        whole = memoryview(body)
+            raise DamagedError(f"the encrypted chunk has {size} bytes of data, expected at most {len(target)}")
+        nonce, sealed = memoryview(body)[:NONCE_BYTES], memoryview(body)[NONCE_BYTES:]
         try:
             if _IN_PLACE:
-                self._aead.decrypt_into(whole[:NONCE_BYTES], whole[NONCE_BYTES:], associated, target[:size])
+                self._aead.decrypt_into(nonce, sealed, associated, target[:size])
             else:
-                target[:size] = self._aead.decrypt(whole[:NONCE_BYTES], whole[NONCE_BYTES:], associated)
+                target[:size] = self._aead.decrypt(nonce, sealed, associated)
         except InvalidTag:
-            raise DamagedError("it does not decrypt: other bytes, another key, or a chunk of another place") from None
+            raise DamagedError(
+                "the chunk does not decrypt: the bytes were changed, or belong to another key or another place"
+            ) from None
         return size

@@ -1,7 +1,7 @@
 """Fetches, proves and decompresses chunks ahead of the reader, and writes them to a pipe in order.
 
-Memory: `concurrency` slots of one chunk, and for each worker the stored form of its chunk, whatever the stream's
-length.
+Memory: `concurrency` slots of one chunk, and for each worker the stored form of its chunk. The length of the stream
+does not matter.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def download(
     on_bytes: Callable[[int], None],
     ciphers: Mapping[str, ChunkCipher] | None = None,
 ) -> int:
-    """Write the plain stream to `pipe`; return its bytes.
+    """Write the plain stream to `pipe`. Return the number of bytes.
 
-    DamagedError names (by `name(index)`) the first chunk that is missing or altered; nothing of it is written.
-    `ciphers` has the data keys by key id; ConfigError before anything is fetched if one that is needed is not among
-    them. A pipe whose reader has gone raises BrokenPipeError. While the store keeps a call waiting, so is the reader;
-    it sees no end.
+    DamagedError names (by `name(index)`) the first chunk that is missing or altered; no byte of that chunk is written.
+    `ciphers` has the ciphers by key id. ConfigError, before anything is fetched, if a chunk needs another one.
+    BrokenPipeError if the pipe's reader has ended. While a call of the store waits, the reader waits too; it sees no
+    end of the stream.
     """
     fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}))
     fetcher.prepare(concurrency)
@@ -68,7 +68,7 @@ def download(
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A slice of the stream, and the slot to be given back once it was written: the slice may lie in it."""
+    """A slice of the stream and its slot. The slice may lie in the slot: reuse the slot after the slice is written."""
 
     plain: Body
     slot: memoryview
@@ -76,7 +76,7 @@ class _Fetched:
 
 @dataclass(frozen=True)
 class _Fetcher:
-    """What the workers share."""
+    """The state that the workers share."""
 
     store: ChunkSource
     chunks: Sequence[Chunk]
@@ -87,15 +87,15 @@ class _Fetcher:
     slots: queue.SimpleQueue[memoryview] = field(default_factory=queue.SimpleQueue)
 
     def prepare(self, count: int) -> None:
-        """Make the slots; ConfigError if a key is missing."""
+        """Make the slots. ConfigError if a data key is missing."""
         missing = {chunk.key_id for chunk in self.chunks} - {None} - set(self.keys)
         if missing:
             raise ConfigError(
                 f"{self.name(1)} and others are encrypted with key {', '.join(sorted(map(str, missing)))}, which is not"
-                " at hand",
-                hint="name the file of an age identity that the backup is encrypted to: identity_file",
+                " available",
+                hint="set identity_file to an age identity that the backup is encrypted to",
             )
-        # A slice that is not compressed is opened where its stored form was read to.
+        # An uncompressed slice is decrypted in the memory that its stored form was read to.
         size = max(
             (max(chunk.plain_size, chunk.stored_size if self.codec is Codec.NONE else 0) for chunk in self.chunks),
             default=0,
@@ -104,11 +104,11 @@ class _Fetcher:
             self.slots.put(new_slot(size))
 
     def fetch(self, index: int) -> _Fetched:
-        """Return the slice. What is damaged is read a second time: it may have been damaged on its way."""
+        """Return the slice. A damaged chunk is read a second time: it may have been damaged in transfer."""
         chunk = self.chunks[index - 1]
         cipher = self.keys[chunk.key_id] if chunk.key_id is not None else None
         associated = self.store.associated(index, last=index == len(self.chunks))
-        # As many are under way as there are slots, so none waits here for one that waits for it.
+        # There are as many slots as running fetches, so no fetch waits here forever.
         slot = self.slots.get()
         try:
             target = slot if self.codec is Codec.NONE else self.workspace.scratch(chunk.stored_size)
@@ -127,7 +127,7 @@ class _Fetcher:
                 f"{self.name(index)} is missing",
                 hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
             ) from error
-        # This time with every proof there is, and an error that tells which failed.
+        # The second time every proof is checked, and the error says which one failed.
         return _Fetched(
             unseal(body, chunk, self.codec, cipher, associated, self.name(index), workspace=self.workspace, into=slot),
             slot,

@@ -1,9 +1,9 @@
-"""Walks over the records of a ZFS send stream as it passes by: headers are read, payloads skipped, nothing is copied.
+"""Walks over the records of a ZFS send stream while it is read. Headers are read, payloads skipped, nothing is copied.
 
-Layout: `struct dmu_replay_record` in OpenZFS include/sys/zfs_ioctl.h (the same from 2.0 to 2.4): 312 bytes in the byte
-order of the sending host, beginning with the type (u32); how long the payload behind it is depends on the type
-(`record_payload_size` in cmd/zstream). Every record but BEGIN ends with a fletcher-4 of all bytes before it, and names
-the snapshot it leads to.
+Layout: `struct dmu_replay_record` in OpenZFS include/sys/zfs_ioctl.h (the same from 2.0 to 2.4). A record has 312 bytes
+in the byte order of the sending host and begins with its type (u32). The length of the payload after it depends on the
+type (`record_payload_size` in cmd/zstream). Every record but BEGIN ends with the fletcher-4 checksum of all bytes
+before it, and has the GUID of the snapshot that the stream creates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MAGIC = 0x2F5BACBAC
 _SUBSTREAM = 1
 """The header type (bits 0-1 of the version info) of a stream of one snapshot.
 
-2 is a package of several (`zfs send -R`).
+2 is a package of several streams (`zfs send -R`).
 """
 
 _BEGIN, _OBJECT, _WRITE, _END, _SPILL, _EMBEDDED = 0, 1, 3, 5, 7, 8
@@ -37,14 +37,14 @@ _NAMES = (
     "REDACT",
 )
 _GUID_AT = (40, 40, 24, 40, 32, 40, 32, 24, 32, 24, 32)
-"""Where a record of each type has the GUID of its snapshot."""
+"""The offset of the snapshot's GUID in a record, by type."""
 
 _CHECKSUM_AT = 280
 
 
 @dataclass(frozen=True)
 class Begin:
-    """What a stream says of itself in its first record. `from_guid` is 0 for a full stream."""
+    """The facts in the first record of a stream. `from_guid` is 0 for a full stream."""
 
     features: int
     to_guid: int
@@ -64,12 +64,13 @@ def parse_begin(first: bytes | memoryview) -> Begin:
     order = _order(head) if len(head) == RECORD_BYTES else None
     if order is None or struct.unpack_from(order + "I", head, 0)[0] != _BEGIN:
         raise DamagedError(
-            "the stream does not start with a BEGIN record", hint="`zfs send` wrote something else; see its messages"
+            "the stream does not start with a BEGIN record",
+            hint="`zfs send` wrote no send stream; see the messages of `zfs send`",
         )
     _, version, _, _, _, to_guid, from_guid = struct.unpack_from(order + "QQQIIQQ", head, 8)
     if version & 3 != _SUBSTREAM:
         raise DamagedError(
-            "the stream is not that of one snapshot", hint="`zfs send` was run with other options than ours"
+            "the stream is not the stream of one snapshot", hint="`zfs send` was run with unexpected options"
         )
     return Begin(features=(version >> 2) & 0x3FFFFFFF, to_guid=to_guid, from_guid=from_guid)
 
@@ -79,9 +80,9 @@ def _round_up(size: int) -> int:
 
 
 class Walker:
-    """Follows a stream from its first byte to its END, slice by slice.
+    """Follows a stream from its first byte to its END record, slice by slice.
 
-    `begin` is None until the first record was seen.
+    `begin` is None until the first record is complete.
     """
 
     def __init__(self) -> None:
@@ -94,55 +95,55 @@ class Walker:
         self._skip = 0
         self._done = 0
 
-    def feed(self, piece: memoryview) -> None:
-        """Walk on over the next bytes of the stream.
+    def feed(self, data: memoryview) -> None:
+        """Walk over the next bytes of the stream.
 
-        DamagedError names the first record that does not belong there, and its offset.
+        DamagedError names the first record that is wrong, and its offset.
         """
-        size = len(piece)
+        size = len(data)
         at = self._skip
         if self._partial:
             missing = RECORD_BYTES - len(self._partial)
-            self._partial += piece[:missing]
+            self._partial += data[:missing]
             if len(self._partial) < RECORD_BYTES:
                 self._done += size
                 return
             at = missing + self._header(memoryview(self._partial), 0, self._done + missing - RECORD_BYTES)
             self._partial = bytearray()
         if self.begin is None and size - at >= RECORD_BYTES:
-            at += RECORD_BYTES + self._header(piece, at, self._done + at)
-        at = self._walk(piece, at, size)
+            at += RECORD_BYTES + self._header(data, at, self._done + at)
+        at = self._walk(data, at, size)
         if at < size:
             if self._ended:
                 raise DamagedError(
-                    f"the stream goes on behind its END record, at byte {self._done + at}",
-                    hint="`zfs send` was run with other options than ours",
+                    f"the stream continues after its END record, at byte {self._done + at}",
+                    hint="`zfs send` was run with unexpected options",
                 )
-            self._partial += piece[at:]
+            self._partial += data[at:]
             at = size
         self._skip = at - size
         self._done += size
 
-    def _walk(self, piece: memoryview, at: int, size: int) -> int:
-        """Walk over all whole headers from `at` on; return where the next one begins.
+    def _walk(self, data: memoryview, at: int, size: int) -> int:
+        """Walk over all complete headers from `at` on. Return the offset of the next header.
 
-        A WRITE, as nearly all are, is looked at here.
+        Nearly all records are WRITE records; they are handled here, for speed.
         """
         unpack, guid, records = self._write.unpack_from, self.begin.to_guid if self.begin else 0, 0
         last = size - RECORD_BYTES
         while at <= last and not self._ended:
-            kind, logical, to_guid, compression, compressed = unpack(piece, at)
+            kind, logical, to_guid, compression, compressed = unpack(data, at)
             if kind == _WRITE and to_guid == guid:
                 records += 1
                 at += RECORD_BYTES + (compressed if compression else logical)
             else:
-                at += RECORD_BYTES + self._header(piece, at, self._done + at)
+                at += RECORD_BYTES + self._header(data, at, self._done + at)
         self.records += records
         return at
 
-    def _header(self, piece: memoryview, at: int, offset: int) -> int:
-        """Look at one record of any type, `offset` bytes into the stream; return the bytes of its payload."""
-        with piece[at : at + RECORD_BYTES] as view:
+    def _header(self, data: memoryview, at: int, offset: int) -> int:
+        """Check one record of any type, `offset` bytes into the stream. Return the size of its payload in bytes."""
+        with data[at : at + RECORD_BYTES] as view:
             head = bytes(view)
         if self.begin is None:
             self.begin = parse_begin(head)
@@ -154,20 +155,20 @@ class Walker:
         kind = self._u32(head, 0)
         if kind >= len(_NAMES):
             raise DamagedError(
-                f"the record at byte {offset} of the stream is of type {kind}, which is not known",
-                hint="is this OpenZFS newer than zsnapdb?",
+                f"the record at byte {offset} of the stream has the unknown type {kind}",
+                hint="check whether OpenZFS is newer than this zsnapdb supports",
             )
         if kind == _BEGIN:
             raise DamagedError(
-                f"a second BEGIN record, at byte {offset} of the stream",
-                hint="`zfs send` was run with other options than ours",
+                f"the stream has a second BEGIN record at byte {offset}",
+                hint="`zfs send` was run with unexpected options",
             )
         guid = self._u64(head, _GUID_AT[kind])
         if guid != self.begin.to_guid:
             raise DamagedError(
-                f"the {_NAMES[kind]} record at byte {offset} of the stream leads to GUID {guid}, its BEGIN record to"
+                f"the {_NAMES[kind]} record at byte {offset} of the stream has GUID {guid}, the BEGIN record has"
                 f" {self.begin.to_guid}",
-                hint="the stream is not what `zfs send` wrote; the backup was not called good, run it again",
+                hint="the stream was altered after `zfs send` wrote it; the backup was not completed; run it again",
             )
         if kind == _END:
             self._check_end(head)
@@ -177,7 +178,11 @@ class Walker:
         return payload(self, head) if payload else 0
 
     def _check_end(self, head: bytes) -> None:
-        """The END record has the checksum of all before it, and at its own end that of itself as well: one must follow from the other."""
+        """Raise DamagedError unless the two checksums of the END record match.
+
+        The first one covers all bytes before the record, the second one also the record itself. So the second one must
+        follow from the first.
+        """
         own = head[_CHECKSUM_AT:]
         if not any(own):
             return
@@ -189,8 +194,8 @@ class Walker:
             d += c
         if struct.unpack(self._order + "4Q", own) != tuple(value & 0xFFFFFFFFFFFFFFFF for value in (a, b, c, d)):
             raise DamagedError(
-                "the checksums of the stream's END record do not fit each other",
-                hint="the stream was altered on its way; run the backup again",
+                "the checksums in the stream's END record do not match each other",
+                hint="the stream was altered in transfer; run the backup again",
             )
 
     def _u32(self, head: bytes, at: int) -> int:
@@ -212,13 +217,13 @@ class Walker:
         return _round_up(self._u32(head, 52))
 
     def finish(self) -> Begin:
-        """Return what the stream said of itself, if its END record was the last thing in it. DamagedError if not."""
+        """Return the stream's BEGIN record. DamagedError unless the stream ended with its END record."""
         if self.begin is None:
             parse_begin(bytes(self._partial))
         if self.begin is None or not self._ended or self._skip:
             raise DamagedError(
                 "the stream stops before its END record",
-                hint="`zfs send` died or was cut off; the backup was not called good, run it again",
+                hint="`zfs send` died or was cut off; the backup was not completed; run it again",
             )
         return self.begin
 

@@ -1,7 +1,7 @@
-"""Reads a stream to its END, and compresses, hashes and stores its chunks in parallel behind the reader.
+"""Reads a stream to its END record, and compresses, hashes and stores its chunks in parallel to the reading.
 
-Memory: `concurrency + 1` slots of one chunk, and for each worker what its chunk compresses to, whatever the stream's
-length.
+Memory: `concurrency + 1` slots of one chunk, and for each worker its compressed chunk. The length of the stream does
+not matter.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.records import Begin, Walker
 
 _AHEAD_BYTES = 512
-"""Read ahead of a slice; less than the smallest chunk."""
+"""The number of bytes read ahead of a slice. It is less than the smallest chunk."""
 
 _READ_BYTES = 256 << 10
-"""Read at once; less than the cache of a processor."""
+"""The number of bytes read at once. It is less than the cache of a processor."""
 
 
 @dataclass(frozen=True)
 class UploadSettings:
-    """Chunk size in bytes, codec and level, number of parallel workers.
+    """Chunk size in bytes, codec, level, and number of parallel workers.
 
-    `adaptive`: the level is only where to begin.
+    `adaptive`: the level may change; `level` is the first one.
     """
 
     chunk_size: int
@@ -49,13 +49,13 @@ class KnownChunk:
     last: bool
 
     def is_of(self, size: int, plain_hash: str, last: bool) -> bool:
-        """Whether it was made of exactly this slice."""
+        """Whether the chunk was made from exactly this slice."""
         return (self.chunk.plain_size, self.chunk.plain_hash, self.last) == (size, plain_hash, last)
 
 
 @dataclass(frozen=True)
 class Uploaded:
-    """A stream that is stored whole: every chunk is there and the END record was seen."""
+    """A completely stored stream: every chunk is stored, and the END record was read."""
 
     begin: Begin
     chunks: tuple[Chunk, ...]
@@ -75,7 +75,7 @@ class Uploaded:
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of the stream in its slot: the bytes, their plain hash in hexadecimal, whether it is the last one."""
+    """A slice of the stream in its slot: the bytes, their plain hash in hexadecimal, and whether it is the last."""
 
     slot: memoryview
     plain: memoryview
@@ -86,9 +86,9 @@ class _Slice:
 def _slices(pipe: BinaryIO, take: Callable[[], memoryview], chunk_size: int) -> Iterator[_Slice]:
     """Yield the stream, slice by slice, in slots.
 
-    To know the last one a few bytes are read ahead, not a whole slice: that would cost another slot. It is hashed piece
-    by piece as it is read, while the processor's cache still has it: that takes a third less time than hashing it from
-    memory.
+    To recognize the last slice, only a few bytes are read ahead: a complete slice would need another slot. A slice is
+    hashed in small parts while it is read, because the parts are then still in the processor's cache. This takes a
+    third less time than hashing it from memory.
     """
     ahead = pipe.read(_AHEAD_BYTES)
     while ahead:
@@ -98,18 +98,18 @@ def _slices(pipe: BinaryIO, take: Callable[[], memoryview], chunk_size: int) -> 
         room[:size] = ahead
         digest = plain_hash(ahead)
         while size < chunk_size:
-            piece = room[size : size + _READ_BYTES]
-            count = pipe.readinto(piece)  # type: ignore[attr-defined]
+            block = room[size : size + _READ_BYTES]
+            count = pipe.readinto(block)  # type: ignore[attr-defined]
             if not count:
                 break
-            digest.update(piece[:count])
+            digest.update(block[:count])
             size += count
         ahead = pipe.read(_AHEAD_BYTES) if size == chunk_size else b""
         yield _Slice(slot, room[:size], digest.hexdigest(), not ahead)
 
 
 class _Level:
-    """The zstd level of the next chunk. An adaptive one is thought over each time every worker has sealed a chunk."""
+    """The zstd level of the next chunk. An adaptive level is reconsidered after each worker sealed about one chunk."""
 
     def __init__(self, settings: UploadSettings) -> None:
         self.level = settings.level
@@ -121,7 +121,7 @@ class _Level:
         self._sealed = 0
 
     def sealed(self, seconds: float) -> None:
-        """Note how long a worker took to seal a chunk."""
+        """Record how many seconds a worker needed to seal a chunk."""
         if not self._settings.adaptive:
             return
         with self._lock:
@@ -136,7 +136,7 @@ class _Level:
 
 
 class _Work:
-    """What the workers of one upload share: how a slice in a slot becomes a stored chunk."""
+    """The state that the workers of one upload share. `do` turns a slice in a slot into a stored chunk."""
 
     def __init__(
         self,
@@ -158,33 +158,33 @@ class _Work:
         self._level = _Level(settings)
         self._workspace = Workspace()
 
-    def do(self, index: int, piece: _Slice) -> Chunk:
-        """Seal and store one slice, unless an earlier run did; its slot is free afterwards."""
+    def do(self, index: int, part: _Slice) -> Chunk:
+        """Seal and store one slice, unless an earlier run did so. Its slot is free afterwards."""
         try:
             earlier = self.known.get(index)
-            if earlier is not None and earlier.is_of(len(piece.plain), piece.hash, piece.last):
+            if earlier is not None and earlier.is_of(len(part.plain), part.hash, part.last):
                 return earlier.chunk
             began = time.monotonic()
             body, chunk = seal(
-                piece.plain,
+                part.plain,
                 self.settings.codec,
                 self._level.level,
                 self.cipher,
-                self.store.associated(index, last=piece.last),
+                self.store.associated(index, last=part.last),
                 workspace=self._workspace,
-                slot=piece.slot,
-                known_hash=piece.hash,
+                slot=part.slot,
+                known_hash=part.hash,
             )
             self._level.sealed(time.monotonic() - began)
             self.store.put_chunk(index, body, chunk.stored_sha256)
             if self.on_stored is not None:
-                self.on_stored(index, KnownChunk(chunk, piece.last))
+                self.on_stored(index, KnownChunk(chunk, part.last))
             return chunk
         except BaseException:
             self.failed.set()
             raise
         finally:
-            self.slots.put(piece.slot)
+            self.slots.put(part.slot)
 
 
 def upload(
@@ -197,32 +197,32 @@ def upload(
     known: Mapping[int, KnownChunk] | None = None,
     on_stored: Callable[[int, KnownChunk], None] | None = None,
 ) -> Uploaded:
-    """Store the stream in `pipe` to its end and return what was stored.
+    """Store the stream in `pipe` to its end and return its chunks.
 
-    `on_bytes` is told the plain bytes read so far. `known` is what an earlier run stored of the same stream: a slice
-    with the same size, hash and end is not stored again. `on_stored` is told each chunk after it is stored (not the
-    known ones), from several threads at once, in any order; the upload fails if it raises. Raises DamagedError if the
-    stream is not one of whole records from BEGIN to END, and whatever the store raises. The caller still has to see
-    that `zfs send` ended with status 0.
+    `on_bytes` gets the number of plain bytes read so far. `known` are the chunks that an earlier run stored of the same
+    stream: a slice with the same size, hash and end is not stored again. `on_stored` gets each newly stored chunk, from
+    several threads at once, in any order; the upload fails if it raises. DamagedError if the stream does not consist
+    of complete records from BEGIN to END. Errors of the store are passed on. The caller must check that `zfs send`
+    ended with status 0.
     """
     work = _Work(store, settings, cipher, known or {}, on_stored)
     futures: list[Future[Chunk]] = []
     walker, total = Walker(), 0
     pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk")
     try:
-        for piece in _slices(pipe, work.slots.get, settings.chunk_size):
+        for part in _slices(pipe, work.slots.get, settings.chunk_size):
             if work.failed.is_set():
                 break
-            walker.feed(piece.plain)
-            total += len(piece.plain)
-            futures.append(pool.submit(work.do, len(futures) + 1, piece))
+            walker.feed(part.plain)
+            total += len(part.plain)
+            futures.append(pool.submit(work.do, len(futures) + 1, part))
             on_bytes(total)
         chunks = tuple(_results(futures))
     except BaseException:
         store.give_up()
         raise
     finally:
-        # After an error what has not begun is not begun any more.
+        # After an error, chunks whose work has not begun are not stored any more.
         pool.shutdown(cancel_futures=True)
     return Uploaded(walker.finish(), chunks)
 
@@ -230,7 +230,7 @@ def upload(
 def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
     """Return the chunks when all are stored.
 
-    Raise the error of the first one that failed, without waiting for those before it.
+    Raise the error of the first chunk that failed, without waiting for other chunks.
     """
     for future in as_completed(futures):
         future.result()

@@ -1,1 +1,1 @@
-"""Every `zfs` call of the tool: argv lists, exact -H -p output, one table that reads errors."""
+"""Every `zfs` call of the tool: argv lists, exact -H -p output, and one table that classifies errors."""

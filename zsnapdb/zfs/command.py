@@ -1,4 +1,4 @@
-"""Runs `zfs`. The only module of this room that starts a short-lived process."""
+"""Runs `zfs`. Only this module of the package starts short-lived processes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ZFS = "zfs"
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of every command: C locale, so that texts are those of the error table."""
+    """Return the environment of every command. The locale is C, so that messages match the error table."""
     return {**os.environ, "LC_ALL": "C", "LANGUAGE": "C"}
 
 
 @dataclass(frozen=True)
 class _Known:
-    """A text `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs) and what it means for us."""
+    """A text that `zfs` writes to stderr (OpenZFS 2.1-2.3, lib/libzfs), and the error that it stands for."""
 
     text: str
     error: type[ZsnapdbError]
@@ -41,19 +41,19 @@ _TABLE = (
     _Known(
         "dataset is busy",
         CommandError,
-        "something uses the dataset, or a hold protects it: see `zfs holds` and `fuser -m`",
+        "a process uses the dataset, or a hold protects it: see `zfs holds` and `fuser -m`",
     ),
     _Known("has dependent clones", CommandError, "destroy the clones first: `zsnapdb clone list`"),
-    _Known("has children", CommandError, "the dataset has children that zsnapdb does not know; look at `zfs list -r`"),
+    _Known("has children", CommandError, "the dataset has children that zsnapdb does not know; see `zfs list -r`"),
     _Known("out of space", PreflightError, "free space in the pool: `zfs list -o space`"),
     _Known("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
 )
 
 
 def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
-    """Return the error for a failed command, classified by what it wrote."""
-    words = " ".join(stderr.split()) or "(it wrote nothing)"
-    message = f"`{' '.join(argv)}` ended with exit status {status}: {words[:2000]}"
+    """Return the error for a failed command, classified by its messages on stderr."""
+    output = " ".join(stderr.split()) or "(it wrote nothing)"
+    message = f"`{' '.join(argv)}` ended with exit status {status}: {output[:2000]}"
     for known in _TABLE:
         if known.text in stderr:
             return known.error(message, hint=known.hint)
@@ -61,7 +61,10 @@ def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
 
 
 def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
-    """Run one command to its end and return its stdout; raise what `failure` makes of anything but success."""
+    """Run one command to its end and return its stdout. Raise the error that `failure` returns if it fails.
+
+    PreflightError if the command is not installed, CommandError if it does not end within `timeout` seconds.
+    """
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=timeout)
     except FileNotFoundError as error:
@@ -79,10 +82,10 @@ def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
 
 
 def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:
-    """Run a command that a user of the dataset may still be in the way of, again each half second while it is busy.
+    """Run a command on a dataset that may be busy. Repeat it every half second while the dataset is busy.
 
-    A killed `zfs send` or server lets go of its dataset a moment after its end; what stays busy for `patience` seconds
-    is an error.
+    A killed `zfs send` or server releases its dataset a moment after its end. CommandError if the dataset stays busy
+    for `patience` seconds.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -95,10 +98,10 @@ def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:
 
 
 def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:
-    """Run a command with -H output and return its lines split at tabs."""
+    """Run a command with -H output and return its lines, split at tabs."""
     return [line.split("\t") for line in run(argv, timeout=timeout).splitlines() if line]
 
 
 def set_options(properties: Mapping[str, str]) -> list[str]:
-    """Return properties as `-o key=value` words."""
+    """Return properties as `-o key=value` arguments."""
     return [word for key, value in properties.items() for word in ("-o", f"{key}={value}")]

@@ -1,9 +1,9 @@
 """Makes a snapshot set by one call of libzfs_core, in this process.
 
-The lock lasts as long as the snapshot, and the snapshot itself takes about two milliseconds where starting the `zfs`
-command takes many times that. lzc_snapshot() is what `zfs snapshot` calls in the end: one request to the kernel, one
-transaction group, all or nothing (libzfs_core.h: "The snapshots are created atomically"; the library's interface is a
-committed one). Where the library cannot be loaded the command is run instead.
+The lock lasts as long as the snapshot. The snapshot itself takes about two milliseconds; starting the `zfs` command
+takes many times that. `zfs snapshot` calls lzc_snapshot() too: one request to the kernel, one transaction group, all
+snapshots or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). If the
+library cannot be loaded, the command is run instead.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NAMES = (
     ("libzfs_core.so.1", "libnvpair.so.1"),
     ("libzfs_core.so", "libnvpair.so"),
 )
-"""OpenZFS 2.0-2.4 on Linux, 0.8 and older, any with development links."""
+"""File names in OpenZFS 2.0-2.4 on Linux, in 0.8 and older, and in any version with development links."""
 
 _UNIQUE_NAME = 1
-"""NV_UNIQUE_NAME of nvpair.h."""
+"""NV_UNIQUE_NAME in nvpair.h."""
 
 _KNOWN = {
     errno.EEXIST: (ExistsError, "choose another name; nothing is overwritten"),
@@ -38,7 +38,7 @@ _KNOWN = {
 
 
 class Core:
-    """libzfs_core and libnvpair, loaded and initialised."""
+    """The libraries libzfs_core and libnvpair, loaded and initialised."""
 
     def __init__(self, core: ctypes.CDLL, nvpair: ctypes.CDLL) -> None:
         self._core = core
@@ -47,26 +47,26 @@ class Core:
     def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
         """Make all snapshots, each with the user properties, in one transaction group.
 
-        Or none, with the reason raised.
+        If one fails, none is made and the reason is raised.
         """
-        wanted, values, failed = self._list(), self._list(), ctypes.c_void_p()
+        snapshots, values, failed = self._list(), self._list(), ctypes.c_void_p()
         try:
             for name in names:
-                self._add(self._nvpair.nvlist_add_boolean(wanted, os.fsencode(name)))
+                self._add(self._nvpair.nvlist_add_boolean(snapshots, os.fsencode(name)))
             for key, value in properties.items():
                 self._add(self._nvpair.nvlist_add_string(values, os.fsencode(key), os.fsencode(value)))
-            status = self._core.lzc_snapshot(wanted, values, ctypes.byref(failed))
+            status = self._core.lzc_snapshot(snapshots, values, ctypes.byref(failed))
             if status != 0:
                 raise _failure(names, status, self._errors(failed))
         finally:
-            for made in (wanted, values, failed):
-                if made:
-                    self._nvpair.nvlist_free(made)
+            for nvlist in (snapshots, values, failed):
+                if nvlist:
+                    self._nvpair.nvlist_free(nvlist)
 
     def _list(self) -> ctypes.c_void_p:
-        made = ctypes.c_void_p()
-        self._add(self._nvpair.nvlist_alloc(ctypes.byref(made), _UNIQUE_NAME, 0))
-        return made
+        nvlist = ctypes.c_void_p()
+        self._add(self._nvpair.nvlist_alloc(ctypes.byref(nvlist), _UNIQUE_NAME, 0))
+        return nvlist
 
     @staticmethod
     def _add(status: int) -> None:
@@ -74,17 +74,17 @@ class Core:
             raise MemoryError(os.strerror(status))
 
     def _errors(self, failed: ctypes.c_void_p) -> dict[str, int]:
-        """Return which snapshots failed, and why (error numbers), as the library tells it."""
-        found: dict[str, int] = {}
+        """Return the error number of each snapshot that failed, by name, as the library reports them."""
+        numbers: dict[str, int] = {}
         if not failed:
-            return found
+            return numbers
         pair = self._nvpair.nvlist_next_nvpair(failed, None)
         while pair:
             number = ctypes.c_int32()
             if self._nvpair.nvpair_value_int32(pair, ctypes.byref(number)) == 0:
-                found[os.fsdecode(self._nvpair.nvpair_name(pair))] = number.value
+                numbers[os.fsdecode(self._nvpair.nvpair_name(pair))] = number.value
             pair = self._nvpair.nvlist_next_nvpair(failed, pair)
-        return found
+        return numbers
 
 
 def _failure(names: Sequence[str], status: int, errors: Mapping[str, int]) -> ZsnapdbError:
@@ -99,7 +99,7 @@ def _failure(names: Sequence[str], status: int, errors: Mapping[str, int]) -> Zs
 
 @functools.cache
 def load() -> Core | None:
-    """Return the library, or None where it is not installed or may not open /dev/zfs."""
+    """Return the library, or None if it is not installed or may not open /dev/zfs."""
     for core_name, nvpair_name in _NAMES:
         try:
             core, nvpair = ctypes.CDLL(core_name), ctypes.CDLL(nvpair_name)

@@ -1,4 +1,4 @@
-"""Datasets: look, create, clone, set, mount. Destroying is for `zfs/owned.py` alone."""
+"""Reads, creates, clones, changes and mounts datasets. Only `zfs/owned.py` destroys."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ UNSET = "-"
 
 @dataclass(frozen=True)
 class Property:
-    """A property's value and where it comes from: local, received, default, inherited from …, or -."""
+    """A property's value and its source: local, received, default, inherited from …, or -."""
 
     value: str
     source: str
 
     @property
     def is_local(self) -> bool:
-        """Whether it was set on this very dataset (zfsprops(7): only then does it speak of this dataset)."""
+        """Whether the property was set on this dataset itself (zfsprops(7)). Only then it is about this dataset."""
         return self.source == "local"
 
 
@@ -36,12 +36,12 @@ def exists(dataset: str) -> bool:
 
 def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
     """Return the named properties of one dataset, exact values (-p). NotThere if it does not exist."""
-    found = rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset])
-    return {name: Property(value, source) for name, value, source in found}
+    listed = rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset])
+    return {name: Property(value, source) for name, value, source in listed}
 
 
 def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the properties `keys` of exactly the named datasets and snapshots, by name, as one command gives them.
+    """Return the properties `keys` of exactly the named datasets and snapshots, by name. One command reads them.
 
     NotThere if one does not exist.
     """
@@ -64,7 +64,7 @@ def guid(dataset: str) -> int:
 
 def children(dataset: str, names: Sequence[str]) -> dict[str, dict[str, Property]]:
     """Return the named properties of the dataset and of every filesystem and volume below it, by dataset name."""
-    found: dict[str, dict[str, Property]] = {}
+    by_name: dict[str, dict[str, Property]] = {}
     argv = [
         ZFS,
         "get",
@@ -79,8 +79,8 @@ def children(dataset: str, names: Sequence[str]) -> dict[str, dict[str, Property
         dataset,
     ]
     for name, key, value, source in rows(argv):
-        found.setdefault(name, {})[key] = Property(value, source)
-    return found
+        by_name.setdefault(name, {})[key] = Property(value, source)
+    return by_name
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:
@@ -89,7 +89,7 @@ def create(dataset: str, options: Mapping[str, str]) -> None:
 
 
 def clone(snapshot: str, dataset: str, options: Mapping[str, str]) -> None:
-    """Make `dataset` a writable clone of the snapshot and mount it if its options let it."""
+    """Make `dataset` a writable clone of the snapshot. Mount it if its options allow that."""
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
 
 
@@ -100,15 +100,15 @@ def set_properties(dataset: str, values: Mapping[str, str]) -> None:
 
 
 def inherit(dataset: str, names: Sequence[str]) -> None:
-    """Take local values of user properties off one dataset again."""
+    """Remove the local values of user properties from one dataset."""
     for name in names:
         run([ZFS, "inherit", name, dataset])
 
 
 def rename(dataset: str, new: str) -> None:
-    """Rename a filesystem with all below it.
+    """Rename a filesystem with all its children.
 
-    Mounted ones stay mounted where they are, at the new name's mount points if those are inherited.
+    Mounted filesystems stay mounted. Those with an inherited mount point move to the mount point of the new name.
     """
     run_when_free([ZFS, "rename", dataset, new])
 
@@ -124,6 +124,6 @@ def mount(dataset: str) -> None:
 
 
 def unmount(dataset: str) -> None:
-    """Unmount a filesystem; an unmounted one is left as it is."""
+    """Unmount a filesystem. An unmounted filesystem does not change."""
     if properties(dataset, ["mounted"])["mounted"].value == "yes":
         run_when_free([ZFS, "unmount", dataset])

@@ -1,4 +1,4 @@
-"""Mounted file systems, of all types: only so a stray below a dataset is seen."""
+"""Mounted file systems of all types: a foreign file system below a dataset is visible only in this list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class MountEntry:
-    """One line of the mount table. `is_bind`: it shows a folder of its source, not the whole (mount(8), --bind)."""
+    """One line of the mount table. `is_bind`: the mount shows one folder of its source (mount(8), --bind)."""
 
     path: str
     fstype: str
@@ -35,7 +35,7 @@ def parse(text: str) -> list[MountEntry]:
 
 
 def mounted() -> list[MountEntry]:
-    """Return what is mounted in this process's mount namespace, ZFS's own snapshot mounts left out."""
+    """Return the mounts in this process's mount namespace, without the snapshots that ZFS itself mounts."""
     return [
         entry
         for entry in parse(Path("/proc/self/mountinfo").read_text())

@@ -1,9 +1,9 @@
-"""Destroys what is ours, and nothing else. No other module runs `zfs destroy`.
+"""Destroys the datasets, snapshots and bookmarks of this tool, and nothing else. No other module runs `zfs destroy`.
 
-A dataset or snapshot is ours if it carries one of our marks: a user property, set on it locally (zfsprops(7): an
-inherited or received value says nothing about it). A snapshot without a mark of its own is ours if it lies on a dataset
-of ours and has the name or the GUID that we gave it. A bookmark has no user properties: it is ours if it has our name
-and stands for the snapshot whose GUID we recorded.
+A dataset or snapshot is ours if it carries one of our marks: a user property with the source `local` (zfsprops(7): an
+inherited or received value says nothing about the dataset). A snapshot without a mark is ours if it lies on a dataset
+of ours and has the name or the GUID that we gave it. A bookmark has no user properties. It is ours if it has our name
+and refers to the snapshot whose GUID we recorded.
 
 Each call destroys by one exact name, never recursively (-r, -R), never by force (-f).
 """
@@ -22,15 +22,15 @@ from zsnapdb.zfs.datasets import UNSET, Property
 
 @dataclass(frozen=True)
 class Mark:
-    """A user property that makes a dataset or snapshot ours. `value` None: any value does, where the name is enough."""
+    """A user property that makes a dataset or snapshot ours. `value` None: any value of the property is enough."""
 
     name: str
     value: str | None = None
 
     def is_on(self, properties: dict[str, Property]) -> bool:
-        """Whether the properties hold this mark, set locally."""
-        seen = properties[self.name]
-        return seen.is_local and self.value in (None, seen.value)
+        """Whether the properties contain this mark, set locally."""
+        current = properties[self.name]
+        return current.is_local and self.value in (None, current.value)
 
 
 def is_ours(name: str, *marks: Mark) -> bool:
@@ -70,12 +70,12 @@ def _refusal(name: str, property_name: str, expected: str, seen: Property) -> No
         property_name=property_name,
         value=seen.value,
         source=seen.source,
-        hint=f"look at it with `zfs get all {name}`; move or destroy it yourself if nobody needs it",
+        hint=f"see `zfs get all {name}`; move or destroy it yourself if nobody needs it",
     )
 
 
 def members(anchor: str, *marks: Mark) -> list[str]:
-    """Return the anchor and every dataset below it, outer ones first; empty if there is no anchor.
+    """Return the anchor and every dataset below it, outer datasets first. Empty if the anchor does not exist.
 
     NotOursError if one of them carries none of the marks.
     """
@@ -88,10 +88,10 @@ def members(anchor: str, *marks: Mark) -> list[str]:
 
 
 def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = False) -> None:
-    """Unmount and destroy exactly these datasets, inner ones first, `with_snapshots` after every snapshot of theirs.
+    """Unmount and destroy exactly these datasets, inner datasets first. `with_snapshots`: first all their snapshots.
 
-    NotOursError, and nothing is destroyed, if one of them carries none of the marks. Clones, holds, and without
-    `with_snapshots` snapshots, make it fail.
+    NotOursError, and nothing is destroyed, if one of them carries none of the marks. The call fails if there are clones
+    or holds, or snapshots without `with_snapshots`.
     """
     order = sorted(names, key=len, reverse=True)
     for name in order:
@@ -112,14 +112,17 @@ def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
 
 
 def destroy_snapshot(name: str, *marks: Mark) -> None:
-    """Destroy exactly this snapshot. NotOursError unless it carries one of the marks. Holds and clones make it fail."""
+    """Destroy exactly this snapshot. NotOursError unless it carries one of the marks.
+
+    The call fails if the snapshot has holds or clones.
+    """
     _check_separator(name, "@")
     prove([name], *marks)
     _destroy(name)
 
 
 def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
-    """Destroy one snapshot that came with a stream into a dataset of ours, and so has no mark of its own.
+    """Destroy one snapshot that a stream brought into a dataset of ours. Such a snapshot has no mark.
 
     NotOursError unless its dataset carries one of the marks and it has the GUID of the snapshot that was sent.
     """
@@ -142,10 +145,10 @@ def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
 
 
 def destroy_set(names: Sequence[str], backup_id: str) -> None:
-    """Destroy the snapshots of a set that came to nothing, with the bookmarks of them, and our holds on them.
+    """Destroy the snapshots of an abandoned set, their bookmarks and our holds on them.
 
-    NotOursError for the first that does not carry the backup's id. A snapshot that does not exist is passed over, so
-    the call can be repeated.
+    NotOursError for the first snapshot that does not carry the backup's id. A missing snapshot is skipped, so the call
+    can be repeated.
     """
     for name in names:
         _check_separator(name, "@")
@@ -162,42 +165,42 @@ def destroy_set(names: Sequence[str], backup_id: str) -> None:
 
 
 def destroy_stored(name: str, guid: int, backup_id: str) -> None:
-    """Destroy one snapshot whose backup is stored. One that is gone is passed over.
+    """Destroy one snapshot whose backup is stored. Do nothing if the snapshot does not exist.
 
-    No hold is let go and nobody is waited for: a snapshot that somebody holds or cloned makes it fail
-    (zfs-destroy(8)). NotOursError unless it is the very snapshot with that GUID and carries the backup's id.
+    No hold is released and a busy snapshot is not waited for: the call fails if the snapshot has holds or clones
+    (zfs-destroy(8)). NotOursError unless the snapshot has this GUID and carries the backup's id.
     """
     _check_separator(name, "@")
     mark = _backup_mark(backup_id)
     try:
-        seen = datasets.properties(name, ["guid", mark.name])
+        properties = datasets.properties(name, ["guid", mark.name])
     except NotThere:
         return
-    _prove_guid(name, guid, int(seen["guid"].value))
-    _prove(name, seen, [mark])
+    _prove_guid(name, guid, int(properties["guid"].value))
+    _prove(name, properties, [mark])
     _destroy(name, patience=0.0)
 
 
 def destroy_bookmark(name: str, guid: int) -> None:
-    """Destroy one bookmark. One that is gone is passed over.
+    """Destroy one bookmark. Do nothing if the bookmark does not exist.
 
-    NotOursError unless it has a name of ours and stands for the snapshot with that GUID.
+    NotOursError unless it has a name of ours and refers to the snapshot with this GUID.
     """
     _check_separator(name, "#")
     dataset, _, short = name.partition("#")
-    here = _bookmark_guids(dataset).get(name)
-    if here is None:
+    current_guid = _bookmark_guids(dataset).get(name)
+    if current_guid is None:
         return
     _prove_name(name, short, SNAPSHOT_PREFIX)
-    _prove_guid(name, guid, here)
+    _prove_guid(name, guid, current_guid)
     _destroy(name)
 
 
 def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
-    """Take the dataset back to its snapshot (short name).
+    """Roll the dataset back to its snapshot (short name).
 
-    Later snapshots whose names begin with `prefix` and that carry one of the marks are destroyed; any other one makes
-    it fail.
+    Later snapshots are destroyed if their names begin with `prefix` and they carry one of the marks. The call fails if
+    there is any other later snapshot.
     """
     columns = ["-o", "name", "-s", "createtxg"]
     names = [name for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", *columns, dataset])]
@@ -208,7 +211,7 @@ def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
 
 
 def _bookmark_guids(dataset: str) -> dict[str, int]:
-    """Return the GUID each of the dataset's bookmarks stands for, by full name (two may stand for one snapshot)."""
+    """Return the GUID of the snapshot of each of the dataset's bookmarks, by full name. Two may have the same GUID."""
     listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset])
     return {name: int(guid) for name, guid in listed}
 
@@ -228,7 +231,7 @@ def _prove_name(name: str, short: str, prefix: str) -> None:
 
 
 def _check_separator(name: str, separator: str) -> None:
-    """Raise ValueError unless the name is of the kind meant: a snapshot (@), a bookmark (#), a dataset (neither)."""
+    """Raise ValueError unless the name has this kind: a snapshot (@), a bookmark (#), a dataset ("")."""
     if "".join(character for character in name if character in "@#") != separator:
         kind = {"@": "a snapshot", "#": "a bookmark", "": "a dataset"}[separator]
         raise ValueError(f"not {kind}: {name}")

@@ -1,4 +1,4 @@
-"""Snapshots, holds and bookmarks. A snapshot set is one command; what it made is read back and compared."""
+"""Snapshots, holds and bookmarks. One command makes a snapshot set. The snapshots are then read back and compared."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from zsnapdb.zfs.datasets import Property
 HOLD_TAG = f"{PROPERTY}:backup"
 
 _SNAPSHOT_SECONDS = 600.0
-"""Longer than any deadline of a lock: a snapshot that is begun is waited for."""
+"""Longer than any deadline of a lock: a snapshot that was started is always waited for."""
 
 
 class PendingSnapshots:
-    """A snapshot set in the making: one request over all names, one transaction group, all or nothing (zfs-snapshot(8))."""
+    """A snapshot set that is being made: one request for all names, one transaction group, all snapshots or none.
+
+    See zfs-snapshot(8).
+    """
 
     def __init__(self, make: Callable[[], None]) -> None:
         self._error: BaseException | None = None
@@ -41,19 +44,22 @@ class PendingSnapshots:
         return cls(lambda: library.snapshot(names, properties))
 
     def start(self) -> None:
-        """Start making them and return at once."""
+        """Start making the snapshots and return at once."""
         self.is_started = True
         self._thread.start()
 
     def done_within(self, seconds: float) -> bool:
-        """Whether they are made within the time. The request is never taken back: the kernel would finish it anyway."""
+        """Wait up to `seconds`. Return whether the request has ended.
+
+        The request is never cancelled, because the kernel would finish it anyway.
+        """
         self._thread.join(max(0.0, seconds))
         return not self._thread.is_alive()
 
     def finish(self) -> None:
-        """Wait for the end, of one that was started.
+        """Wait for the end of the request, if it was started.
 
-        Raise the classified error if it failed (then no snapshot was made).
+        Raise the classified error if the request failed. Then no snapshot was made.
         """
         while self.is_started and self._thread.is_alive():
             self._thread.join()
@@ -62,45 +68,48 @@ class PendingSnapshots:
 
 
 def by_command(names: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Make the snapshots with the `zfs` command, where its library is not to be had."""
+    """Make the snapshots with the `zfs` command. Used if the library cannot be loaded."""
     run([ZFS, "snapshot", *set_options(properties), *names], timeout=_SNAPSHOT_SECONDS)
 
 
 def describe(names: Sequence[str]) -> list[Snapshot]:
-    """Return what ZFS knows of the snapshots, in the order given. NotThere if one does not exist."""
-    found = {}
+    """Return the snapshots as ZFS reports them, in the given order. NotThere if one does not exist."""
+    by_name = {}
     for name, guid, createtxg in rows([ZFS, "list", "-H", "-p", "-t", "snapshot", "-o", "name,guid,createtxg", *names]):
         dataset, _, short = name.partition("@")
-        found[name] = Snapshot(dataset=dataset, name=short, guid=int(guid), createtxg=int(createtxg))
-    return [found[name] for name in names]
+        by_name[name] = Snapshot(dataset=dataset, name=short, guid=int(guid), createtxg=int(createtxg))
+    return [by_name[name] for name in names]
 
 
 def check_one_group(snapshots: Sequence[Snapshot]) -> None:
     """Raise ConsistencyError unless all snapshots were made in one transaction group.
 
-    `createtxg` is the proof; `creation` may differ by a second inside one request (OpenZFS up to 2.4).
+    `createtxg` is the proof. `creation` may differ by a second within one request (OpenZFS up to 2.4).
     """
     groups = sorted({snapshot.createtxg for snapshot in snapshots})
     if len(groups) != 1:
         listing = ", ".join(f"{s.full_name} in {s.createtxg}" for s in snapshots)
         raise ConsistencyError(
-            f"the snapshots are not of one transaction group: {listing}",
-            hint="nothing was kept; this is a bug worth reporting",
+            f"the snapshots were not made in one transaction group: {listing}",
+            hint="no snapshot was kept; report this as a bug",
         )
 
 
 @dataclass(frozen=True)
 class OwnedSnapshot:
-    """A snapshot and the values of user properties on it, its own or inherited from its dataset."""
+    """A snapshot and its values of user properties, set on it or inherited from its dataset."""
 
     snapshot: Snapshot
     properties: Mapping[str, str]
 
 
 def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return the dataset's snapshots (not those of its children) that have the first of the named user properties, oldest first."""
+    """Return the dataset's own snapshots that have the first of the named user properties, oldest first.
+
+    Snapshots of the dataset's children are not included.
+    """
     columns = ["name", "guid", "createtxg", *names]
-    found = []
+    owned_snapshots = []
     for row in rows(
         [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", dataset]
     ):
@@ -109,23 +118,23 @@ def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
             continue
         on, _, short = name.partition("@")
         snapshot = Snapshot(dataset=on, name=short, guid=int(guid), createtxg=int(createtxg))
-        found.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
-    return found
+        owned_snapshots.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
+    return owned_snapshots
 
 
 def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
-    """Return the named properties of every snapshot of the dataset and of those below it."""
-    found: dict[str, dict[str, Property]] = {}
-    wanted = ("guid", "createtxg", *names)
+    """Return the named properties of every snapshot of the dataset and of the datasets below it, oldest first."""
+    by_name: dict[str, dict[str, Property]] = {}
+    keys = ("guid", "createtxg", *names)
     for name, key, value, source in rows(
-        [ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(wanted), dataset]
+        [ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(keys), dataset]
     ):
-        found.setdefault(name, {})[key] = Property(value, source)
+        by_name.setdefault(name, {})[key] = Property(value, source)
     return {
         Snapshot(
             name.partition("@")[0], name.partition("@")[2], int(values["guid"].value), int(values["createtxg"].value)
         ): values
-        for name, values in sorted(found.items(), key=lambda item: int(item[1]["createtxg"].value))
+        for name, values in sorted(by_name.items(), key=lambda item: int(item[1]["createtxg"].value))
     }
 
 
@@ -144,45 +153,45 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     run([ZFS, "hold", tag, *names])
 
 
-def held(name: str, tag: str = HOLD_TAG) -> bool:
+def is_held(name: str, tag: str = HOLD_TAG) -> bool:
     """Whether the snapshot has a hold with our tag."""
     return any(row[1] == tag for row in rows([ZFS, "holds", "-H", name]))
 
 
 def ensure_held(name: str, tag: str) -> None:
-    """Hold the snapshot under the tag unless it is so already."""
-    if not held(name, tag):
+    """Hold the snapshot under the tag, unless it has such a hold."""
+    if not is_held(name, tag):
         hold([name], tag)
 
 
 def held_snapshots(dataset: str, tag: str) -> list[str]:
     """Return the dataset's own snapshots that have a hold with the tag."""
-    # userrefs is the number of holds (zfsprops(7)); asking each of thousands of snapshots would take long.
+    # userrefs is the number of holds (zfsprops(7)). Listing the holds of each of thousands of snapshots takes long.
     listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs", dataset])
-    return [name for name, count in listed if count not in ("0", "-") and held(name, tag)]
+    return [name for name, count in listed if count not in ("0", "-") and is_held(name, tag)]
 
 
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """Release our hold on each snapshot that has it."""
     for name in names:
-        if held(name, tag):
+        if is_held(name, tag):
             run([ZFS, "release", tag, name])
 
 
 def by_guid(dataset: str) -> dict[int, str]:
-    """Return the dataset's own snapshots, whoever made them: full name by GUID."""
-    found = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,guid", dataset])
-    return {int(guid): name for name, guid in found}
+    """Return the full names of the dataset's own snapshots, by GUID. It does not matter who made them."""
+    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,guid", dataset])
+    return {int(guid): name for name, guid in listed}
 
 
 def bookmarks(dataset: str) -> dict[int, str]:
-    """Return the dataset's bookmarks: full name by the GUID of the snapshot each stands for."""
-    found = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset])
-    return {int(guid): name for name, guid in found}
+    """Return the full names of the dataset's bookmarks, by the GUID of the snapshot that each refers to."""
+    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset])
+    return {int(guid): name for name, guid in listed}
 
 
 def bookmark(snapshot: Snapshot) -> str:
-    """Make a bookmark of the snapshot under its own name unless there is one; return the bookmark's full name."""
+    """Make a bookmark with the snapshot's name, unless the snapshot has a bookmark. Return the bookmark's full name."""
     name = f"{snapshot.dataset}#{snapshot.name}"
     existing = bookmarks(snapshot.dataset)
     if snapshot.guid in existing:
@@ -193,7 +202,7 @@ def bookmark(snapshot: Snapshot) -> str:
 
 @dataclass(frozen=True)
 class SnapshotUse:
-    """Who needs a snapshot: the number of holds on it, its clones; and the bytes that only it keeps in the pool."""
+    """The uses of a snapshot: its number of holds and its clones. `used`: the bytes that only this snapshot keeps."""
 
     holds: int
     clones: tuple[str, ...]
@@ -201,10 +210,10 @@ class SnapshotUse:
 
 
 def uses(dataset: str) -> dict[str, SnapshotUse]:
-    """Return who needs each of the dataset's own snapshots, by full name."""
-    found = {}
+    """Return the uses of each of the dataset's own snapshots, by full name."""
+    by_name = {}
     for name, holds, clones, used in rows(
         [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", dataset]
     ):
-        found[name] = SnapshotUse(int(holds), tuple(clones.split(",")) if clones not in ("", "-") else (), int(used))
-    return found
+        by_name[name] = SnapshotUse(int(holds), tuple(clones.split(",")) if clones not in ("", "-") else (), int(used))
+    return by_name

@@ -1,4 +1,4 @@
-"""`zfs send` and `zfs receive` as processes whose every end is looked at."""
+"""`zfs send` and `zfs receive` as processes. The exit status of each process is checked."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from zsnapdb.zfs import command
 from zsnapdb.zfs.command import ZFS, rows, set_options
 
 SEND_FLAGS: Mapping[str, tuple[str, ...]] = {"plain": ("-L",), "compressed": ("-L", "-c")}
-"""By what `send` may be; frozen per chain.
+"""The flags of `zfs send` for each value of the setting `send`. All backups of a chain use the same flags.
 
--L keeps records over 128 KiB whole, -c leaves blocks compressed as they lie in the pool; never -D, -R, -p, -e
-(zfs-send(8)).
+-L keeps records over 128 KiB undivided. -c sends blocks compressed as they are in the pool. -D, -R, -p and -e are never
+used (zfs-send(8)).
 """
 
 _PIPE_BYTES = 1 << 20
@@ -27,7 +27,7 @@ _KEPT_STDERR = 8192
 
 @dataclass
 class _Child:
-    """A child process whose stderr is read all along, so that it can never block on it."""
+    """A child process. A thread always reads its stderr, so that the process never blocks on it."""
 
     argv: list[str]
     process: subprocess.Popen[bytes]
@@ -70,13 +70,13 @@ class _Child:
 
 
 def _widen(pipe: BinaryIO) -> None:
-    # A wide pipe saves wake-ups; the limit of unprivileged users may be lower, and then the default serves.
+    # A large pipe saves wake-ups. The limit for unprivileged users may be lower; then the pipe keeps its size.
     with contextlib.suppress(OSError):
         fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
 
 class SendStream:
-    """A running `zfs send` of one snapshot. Leaving the block ends the process whatever happened in it."""
+    """A running `zfs send` of one snapshot. The end of the block ends the process in any case."""
 
     def __init__(self, snapshot: str, base: str | None, flags: Sequence[str]) -> None:
         """`base` is a snapshot or bookmark of the same dataset, or None for a full stream."""
@@ -100,9 +100,9 @@ class SendStream:
         self._child.finish()
 
     def raise_its_own_error(self, seconds: float = 5.0) -> None:
-        """If the process has failed by itself, or does within `seconds`, raise its error; else return.
+        """Raise the error of the process if it has failed by itself, or fails within `seconds`. Otherwise return.
 
-        It may still run.
+        The process may still run on return.
         """
         assert self._child is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -117,9 +117,9 @@ class SendStream:
 
 
 class ReceiveStream:
-    """A running `zfs receive` into one dataset, never mounted by it (-u). Leaving the block ends the process.
+    """A running `zfs receive` into one dataset, which it does not mount (-u). The end of the block ends the process.
 
-    A stream cut short makes `zfs receive` drop what it had of that one snapshot (no -s), so nothing partial stays.
+    If the stream is incomplete, `zfs receive` drops the part of the snapshot that it received (no -s).
     """
 
     def __init__(self, dataset: str, properties: Mapping[str, str]) -> None:
@@ -133,12 +133,12 @@ class ReceiveStream:
 
     @property
     def pipe(self) -> BinaryIO:
-        """Where the stream's bytes go, unbuffered."""
+        """The pipe for the stream's bytes, unbuffered."""
         assert self._child is not None
         return cast(BinaryIO, self._child.process.stdin)
 
     def finish(self) -> None:
-        """After the last byte: close the pipe; raise the classified error unless the process ended with status 0."""
+        """Close the pipe after the last byte. Raise the classified error unless the process ended with status 0."""
         assert self._child is not None
         with contextlib.suppress(BrokenPipeError):
             self.pipe.close()
@@ -152,7 +152,7 @@ class ReceiveStream:
 
 
 def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int:
-    """Return about how many bytes the send will have; for progress only, never for sizing anything."""
+    """Return the approximate number of bytes of the stream. Use it only to show progress."""
     argv: Sequence[str] = [ZFS, "send", "-n", "-P", *flags, *(["-i", base] if base else []), snapshot]
     sizes = [int(row[1]) for row in rows(argv) if row[0] == "size"]
     return sizes[0] if sizes else 0

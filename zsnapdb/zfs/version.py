@@ -1,4 +1,4 @@
-"""Which OpenZFS this is and which pool."""
+"""The version of OpenZFS, and facts about a pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def pool_guid(pool: str) -> int:
 
 
 def kernel_release() -> tuple[int, ...]:
-    """Return the release of the loaded module as numbers, e.g. (2, 3, 9); empty if it does not say."""
+    """Return the release of the loaded module as numbers, e.g. (2, 3, 9). Empty if it is not known."""
     for word in run([ZFS, "version"]).split():
         match = re.match(r"zfs-kmod-v?(\d+(?:\.\d+)+)", word)
         if match:
@@ -27,14 +27,17 @@ def kernel_release() -> tuple[int, ...]:
 
 
 _FEATURES = {16: "embedded_data", 17: "lz4_compress", 19: "large_blocks", 23: "large_dnode", 25: "zstd_compress"}
-"""Bits of a stream's BEGIN record (zfs_ioctl.h, DMU_BACKUP_FEATURE_*) and the pool feature each needs (zpool-features(7)); bit 22: compressed."""
+"""Bits of a stream's BEGIN record (zfs_ioctl.h, DMU_BACKUP_FEATURE_*) and the pool feature that each bit needs.
+
+See zpool-features(7). Bit 22 (compressed) needs no feature of its own.
+"""
 
 
 def missing_features(pool: str, bits: int) -> list[str]:
-    """Return the features that a stream with these bits needs and the pool has not enabled."""
-    wanted = [name for bit, name in _FEATURES.items() if bits >> bit & 1]
+    """Return the features that a stream with these bits needs and that are not enabled in the pool."""
+    needed = [name for bit, name in _FEATURES.items() if bits >> bit & 1]
     missing = []
-    for name in wanted:
+    for name in needed:
         value = run(["zpool", "get", "-H", "-p", "-o", "value", f"feature@{name}", pool]).strip()
         if value not in ("enabled", "active"):
             missing.append(name)
@@ -42,6 +45,6 @@ def missing_features(pool: str, bits: int) -> list[str]:
 
 
 def release_in(text: str) -> tuple[int, ...]:
-    """Return the module's release in what `userland` returned once; empty if it does not say."""
+    """Return the module's release in a text that `userland` returned. Empty if the text has none."""
     match = re.search(r"zfs-kmod-v?(\d+(?:\.\d+)+)", text)
     return tuple(int(number) for number in match.group(1).split(".")) if match else ()

@@ -117,13 +117,13 @@ def test_giving_up_wakes_those_who_wait(tmp_path: Path) -> None:
     assert (len(faulty.calls), faulty.given_up) == (2, True)
 
 
-def test_a_long_wait_is_told(tmp_path: Path) -> None:
-    told: list[str] = []
+def test_a_long_wait_is_reported(tmp_path: Path) -> None:
+    lines: list[str] = []
     faulty = FaultyStore(LocalStore(tmp_path), {"put": [Fault.UNREACHED] * 3})
-    store = PatientStore(faulty, 60, told.append, replace(SHORT, reported=0.002))
+    store = PatientStore(faulty, 60, lines.append, replace(SHORT, reported=0.002))
     store.put("k", b"")
-    assert len(told) == 2
-    assert "put k: connection reset; trying again in" in told[0]
+    assert len(lines) == 2
+    assert "put k: connection reset; trying again in" in lines[0]
 
 
 def test_a_bandwidth_is_kept_by_all_threads_together(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_an_unknown_record_type_is_named_with_its_place() -> None:
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 4, 6, 7, 8, 9, 10])
 def test_a_record_of_another_snapshot_is_refused(kind: int) -> None:
-    with pytest.raises(DamagedError, match=f"leads to GUID {GUID + 1}, its BEGIN record to {GUID}"):
+    with pytest.raises(DamagedError, match=f"has GUID {GUID + 1}, the BEGIN record has {GUID}"):
         walk(begin() + record(kind, guid=GUID + 1) + end())
 
 
@@ -108,7 +108,7 @@ def test_a_second_begin_is_refused() -> None:
 
 
 def test_a_package_of_streams_is_refused() -> None:
-    with pytest.raises(DamagedError, match="not that of one snapshot"):
+    with pytest.raises(DamagedError, match="not the stream of one snapshot"):
         walk(begin(version=2) + end())
 
 

@@ -179,23 +179,23 @@ def resealed(chunks: MemoryChunks, stored: Uploaded, index: int, body: bytes) ->
 
 def test_a_key_opens_a_chunk_only_where_it_belongs() -> None:
     chunks, stored = store(stream_of(20_000), Codec.NONE, cipher=KEY)
-    with pytest.raises(DamagedError, match="chunk 2: it does not decrypt"):
+    with pytest.raises(DamagedError, match="chunk 2: the chunk does not decrypt"):
         fetch(chunks, resealed(chunks, stored, 2, chunks.bodies[1]), Codec.NONE, KEY)
     chunks, stored = store(stream_of(20_000), Codec.NONE, cipher=KEY)
     chunks.place = b"elsewhere"
-    with pytest.raises(DamagedError, match="chunk 1: it does not decrypt"):
+    with pytest.raises(DamagedError, match="chunk 1: the chunk does not decrypt"):
         fetch(chunks, stored, Codec.NONE, KEY)
 
 
 def test_an_encrypted_stream_cut_after_a_chunk_does_not_open_its_new_end() -> None:
     chunks, stored = store(stream_of(20_000), Codec.NONE, cipher=KEY)
-    with pytest.raises(DamagedError, match="chunk 3: it does not decrypt"):
+    with pytest.raises(DamagedError, match="chunk 3: the chunk does not decrypt"):
         fetch(chunks, stored.chunks[:3], Codec.NONE, KEY)
 
 
 def test_another_key_a_flipped_bit_or_too_few_bytes_do_not_open() -> None:
     chunks, stored = store(stream_of(20_000), cipher=KEY)
-    with pytest.raises(DamagedError, match="chunk 1: it does not decrypt"):
+    with pytest.raises(DamagedError, match="chunk 1: the chunk does not decrypt"):
         fetch(chunks, stored, Codec.ZSTD, ChunkCipher(bytes(32), "1"))
     body = bytearray(chunks.bodies[1])
     body[20] ^= 1

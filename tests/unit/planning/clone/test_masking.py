@@ -29,7 +29,7 @@ def test_a_policy_without_anything_that_masks_is_no_configuration() -> None:
         '[instance.main]\nsocket = "/s"\nrepository = "r"\n[instance.main.masking]\nrequired ='
         ' true\n[repository.r]\nurl = "file:///r"\n'
     )
-    with pytest.raises(ConfigError, match="names nothing that masks"):
+    with pytest.raises(ConfigError, match="masking is required, but run is empty"):
         parse(text, "test")
 
 
