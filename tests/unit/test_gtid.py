@@ -84,7 +84,7 @@ def test_every_set_is_normal(a: GtidSet) -> None:
 
 @given(SETS)
 def test_a_set_reads_back_as_a_server_writes_it(a: GtidSet) -> None:
-    """A server writes a UUID once, then its numbers without a tag, then tag by tag, in capitals or not, with line breaks."""
+    """A server writes a UUID once, then its numbers without a tag, then tag by tag, in any case, with line breaks."""
     by_uuid: dict[str, str] = {}
     for source, text in ((source, str(GtidSet({source: intervals}))) for source, intervals in a.intervals.items()):
         uuid = source.partition(":")[0]
@@ -95,10 +95,11 @@ def test_a_set_reads_back_as_a_server_writes_it(a: GtidSet) -> None:
 
 def test_a_servers_text_with_tags_and_line_breaks_is_read() -> None:
     text = "3E11FA47-71CA-11E1-9E33-C80AA9429562:1-5:7,\n3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_a:3-4:tag_b:9"
-    assert (
-        str(GtidSet.parse(text))
-        == "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7,3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_a:3-4,3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_b:9"
-    )
+    assert str(GtidSet.parse(text)).split(",") == [
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7",
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_a:3-4",
+        "3e11fa47-71ca-11e1-9e33-c80aa9429562:tag_b:9",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -151,8 +151,8 @@ def test_a_file_that_is_not_executable_is_no_hook(tmp_path: Path) -> None:
         hooks.check(Hook(When.BEFORE, (str(path),), 5))
 
 
-def hooked(folder: Path, *wanted: Hook, told: list[str] | None = None) -> Hooked:
-    return Hooked("main", wanted, "b", ("t/a@b",), Recorder(told if told is not None else []))
+def hooked(folder: Path, *hooks_of_site: Hook, lines: list[str] | None = None) -> Hooked:
+    return Hooked("main", hooks_of_site, "b", ("t/a@b",), Recorder(lines if lines is not None else []))
 
 
 def logging(folder: Path, when: When, text: str = "", on_failure: OnFailure = OnFailure.ABORT) -> Hook:
@@ -201,12 +201,12 @@ def test_a_before_hook_that_fails_ends_it_and_what_it_began_is_undone(tmp_path: 
 
 
 def test_a_hook_that_may_fail_is_only_told_of(tmp_path: Path) -> None:
-    told: list[str] = []
-    run = hooked(tmp_path, logging(tmp_path, When.BEFORE, "exit 1", OnFailure.WARN), told=told)
+    lines: list[str] = []
+    run = hooked(tmp_path, logging(tmp_path, When.BEFORE, "exit 1", OnFailure.WARN), lines=lines)
     with run.around():
         pass
-    assert len(told) == 1
-    assert "exit status 1" in told[0]
+    assert len(lines) == 1
+    assert "exit status 1" in lines[0]
 
 
 def test_an_after_hook_that_fails_fails_the_backup_unless_it_may(tmp_path: Path) -> None:

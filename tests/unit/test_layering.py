@@ -98,7 +98,7 @@ def room(path: Path) -> str:
 
 
 def sub_room(path: Path) -> str:
-    """Return the use case that a module belongs to, such as `jobs.backup`; the room itself for modules that belong to none."""
+    """Return the use case of a module, such as `jobs.backup`, or the room if the module belongs to no use case."""
     parts = path.relative_to(PACKAGE).parts
     return ".".join(parts[:2]) if len(parts) > 2 and f"{parts[0]}.{parts[1]}" in SUB_ROOMS else parts[0]
 
@@ -230,7 +230,7 @@ def _texts(node: ast.expr) -> Iterator[str]:
 )
 def test_statements_are_written_in_the_mysql_room_alone(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    asked = [
+    arguments = [
         text
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ASKS and node.args
@@ -242,7 +242,7 @@ def test_statements_are_written_in_the_mysql_room_alone(path: Path) -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
         for text in _texts(node.value)
     ]
-    assert not [text for text in (*asked, *assigned) if SQL.match(text)]
+    assert not [text for text in (*arguments, *assigned) if SQL.match(text)]
 
 
 STILL_TELL_FAMILIES_APART = {

@@ -36,9 +36,9 @@ def store(tmp_path: Path) -> LocalStore:
 def archive(tmp_path: Path, store: LocalStore) -> BinlogArchive:
     (tmp_path / "identity").write_bytes(IDENTITY.file())
     keyring = Keyring((IDENTITY.recipient,), tmp_path / "identity")
-    found = BinlogArchive(Repository.open_or_create(store, "", "0123", keyring), "main")
-    found.begin(INCARNATION)
-    return found
+    new_archive = BinlogArchive(Repository.open_or_create(store, "", "0123", keyring), "main")
+    new_archive.begin(INCARNATION)
+    return new_archive
 
 
 @pytest.mark.parametrize("cipher", [None, ChunkCipher(KEY, "1")])
@@ -115,10 +115,10 @@ def test_an_altered_or_missing_body_is_refused_and_nothing_is_left(archive: Binl
     file = rotated(archive, b"a" * 150)
     archive.commit(file)
     key = tmp_path / "store" / archive.chunk_key(ID, NAME, file.attempt, 2)
-    whole = key.read_bytes()
+    original = key.read_bytes()
     for body in (
-        whole[:-1],
-        bytes([whole[0] ^ 1]) + whole[1:],
+        original[:-1],
+        bytes([original[0] ^ 1]) + original[1:],
         (tmp_path / "store" / archive.chunk_key(ID, NAME, file.attempt, 1)).read_bytes(),
         None,
     ):
@@ -167,9 +167,9 @@ def test_a_damaged_description_does_not_hide_the_others(archive: BinlogArchive, 
     archive.commit(file)
     folder = tmp_path / "store" / "main" / "binlogs" / ID / "files"
     (folder / "binlog.000008.json").write_bytes(b"{}")
-    found = archive.load()
-    assert found.files == (file,)
-    assert ["binlog.000008" in str(error) for error in found.damaged] == [True]
+    contents = archive.load()
+    assert contents.files == (file,)
+    assert ["binlog.000008" in str(error) for error in contents.damaged] == [True]
 
 
 def test_files_and_incarnations_are_in_order(archive: BinlogArchive) -> None:
@@ -177,9 +177,9 @@ def test_files_and_incarnations_are_in_order(archive: BinlogArchive) -> None:
     archive.begin(later)
     for incarnation, name in ((later.id, "binlog.000001"), (ID, "binlog.1000000"), (ID, "binlog.999999")):
         archive.commit(rotated(archive, b"a" * 150).model_copy(update={"name": name, "incarnation": incarnation}))
-    found = archive.load()
-    assert [i.id for i in found.incarnations] == [ID, later.id]
-    assert [file.name for file in found.files] == ["binlog.999999", "binlog.1000000", "binlog.000001"]
+    contents = archive.load()
+    assert [i.id for i in contents.incarnations] == [ID, later.id]
+    assert [file.name for file in contents.files] == ["binlog.999999", "binlog.1000000", "binlog.000001"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
@@ -299,8 +299,8 @@ def test_a_rotated_file_is_verified_chunk_by_chunk(store: LocalStore, archive: B
     (file,) = archive.load().files
 
     def damage() -> tuple[str, ...] | None:
-        ((_, found, _),) = verify_binlogs.look(archive, [file], depth, 2, SILENT)
-        return found
+        ((_, finding, _),) = verify_binlogs.look(archive, [file], depth, 2, SILENT)
+        return finding
 
     assert damage() == ()
     key = archive.chunk_key(ID, NAME, file.attempt, 2)

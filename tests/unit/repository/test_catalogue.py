@@ -49,11 +49,11 @@ def store(tmp_path: Path) -> CountingStore:
 
 @pytest.fixture
 def repository(store: CountingStore) -> Repository:
-    found = Repository.open_or_create(store, "", "id-1")
+    new_repository = Repository.open_or_create(store, "", "id-1")
     for backup_id in (FIRST, SECOND):
-        found.commit(manifest(backup_id))
+        new_repository.commit(manifest(backup_id))
     store.fetched.clear()
-    return found
+    return new_repository
 
 
 @pytest.fixture
@@ -66,20 +66,20 @@ def ids(repository: Repository, cache: Cache | None) -> list[str]:
 
 
 def test_a_summary_says_what_its_manifest_says(repository: Repository) -> None:
-    found, whole = summaries(repository, "main", None).backups[0], manifest(FIRST)
-    assert (found.backup_id, found.is_full, found.plain_size, found.stored_size) == (
-        whole.backup_id,
-        whole.is_full,
-        whole.plain_size,
-        whole.stored_size,
+    summary, stored = summaries(repository, "main", None).backups[0], manifest(FIRST)
+    assert (summary.backup_id, summary.is_full, summary.plain_size, summary.stored_size) == (
+        stored.backup_id,
+        stored.is_full,
+        stored.plain_size,
+        stored.stored_size,
     )
-    assert (server_source(found).position, server_source(found).lock, found.created) == (
-        server_source(whole).position,
-        server_source(whole).lock,
-        whole.created,
+    assert (server_source(summary).position, server_source(summary).lock, summary.created) == (
+        server_source(stored).position,
+        server_source(stored).lock,
+        stored.created,
     )
-    assert [(v.role, v.guid, v.from_guid, v.chunk_count) for v in found.volumes] == [
-        (v.role, v.guid, v.from_guid, 1) for v in whole.volumes
+    assert [(v.role, v.guid, v.from_guid, v.chunk_count) for v in summary.volumes] == [
+        (v.role, v.guid, v.from_guid, 1) for v in stored.volumes
     ]
 
 
@@ -116,8 +116,8 @@ def test_a_manifest_that_was_cut_since_is_damaged_whatever_the_cache_knows(
     ids(repository, cache)
     key = layout.manifest("main", FIRST)
     store.put(key, store.get(key)[:-9])
-    found = summaries(repository, "main", cache)
-    assert ([b.backup_id for b in found.backups], list(found.unreadable)) == ([SECOND], [FIRST])
+    listed = summaries(repository, "main", cache)
+    assert ([b.backup_id for b in listed.backups], list(listed.unreadable)) == ([SECOND], [FIRST])
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 0, "signers": [], "entries": {}}', b'{"version": 1}'])
@@ -155,8 +155,8 @@ def test_a_manifest_removed_between_listing_and_reading_is_no_backup(
         return iter(items)
 
     store.list = list_then_hide  # type: ignore[method-assign]
-    found = summaries(repository, "main", None)
-    assert ([b.backup_id for b in found.backups], found.unreadable) == ([SECOND], {})
+    listed = summaries(repository, "main", None)
+    assert ([b.backup_id for b in listed.backups], listed.unreadable) == ([SECOND], {})
 
 
 def test_a_manifest_that_stays_listed_but_is_not_there_is_damaged_not_absent(

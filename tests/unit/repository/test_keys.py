@@ -68,7 +68,7 @@ def test_an_identity_file_may_hold_several_and_a_bad_line_is_not_shown(tmp_path:
     one, two = keys.AgeIdentity.new(), keys.AgeIdentity.new()
     file = tmp_path / "ids"
     file.write_text(f"# old\n{one.secret}\n\n# new\n{two.secret}\n")
-    assert [found.recipient for found in keys.read_identities(file)] == [one.recipient, two.recipient]
+    assert [identity.recipient for identity in keys.read_identities(file)] == [one.recipient, two.recipient]
     file.write_text(f"{one.secret[:-1]}\n")
     with pytest.raises(ConfigError) as caught:
         keys.read_identities(file)
@@ -165,9 +165,9 @@ def test_a_lost_marker_loses_nothing(tmp_path: Path) -> None:
     repository = Repository.open_or_create(store, "", "id-1", ring)
     repository.commit(manifest().model_copy(update={"repository_id": "id-1", "keys": (ring.new_key("1").part,)}))
     store.delete(layout.MARKER)
-    found = Repository.open(store, "", instances=("other", "main"))
-    assert (found.id, found.recipients) == ("id-1", (public,))
-    assert "is missing" in found.note
+    repository = Repository.open(store, "", instances=("other", "main"))
+    assert (repository.id, repository.recipients) == ("id-1", (public,))
+    assert "is missing" in repository.note
     with pytest.raises(NotThere):
         Repository.open(store, "", instances=("other",))
     assert Repository.open_or_create(store, "", "id-2", ring, instances=("main",)).id == "id-1"

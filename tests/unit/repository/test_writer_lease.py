@@ -67,30 +67,30 @@ def foreign(**changes: object) -> Holder:
 
 
 def take(
-    repository: Repository, clock: Clock | None = None, told: list[str] | None = None, name: str = "main/writer"
+    repository: Repository, clock: Clock | None = None, lines: list[str] | None = None, name: str = "main/writer"
 ) -> contextlib.AbstractContextManager[WriterLease]:
     used = clock or Clock()
     return lease(
         repository,
         name,
         doing="testing",
-        tell=(told if told is not None else []).append,
+        tell=(lines if lines is not None else []).append,
         steady=used.steady,
         sleep=used.sleep,
     )
 
 
 def test_a_lease_is_had_shown_confirmed_and_given_back(repository: Repository) -> None:
-    with take(repository) as held:
-        held.confirm()
+    with take(repository) as owned:
+        owned.confirm()
         shown = holder(repository, "main/writer")
         assert shown is not None
         assert (shown.doing, shown.beat) == ("testing", 2)
     assert holder(repository, "main/writer") is None
-    told: list[str] = []
-    with take(repository, told=told):
+    lines: list[str] = []
+    with take(repository, lines=lines):
         pass
-    assert told == []
+    assert lines == []
 
 
 def test_a_living_owner_is_never_displaced_whatever_its_clock_says(store: Store, repository: Repository) -> None:
@@ -113,11 +113,11 @@ def test_a_silent_owner_is_displaced_after_its_time_and_this_is_told(store: Stor
     """Even if `expires` is far in the future: its clock, or ours, was set back."""
     store.put(KEY, foreign(expires="2099-01-01T00:00:00Z").encode())
     clock = Clock()
-    told: list[str] = []
-    with take(repository, clock, told):
+    lines: list[str] = []
+    with take(repository, clock, lines):
         assert 30 <= clock.now <= 33
-    assert "waiting up to 30 s" in told[0]
-    assert "taking over from process 7 on db2" in told[1]
+    assert "waiting up to 30 s" in lines[0]
+    assert "taking over from process 7 on db2" in lines[1]
 
 
 def test_a_process_of_this_host_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ def test_a_process_of_this_host_that_has_ended_is_not_waited_for(tmp_path: Path)
         == 9
     )
     clock = Clock()
-    told: list[str] = []
-    with take(repository, clock, told):
+    lines: list[str] = []
+    with take(repository, clock, lines):
         assert clock.now == 0
-    assert "it has ended" in told[0]
+    assert "it has ended" in lines[0]
 
 
 def test_a_process_of_this_host_that_lives_is_watched(repository: Repository) -> None:
@@ -175,38 +175,38 @@ def test_of_many_that_see_a_silent_owner_one_takes_over(store: Store, repository
 def test_an_owner_that_was_displaced_finds_out_before_it_calls_anything_good(
     store: Store, repository: Repository
 ) -> None:
-    with take(repository) as held:
+    with take(repository) as owned:
         store.put(KEY, foreign().encode())
-        held.check()  # nothing is known yet ...
+        owned.check()  # nothing is known yet ...
         with pytest.raises(LeaseError, match="was lost to process 7 on db2"):
-            held.confirm()  # ... and asking shows it
+            owned.confirm()  # ... and a renewal shows it
         with pytest.raises(LeaseError):
-            held.check()
+            owned.check()
     assert Holder.parse(store.read_version(KEY)).owner == "them"
 
 
 def test_the_background_finds_a_loss_by_itself(store: Store, repository: Repository) -> None:
-    with lease(repository, "main/writer", doing="x", tell=print, seconds=0.15) as held:
+    with lease(repository, "main/writer", doing="x", tell=print, seconds=0.15) as owned:
         store.put(KEY, foreign().encode())
         waited = threading.Event()
         for _ in range(200):
             waited.wait(0.05)
             try:
-                held.check()
+                owned.check()
             except LeaseError:
                 return
     raise AssertionError("ten seconds of a lease of 0.15 s, and nothing was noticed")
 
 
 def test_a_lease_removed_by_hand_is_lost(store: Store, repository: Repository) -> None:
-    with take(repository) as held:
+    with take(repository) as owned:
         store.delete(KEY)
         with pytest.raises(LeaseError, match="removed by hand"):
-            held.confirm()
+            owned.confirm()
 
 
 class Faulty:
-    """A store in front of another one whose answers can be lost, or that cannot be asked."""
+    """A store in front of another one whose answers can be lost, or that cannot be reached."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -221,7 +221,7 @@ class Faulty:
                 raise RepositoryError("the network is gone")
             answer = method(*args, **named)
             if self.lose_answers and name in ("put", "replace"):
-                # The client asked again after the lost answer, and met what it had itself written.
+                # The client repeated the request after the lost answer, and met its own object.
                 method_again = getattr(self.store, name)
                 try:
                     method_again(*args, **named)
@@ -237,10 +237,10 @@ def test_an_answer_that_was_lost_is_not_taken_for_a_loss(store: Store) -> None:
     faulty = Faulty(store)
     repository = Repository(faulty, "", "id")
     faulty.lose_answers = True
-    with take(repository) as held:
-        held.confirm()
-        held.confirm()
-        held.check()
+    with take(repository) as owned:
+        owned.confirm()
+        owned.confirm()
+        owned.check()
     faulty.lose_answers = False
     assert holder(repository, "main/writer") is None
 
@@ -248,13 +248,13 @@ def test_an_answer_that_was_lost_is_not_taken_for_a_loss(store: Store) -> None:
 def test_a_store_that_cannot_be_asked_is_no_loss_but_confirms_nothing(store: Store) -> None:
     faulty = Faulty(store)
     repository = Repository(faulty, "", "id")
-    with take(repository) as held:
+    with take(repository) as owned:
         faulty.unreachable = True
         with pytest.raises(RepositoryError, match="network"):
-            held.confirm()
-        held.check()
+            owned.confirm()
+        owned.check()
         faulty.unreachable = False
-        held.confirm()
+        owned.confirm()
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b"null", b'{"owner": 1}'])

@@ -1,4 +1,4 @@
-"""Patience: what may succeed later is tried again for as long as told, what is refused is told at once.
+"""Patience: a call that may succeed later is repeated for the configured time; a refusal is raised at once.
 
 Bandwidth: kept on average.
 """

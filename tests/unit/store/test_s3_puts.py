@@ -38,10 +38,10 @@ def s3(options: S3Options | None = None) -> S3Store:
 
 
 class Recorder:
-    """Stands where a client's put_object is; refuses as told, else passes on."""
+    """Replaces a client's put_object. Refuses the configured calls and passes the others on."""
 
     def __init__(self, store: S3Store, monkeypatch: pytest.MonkeyPatch, refuse: Any = None) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.refuse = refuse
         connect = store._connect
 
@@ -57,7 +57,7 @@ class Recorder:
         put = client.put_object
 
         def put_object(**words: Any) -> Any:
-            self.asked.append(words)
+            self.requests.append(words)
             error = self.refuse(words) if self.refuse else None
             if error is not None:
                 raise error
@@ -76,7 +76,7 @@ def test_the_hash_that_is_known_travels_with_the_object(monkeypatch: pytest.Monk
     digest = hashlib.sha256(BODY)
     store.put("k", memoryview(BODY), sha256=digest.hexdigest())
     store.put("k", BODY)
-    assert [words["ChecksumSHA256"] for words in seen.asked] == [base64.b64encode(digest.digest()).decode()] * 2
+    assert [words["ChecksumSHA256"] for words in seen.requests] == [base64.b64encode(digest.digest()).decode()] * 2
     assert store.get("k") == BODY
 
 
@@ -87,7 +87,7 @@ def test_an_endpoint_that_refuses_the_checksum_is_used_without_and_asked_once(mo
     )
     store.put("a", BODY)
     store.put("b", BODY)
-    assert ["ChecksumSHA256" in words for words in seen.asked] == [True, False, False]
+    assert ["ChecksumSHA256" in words for words in seen.requests] == [True, False, False]
     assert (store.get("a"), store.get("b")) == (BODY, BODY)
 
 
@@ -96,12 +96,12 @@ def test_where_it_is_not_the_checksum_the_first_answer_counts_and_checksums_stay
 ) -> None:
     store = s3()
     seen: Recorder = Recorder(
-        store, monkeypatch, lambda words: refused("InvalidArgument") if len(seen.asked) <= 2 else None
+        store, monkeypatch, lambda words: refused("InvalidArgument") if len(seen.requests) <= 2 else None
     )
     with pytest.raises(RepositoryError, match="InvalidArgument"):
         store.put("a", BODY)
     store.put("a", BODY)
-    assert ["ChecksumSHA256" in words for words in seen.asked] == [True, False, True]
+    assert ["ChecksumSHA256" in words for words in seen.requests] == [True, False, True]
 
 
 def test_a_checksum_that_must_be_is_never_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,11 +118,12 @@ def test_class_and_encryption_are_asked_for_and_small_objects_stay_in_the_standa
     seen = Recorder(store, monkeypatch)
     store.put("chunk", BODY)
     store.put("manifest", b"{}")
-    found = [
-        {name: value for name, value in words.items() if name not in ("Bucket", "Key", "Body")} for words in seen.asked
+    headers = [
+        {name: value for name, value in words.items() if name not in ("Bucket", "Key", "Body")}
+        for words in seen.requests
     ]
     sse = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "key-1"}
-    assert found == [{"StorageClass": "STANDARD_IA", **sse}, sse]
+    assert headers == [{"StorageClass": "STANDARD_IA", **sse}, sse]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whatever a store does during a backup: nothing bad is called good, nothing good is lost, and the next run finishes."""
+"""Whatever a store does during a backup, no bad backup is listed, no good one is lost, and the next run succeeds."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def back_up(store: Store, number: int) -> None:
     chunks = repository.chunks("main", IDS[number], "data")
     done = upload(io.BytesIO(data_of(number)), chunks, UploadSettings(4096, Codec.ZSTD, 1, 2), lambda _: None)
     confirm(chunks, done.chunks)
-    whole = manifest(IDS[number])
-    volume = whole.volumes[0].model_copy(
+    complete = manifest(IDS[number])
+    volume = complete.volumes[0].model_copy(
         update={"plain_size": done.plain_size, "sha256": done.sha256, "chunks": done.chunks}
     )
-    repository.commit(whole.model_copy(update={"volumes": (volume,), "repository_id": repository.id}))
+    repository.commit(complete.model_copy(update={"volumes": (volume,), "repository_id": repository.id}))
 
 
 def good(store: Store) -> list[int]:
@@ -52,18 +52,18 @@ def good(store: Store) -> list[int]:
 
     Each must come back byte for byte.
     """
-    repository, found = Repository.open(store, ""), []
+    repository, readable = Repository.open(store, ""), []
     for backup_id in repository.backup_ids("main"):
         try:
             volume = repository.manifest("main", backup_id).volumes[0]
         except DamagedError:
             continue
         number, out = IDS.index(backup_id), io.BytesIO()
-        found.append(number)
+        readable.append(number)
         chunks = repository.chunks("main", IDS[number], "data")
         download(chunks, volume.chunks, volume.codec, out, concurrency=2, name=str, on_bytes=lambda _: None)
         assert out.getvalue() == data_of(number)
-    return found
+    return readable
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -107,10 +107,10 @@ def test_what_was_damaged_on_its_way_is_read_again(
     tmp_path: Path, fault: Fault, cipher: ChunkCipher | None, codec: Codec
 ) -> None:
     store = LocalStore(tmp_path)
-    whole = Repository.open_or_create(store, "", "r").chunks("main", IDS[0], "data")
+    chunks = Repository.open_or_create(store, "", "r").chunks("main", IDS[0], "data")
     done = upload(
         io.BytesIO(data_of(0)),
-        whole,
+        chunks,
         UploadSettings(4096, codec, 1 if codec is Codec.ZSTD else 0, 2),
         lambda _: None,
         cipher=cipher,

@@ -1,7 +1,7 @@
-"""Every store keeps the same promises: the suite runs on the local folder, on S3 (moto), and through the layers around a store.
+"""Every store keeps the same promises.
 
-One of them fails at every first attempt, before or after it did what it was asked: patience must make that a store like
-any other.
+The suite runs on the local folder, on S3 (moto), and through the layers around a store. One of the stores fails at
+every first attempt, before or after it did the request: with patience it must keep the same promises.
 """
 
 from __future__ import annotations
@@ -222,9 +222,9 @@ def test_folders_are_the_names_up_to_the_next_slash(store: Store) -> None:
 def test_a_listing_tells_when_an_object_was_written(store: Store) -> None:
     before = datetime.now(UTC) - timedelta(seconds=2)
     store.put("when/1", b"")
-    (found,) = store.list("when/")
-    assert found.modified is not None
-    assert before <= found.modified <= datetime.now(UTC) + timedelta(seconds=2)
+    (listed,) = store.list("when/")
+    assert listed.modified is not None
+    assert before <= listed.modified <= datetime.now(UTC) + timedelta(seconds=2)
 
 
 def test_nothing_is_held_where_nobody_locked_it(store: Store) -> None:

@@ -82,12 +82,12 @@ def test_a_payload_that_looks_like_an_end_is_none() -> None:
 def test_nothing_may_follow_the_end() -> None:
     for more in (b"x", end(), begin() + end()):
         for cuts in ((), (len(stream_of(10)),)):
-            with pytest.raises(DamagedError, match=rf"behind its END record, at byte {len(stream_of(10))}"):
+            with pytest.raises(DamagedError, match=rf"after its END record, at byte {len(stream_of(10))}"):
                 walk(stream_of(10) + more, *cuts)
 
 
 def test_an_unknown_record_type_is_named_with_its_place() -> None:
-    with pytest.raises(DamagedError, match=r"at byte 1312 of the stream is of type 11"):
+    with pytest.raises(DamagedError, match=r"at byte 1312 of the stream has the unknown type 11"):
         walk(begin() + write(bytes(688)) + record(11) + end())
 
 
@@ -116,7 +116,7 @@ def test_a_package_of_streams_is_refused() -> None:
 def test_an_end_record_that_was_altered_is_noticed(at: int) -> None:
     last = bytearray(end())
     last[at] ^= 4
-    with pytest.raises(DamagedError, match="checksums of the stream's END"):
+    with pytest.raises(DamagedError, match="checksums in the stream's END"):
         walk(begin() + bytes(last))
 
 

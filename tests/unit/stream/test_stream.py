@@ -304,9 +304,11 @@ def test_a_reader_that_went_away_is_a_broken_pipe() -> None:
     closer.join()
 
 
-@pytest.mark.parametrize(("pause", "adaptive", "wanted"), [(0.01, True, range(8, 13)), (0.01, False, range(3, 4))])
+@pytest.mark.parametrize(
+    ("pause", "adaptive", "expected_levels"), [(0.01, True, range(8, 13)), (0.01, False, range(3, 4))]
+)
 def test_an_adaptive_level_rises_while_the_store_is_waited_for(
-    pause: float, adaptive: bool, wanted: range, monkeypatch: pytest.MonkeyPatch
+    pause: float, adaptive: bool, expected_levels: range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(MemoryChunks):
         def put_chunk(self, index: int, body: Body, sha256: str) -> None:
@@ -323,5 +325,5 @@ def test_an_adaptive_level_rises_while_the_store_is_waited_for(
     chunks, data = Slow(), stream_of(4096 * 60)
     stored = upload(io.BytesIO(data), chunks, UploadSettings(4096, Codec.ZSTD, 3, 2, adaptive), lambda done: None)
     assert levels[0] == 3
-    assert max(levels) in wanted
+    assert max(levels) in expected_levels
     assert fetch(chunks, stored) == data

@@ -20,7 +20,7 @@ from zsnapdb.zfs.command import failure
     ],
 )
 def test_what_zfs_says_is_classified_and_kept(text: str, error: type) -> None:
-    found = failure(["zfs", "x"], 1, text)
-    assert type(found) is error
-    assert text in found.message
-    assert found.hint
+    classified = failure(["zfs", "x"], 1, text)
+    assert type(classified) is error
+    assert text in classified.message
+    assert classified.hint
