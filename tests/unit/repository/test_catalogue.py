@@ -155,8 +155,8 @@ def test_a_manifest_removed_between_listing_and_reading_is_no_backup(
         return iter(items)
 
     store.list = list_then_hide  # type: ignore[method-assign]
-    listed = summaries(repository, "main", None)
-    assert ([b.backup_id for b in listed.backups], listed.unreadable) == ([SECOND], {})
+    backups = summaries(repository, "main", None)
+    assert ([b.backup_id for b in backups.backups], backups.unreadable) == ([SECOND], {})
 
 
 def test_a_manifest_that_stays_listed_but_is_not_there_is_damaged_not_absent(
