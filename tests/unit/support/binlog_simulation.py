@@ -12,7 +12,7 @@ from tests.unit.support.binlog_window import SECOND, Kept
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.route import BackupPoint, Route, commit_time
-from zsnapdb.planning.restore.points import Scanned, start_in
+from zsnapdb.planning.restore.points import RestoreRoute, Scanned, boundary_in, start_in
 
 HEAD, SIZE = 100, 10
 
@@ -205,24 +205,31 @@ def _successor(server: Server, new_id: int, way: int) -> Server:
     return Server(new_id, history, replicated, (Binlog(50, created, before, written),))
 
 
-def restored(simulation: Simulation, route: Route) -> tuple[Written, ...]:
+def restored(simulation: Simulation, route: Route, choice: RestoreRoute | None = None) -> tuple[Written, ...]:
     """Return the state after a restore along the route, with the rules of the servers' appliers.
 
-    MySQL skips transactions that it has, by their GTIDs. MariaDB does not.
+    MySQL skips transactions that it has, by their GTIDs. MariaDB does not. With a choice, its files are replayed up to
+    its boundary.
     """
     state = list(simulation.states[route.point.backup_id])
     executed = route.point.gtids
-    for index, file in enumerate(route.files):
+    for index, file in enumerate(route.files if choice is None else choice.files):
         written = simulation.contents[file.incarnation, file.name]
         scanned = [
-            Scanned(simulation.gtid(one), file.start + SIZE * at, file.start + SIZE * (at + 1), commit_time(0))
+            Scanned(
+                simulation.gtid(one),
+                file.start + SIZE * at,
+                file.start + SIZE * (at + 1),
+                commit_time(one.second * SECOND),
+            )
             for at, one in enumerate(written)
         ]
         start = start_in(route, scanned) if index == 0 else file.start
+        stop = boundary_in(choice, start, scanned).stop if choice is not None and file is choice.boundary else file.end
         for one, place in zip(written, scanned, strict=True):
             own = simulation.gtids([one])
             is_known = executed is not None and own is not None and contains(executed, own)
-            if place.start < start or (is_known and simulation.flavour is Flavour.MYSQL):
+            if place.start < start or place.end > stop or (is_known and simulation.flavour is Flavour.MYSQL):
                 continue
             state.append(one)
             executed = joined(executed, own)

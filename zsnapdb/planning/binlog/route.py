@@ -7,80 +7,20 @@ state, the route ends and says why.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
-from typing import Protocol
 
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
-from zsnapdb.model import BinlogCoordinates, Flavour
-from zsnapdb.planning.binlog.archive import KnownArchived, is_some, missing_between, same_gtids
+from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
+from zsnapdb.planning.binlog.history import BackupPoint, EndKind, History, RouteEnd, RouteFile, histories_of
+from zsnapdb.planning.binlog.takeover import begins_at, failback, takeover
 from zsnapdb.planning.family import family
+
+__all__ = ["NEWEST", "NOT_ARCHIVED", "NO_ARCHIVE", "BackupPoint", "EndKind", "Route", "RouteEnd", "RouteFile"]
 
 _MICROSECONDS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class RouteFile(KnownArchived, Protocol):
-    """An archived file with the earliest and latest commit time of its transactions.
-
-    Both times are in microseconds UTC (None: the file has no transactions). `server` identifies the server
-    (server_uuid, or server_id). `created` is when the server began the file, in seconds UTC. `gtids` are those of its
-    own transactions. `gap` says what is missing right before the file.
-    """
-
-    @property
-    def first_commit(self) -> int | None: ...
-    @property
-    def last_commit(self) -> int | None: ...
-    @property
-    def server(self) -> str: ...
-    @property
-    def created(self) -> int: ...
-    @property
-    def gtids(self) -> Gtids | None: ...
-    @property
-    def gap(self) -> str | None: ...
-
-
-@dataclass(frozen=True)
-class BackupPoint:
-    """The position of a backup: its id, when it was begun (`taken`), its server, its coordinates and GTIDs.
-
-    The snapshot was made between `taken` and `before`, both in microseconds UTC.
-    """
-
-    backup_id: str
-    taken: int
-    before: int
-    server: str
-    coordinates: BinlogCoordinates | None
-    gtids: Gtids | None
-    flavour: Flavour
-
-
-class EndKind(StrEnum):
-    """The kind of reason why a route ends."""
-
-    NEWEST = "newest"
-    NO_ARCHIVE = "no-archive"
-    NOT_ARCHIVED = "not-archived"
-    AMBIGUOUS = "ambiguous"
-    GAP = "gap"
-    RESET = "reset"
-    SET_BACK = "set-back"
-    LOST_IN_FAILOVER = "lost-in-failover"
-    UNPROVEN_FAILOVER = "unproven-failover"
-
-
-@dataclass(frozen=True)
-class RouteEnd:
-    """Why a route ends, as a kind and in words."""
-
-    kind: EndKind
-    reason: str
-
 
 NO_ARCHIVE = RouteEnd(EndKind.NO_ARCHIVE, "no binlogs are archived")
 NOT_ARCHIVED = RouteEnd(EndKind.NOT_ARCHIVED, "no archived binlog holds its position")
@@ -125,7 +65,7 @@ def follow(point: BackupPoint, files: Sequence[RouteFile]) -> Route:
     The route stays in the backup's own history. It leads on into a newer history of the same server that begins where
     the older history ended, and into the history of a server that took over and provably contains everything reached.
     """
-    histories = tuple(_histories(files))
+    histories = tuple(histories_of(files))
     begin = _begin(point, files, histories) if files else NO_ARCHIVE
     if isinstance(begin, RouteEnd):
         return Route(point, (), 0, True, point.taken, point.gtids, begin)
@@ -159,32 +99,14 @@ class _Begin:
     is_exact: bool
 
 
-@dataclass(frozen=True)
-class _History:
-    """The files of one incarnation: those from place `low` to before `high`."""
-
-    low: int
-    high: int
-
-    @property
-    def places(self) -> range:
-        return range(self.low, self.high)
-
-
-def _histories(files: Sequence[RouteFile]) -> Iterator[_History]:
-    low = 0
-    for at in range(1, len(files) + 1):
-        if at == len(files) or files[at].incarnation != files[low].incarnation:
-            yield _History(low, at)
-            low = at
-
-
-def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[_History]) -> _Begin | RouteEnd:
+def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> _Begin | RouteEnd:
     """Return where a backup's position is.
 
-    File and offset identify it within the history of the backup's server; GTIDs identify it in any history. Two kinds
-    of files are excluded, because the same names and GTIDs come again after a reset: files that the server began after
-    the snapshot, and files of a history that the server had left before the backup was begun.
+    File and offset identify it within the history of the backup's server; GTIDs identify it in any history. If the
+    archive has several histories of that server, its clock chooses between them, because the same names and GTIDs come
+    again after a reset: files that the server began after the snapshot, and files of a history that the server had left
+    before the backup was begun, are excluded. If it has only one history of that server, the clock excludes none of
+    its files that fits by GTIDs.
     """
     older = [
         at
@@ -192,7 +114,10 @@ def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[_
         for at in reversed(history.places)
         if files[at].created * _MICROSECONDS <= point.before
     ]
-    fitting = [at for at in older if _is_at_coordinates(files[at], point)]
+    only = _only_history(point, files, histories)
+    fitting = [at for at in older if _is_at_coordinates(files[at], point)] or [
+        at for at in only if _is_at_coordinates(files[at], point) and _is_at_gtids(files[at], point, files[at])
+    ]
     if fitting:
         first = files[fitting[0]]
         others = [files[at] for at in fitting[1:] if files[at].created != first.created]
@@ -200,17 +125,60 @@ def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[_
             return _AMBIGUOUS
         offset = point.coordinates.offset if point.coordinates is not None else first.start
         return _Begin(fitting[0], max(offset, first.start), True)
-    by_gtids = next((at for at in older if _is_at_gtids(files[at], point)), None)
+    by_gtids = next((at for at in older if _holds(files, histories, at, point)), None)
+    if by_gtids is None:
+        by_gtids = next((at for at in only if _begins_at(files, at, point)), None)
     if by_gtids is None:
         return NOT_ARCHIVED
-    file = files[by_gtids]
-    return _Begin(by_gtids, file.start, file.previous == point.gtids)
+    return _Begin(by_gtids, files[by_gtids].start, same_gtids(point.gtids, files[by_gtids].previous))
 
 
-def _not_left(files: Sequence[RouteFile], histories: Sequence[_History], taken: int) -> list[_History]:
+def _only_history(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> Sequence[int]:
+    """Return the places of the only history of the backup's server, newest first; none if the server was ever reset.
+
+    A history whose first file has number 1 and was begun after the snapshot counts as the result of a reset.
+    """
+    own = [history for history in histories if files[history.low].server == point.server]
+    if len(own) != 1 or point.gtids is None:
+        return ()
+    first = files[own[0].low]
+    if first.number == 1 and first.created * _MICROSECONDS > point.before:
+        return ()
+    return range(own[0].high - 1, own[0].low - 1, -1)
+
+
+def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
+    """Whether a file begins exactly at the backup's GTIDs."""
+    file = files[at]
+    rest = [other for other in files[at:] if other.incarnation == file.incarnation]
+    return not file.is_anonymous and point.gtids is not None and begins_at(rest, point.gtids)
+
+
+def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, point: BackupPoint) -> bool:
+    """Whether this file and the files of its history after it contain everything after the backup, by GTIDs alone.
+
+    The file alone proves it. Otherwise the whole history does, if each of the backup's GTIDs is known to stand for one
+    transaction only: a server with several histories may have given a number twice.
+    """
+    file = files[at]
+    if isinstance(point.gtids, GtidPosition):
+        return _begins_at(files, at, point)
+    history = next(history for history in histories if at in history.places)
+    if _is_at_gtids(file, point, file):
+        return True
+    servers = [files[other.low].server for other in histories]
+    repeated = {server for server in servers if servers.count(server) > 1}
+    before = files[history.low].previous
+    if point.gtids is None or not isinstance(before, GtidSet):
+        return False
+    doubtful = {name: part for name, part in point.gtids.intervals.items() if name.partition(":")[0] in repeated}
+    return before.contains(GtidSet(doubtful)) and _is_at_gtids(file, point, files[history.high - 1])
+
+
+def _not_left(files: Sequence[RouteFile], histories: Sequence[History], taken: int) -> list[History]:
     """Return the histories that their servers had not yet left at a time (microseconds UTC)."""
-    left: set[_History] = set()
-    earlier: dict[str, list[_History]] = {}
+    left: set[History] = set()
+    earlier: dict[str, list[History]] = {}
     for history in histories:
         first = files[history.low]
         before = earlier.setdefault(first.server, [])
@@ -237,19 +205,14 @@ def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
     )
 
 
-def _is_at_gtids(file: RouteFile, point: BackupPoint) -> bool:
-    """Whether this file and the files after it contain everything after the backup, by GTIDs alone.
-
-    On MariaDB only a file that begins exactly at the position proves that: a position does not identify its history.
-    """
+def _is_at_gtids(file: RouteFile, point: BackupPoint, last: RouteFile) -> bool:
+    """Whether a file begins at the backup's GTIDs or before them, and the end of the file `last` reaches them."""
     if point.gtids is None or not is_some(point.gtids) or file.previous is None or file.is_anonymous:
         return False
-    if isinstance(point.gtids, GtidPosition):
-        return file.previous == point.gtids
-    return contains(point.gtids, file.previous) and file.reached is not None and contains(file.reached, point.gtids)
+    return contains(point.gtids, file.previous) and last.reached is not None and contains(last.reached, point.gtids)
 
 
-def _next(files: Sequence[RouteFile], histories: Sequence[_History], at: int, reached: Gtids | None) -> int | RouteEnd:
+def _next(files: Sequence[RouteFile], histories: Sequence[History], at: int, reached: Gtids | None) -> int | RouteEnd:
     """Return the place of the next file, or why there is no next file.
 
     If the server was set back to the end of this file and then wrote another history, the newer history counts.
@@ -266,10 +229,10 @@ def _next(files: Sequence[RouteFile], histories: Sequence[_History], at: int, re
             return at + 1
         gap = RouteEnd(EndKind.GAP, f"before {files[at + 1].name}: {missing}")
     later = [history for history in later if history.high <= newer.limit]
-    takeover = _takeover(files, at, later, reached)
-    if isinstance(takeover, int):
-        return takeover
-    return gap or newer.end or takeover or NEWEST
+    other = takeover(files, at, later, reached)
+    if isinstance(other, int):
+        return other
+    return gap or newer.end or other or failback(files, at, histories, reached) or NEWEST
 
 
 @dataclass(frozen=True)
@@ -285,7 +248,7 @@ class _NewerHistory:
     end: RouteEnd | None
 
 
-def _newer_history(files: Sequence[RouteFile], at: int, later: Sequence[_History]) -> _NewerHistory:
+def _newer_history(files: Sequence[RouteFile], at: int, later: Sequence[History]) -> _NewerHistory:
     here, place, end = files[at], None, None
     for low in (history.low for history in later):
         other = files[low]
@@ -320,72 +283,3 @@ def _is_ahead(outer: Gtids, inner: Gtids) -> bool:
         pairs = [(outer.heads.get(domain), head) for domain, head in inner.heads.items()]
         return all(mine is not None and (mine[1] > head[1] or mine == head) for mine, head in pairs)
     return contains(outer, inner)
-
-
-def _takeover(
-    files: Sequence[RouteFile], at: int, later: Sequence[_History], reached: Gtids | None
-) -> int | RouteEnd | None:
-    """Return the place where the newest history of another server continues this history, or why none continues.
-
-    None if no other server wrote more.
-    """
-    here, end = files[at], None
-    if reached is None or not is_some(reached) or here.is_anonymous:
-        return None
-    for history in reversed(later):
-        first, own = files[history.low], files[history.low : history.high]
-        if first.server == here.server or first.is_anonymous:
-            continue
-        if isinstance(reached, GtidSet):
-            is_repeated = any(file.server == first.server for file in files[: history.low])
-            outcome = _taken_over_set(own, reached, is_repeated=is_repeated)
-        else:
-            outcome = _taken_over_position(own, reached)
-        if isinstance(outcome, int):
-            return history.low + outcome
-        end = end or outcome
-    return end
-
-
-def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
-    """Return the place of the newest of another server's files before which everything is reached, or why none is.
-
-    `is_repeated`: the server has an older history too. If the server was set back, its own numbers may stand for other
-    transactions. So these numbers prove nothing unless they came before all of these files.
-    """
-    whole, first = files[-1].reached, files[0]
-    if not isinstance(whole, GtidSet) or reached.contains(whole):
-        return None
-    before = first.previous if isinstance(first.previous, GtidSet) else GtidSet()
-    own = GtidSet({name: part for name, part in reached.intervals.items() if name.partition(":")[0] == first.server})
-    lost = own.minus(before) if is_repeated else GtidSet()
-    lost = lost.union(reached.minus(whole))
-    if lost.intervals:
-        return RouteEnd(
-            EndKind.LOST_IN_FAILOVER,
-            f"server {first.server} took over with {first.name} and lacks transactions {lost} of this history",
-        )
-    for at in range(len(files) - 1, -1, -1):
-        previous = files[at].previous
-        if isinstance(previous, GtidSet) and not files[at].is_anonymous and reached.contains(previous):
-            return at
-    missing = before.minus(reached)
-    return RouteEnd(EndKind.GAP, f"transactions {missing}: the binlogs of server {first.server} begin after them")
-
-
-def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | RouteEnd | None:
-    """Return the place of the newest of another server's files that begins exactly at the reached position.
-
-    MariaDB's positions do not show whether a transaction in the middle of a file is the same transaction.
-    """
-    whole, first = files[-1].reached, files[0]
-    if whole is None or contains(reached, whole):
-        return None
-    for at in range(len(files) - 1, -1, -1):
-        if files[at].previous == reached and files[at].gap is None:
-            return at
-    return RouteEnd(
-        EndKind.UNPROVEN_FAILOVER,
-        f"server {first.server} took over, and none of its binlogs begins exactly at {reached}; so nothing proves that"
-        " no transaction was lost",
-    )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.gtid import Gtids, contains, joined
@@ -111,8 +112,26 @@ def _choose_time(
         for at, file in enumerate(route.files)
         if file.first_commit is not None and commit_time(file.first_commit) <= moment
     ]
-    last = max(started, default=0)
+    last = _first_overlap(route.files[: max(started, default=0) + 1], moment)
     return RestoreRoute(target, route, route.files[: last + 1], route.files[last])
+
+
+def _first_overlap(files: Sequence[RouteFile], moment: datetime) -> int:
+    """Return the place of the file in which a restore to a time stops: the last one, or an earlier one.
+
+    A server that takes over may begin its file before the old server's last commit. Then the first file with commits
+    after that time, before a change of the history, is the last one that is replayed.
+    """
+    return next(
+        (
+            at
+            for at, (file, following) in enumerate(pairwise(files))
+            if file.last_commit is not None
+            and commit_time(file.last_commit) > moment
+            and file.incarnation != following.incarnation
+        ),
+        len(files) - 1,
+    )
 
 
 def _because(route: Route) -> str:

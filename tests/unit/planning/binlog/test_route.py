@@ -135,6 +135,61 @@ def test_a_server_set_back_twice_is_not_followed_by_numbers_that_stand_for_other
     assert names(point, [own(1), own(2), lost, other, later]) == ([("1", "binlog.000003", 500)], EndKind.SET_BACK)
 
 
+@pytest.mark.parametrize("number", [2, 3])
+def test_the_clock_of_a_server_with_one_history_does_not_decide_whether_a_backup_is_followed(number: int) -> None:
+    """The clock was ahead when the server began the file."""
+    files = [own(1), own(2), own(3), own(4)]
+    files[number - 1] = own(number, 5000)
+    point = at(25, f"{A}:1-{10 * number - 5}", f"binlog.{number:06d}")
+    route = follow(point, files)
+    assert (route.files, route.start, route.end) == (tuple(files[number - 1 :]), 500, NEWEST)
+
+
+def test_after_a_reset_the_clock_and_the_gtids_refuse_a_later_file_of_the_same_name() -> None:
+    again = [own(number, 1000 + 10 * number, incarnation="2") for number in (1, 2)]
+    assert follow(POINT, [own(1), *again]).files == ()
+    assert follow(POINT, again).files == ()
+    assert follow(at(25, f"{A}:1-500"), [own(2, 1000)]).files == ()
+
+
+def test_an_archive_that_begins_after_a_backup_continues_it_if_it_begins_at_its_gtids() -> None:
+    first = Kept("1", 5, gtids(f"{A}:1-200"), gtids(f"{A}:201-210"), 35)
+    point = at(25, f"{A}:1-200", "binlog.000004")
+    route = follow(point, [first])
+    assert (route.files, route.start, route.is_start_exact, route.end) == ((first,), 100, True, NEWEST)
+    assert follow(at(25, f"{A}:1-199", "binlog.000004"), [first]).files == ()
+    again = Kept("2", 5, gtids(f"{A}:1-200"), gtids(f"{A}:201-220"), 135)
+    assert follow(point, [first, again]).files == ()
+
+
+def test_a_backup_whose_gtids_are_in_several_files_is_followed_from_the_newest_it_contains() -> None:
+    """A replica may write the transactions of several sources in another order than the server of the backup."""
+    files = [
+        Kept("1", 7, gtids(f"{B}:1-5"), gtids(f"{A}:1-10,{B}:6"), 10, B),
+        Kept("1", 8, gtids(f"{A}:1-10,{B}:1-6"), gtids(f"{A}:11-20"), 20, B),
+    ]
+    point = at(30, f"{A}:1-12,{B}:1-5")
+    assert names(point, files)[0] == [("1", "binlog.000007", 100), ("1", "binlog.000008", 100)]
+    repeated = Kept("2", 1, GtidSet(), gtids(f"{A}:1-3"), 100)
+    earlier = Kept("0", 1, GtidSet(), gtids(f"{A}:1-3"), 1)
+    assert follow(point, [earlier, *files, repeated]).files == ()
+
+
+def test_a_fail_back_to_a_server_whose_history_goes_on_is_not_promised_as_the_newest() -> None:
+    taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{A}:19-20,{B}:1-10"), 30, B)
+    back = Kept("1", 3, gtids(f"{A}:1-20,{B}:1-10"), gtids(f"{A}:21-30"), 50)
+    route = follow(at(35, f"{A}:1-20,{B}:1-3", "binlog.000077", server=B), [own(1), own(2), back, taken_over])
+    assert (route.files, route.end.kind) == ((taken_over,), EndKind.UNPROVEN_FAILOVER)
+    assert "goes on to binlog.000003" in route.end.reason
+
+
+def test_a_server_that_took_over_with_transactions_without_gtids_proves_nothing() -> None:
+    anonymous = Kept("2", 6, gtids(f"{A}:1-18"), None, 25, B, is_anonymous=True)
+    taken_over = Kept("2", 7, gtids(f"{A}:1-18"), gtids(f"{A}:19-20,{B}:1-10"), 30, B)
+    route = follow(POINT, [own(1), own(2), anonymous, taken_over])
+    assert ([file.incarnation for file in route.files], route.end.kind) == (["1"], EndKind.UNPROVEN_FAILOVER)
+
+
 def plain(number: int, incarnation: str = "1", rotated: bool = True) -> Kept:
     """A file of a server without GTIDs."""
     return Kept(incarnation, number, GtidSet(), None, 10 * number, is_anonymous=True, is_rotated=rotated)
@@ -177,6 +232,23 @@ def test_of_mariadb_another_server_takes_over_only_in_a_file_that_begins_exactly
     )
     route = follow(point, files)
     assert ([file.incarnation for file in route.files], route.end.kind) == (incarnations, kind)
+
+
+def test_of_mariadb_another_server_that_forgot_a_domain_takes_over_if_it_never_uses_it_again() -> None:
+    one, two = "server_id 1", "server_id 2"
+    before = Kept("1", 2, GtidPosition.parse("0-1-10,5-1-3"), position(20), 20, one)
+    point = BackupPoint(
+        "b",
+        25 * SECOND,
+        25 * SECOND,
+        one,
+        BinlogCoordinates("binlog.000002", 500),
+        GtidPosition.parse("0-1-15,5-1-3"),
+        Flavour.MARIADB,
+    )
+    for own_gtids, count in (("0-2-30", 2), ("0-2-30,5-1-3", 1)):
+        after = Kept("2", 7, position(20), GtidPosition.parse(own_gtids), 30, two)
+        assert len(follow(point, [before, after]).files) == count
 
 
 def test_mariadb_may_forget_a_domain_between_files_and_nothing_else() -> None:
@@ -234,3 +306,19 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
             continue
         assert is_promised
         assert chosen.point.taken <= moment <= chosen.route.to
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
+def test_a_restore_to_a_time_replays_no_transaction_committed_after_it(simulation: Simulation) -> None:
+    """The clocks of these servers are right, and the files of servers that follow each other overlap in time."""
+    points, files = simulation.points, simulation.files
+    now = commit_time(10**9 * SECOND)
+    for second in sorted({one.second for history in simulation.histories for one in history}):
+        try:
+            chosen = choose(AtTime(commit_time(second * SECOND)), points, files, now)
+        except NotThere:
+            continue
+        state = restored(simulation, chosen.route, chosen)
+        assert all(one.second <= second for one in state), chosen
+        assert any(history[: len(state)] == state for history in simulation.histories), chosen

@@ -239,6 +239,15 @@ def test_what_cannot_be_reached_is_said(to: AtTime, error: type[ZsnapdbError], w
         choose(to, (base(),), LOGS, NOW)
 
 
+def test_a_time_before_the_old_servers_last_commit_is_not_sought_in_the_successors_file() -> None:
+    """The successor's first file begins with transactions that the old server committed before that time."""
+    taken_over = Log("b", "binlog.000007", OTHER, mysql(1, 15), mysql(16, 50), 100, 3600, at(16), at(50))
+    chosen = choose(AtTime(at(17)), (base(),), (LOGS[0], taken_over), NOW)
+    assert (chosen.files, chosen.boundary) == (LOGS[:1], LOGS[0])
+    assert boundary_in(chosen, 1100, scan(1, 20)).gtids == mysql(1, 17)
+    assert choose(AtTime(at(25)), (base(),), (LOGS[0], taken_over), NOW).boundary == taken_over
+
+
 def test_a_time_behind_a_gap_is_not_reached() -> None:
     with pytest.raises(NotThere, match=r"the files between binlog\.000001 and number 3 were removed"):
         choose(AtTime(at(35)), (base(),), (LOGS[0], LOGS[2]), NOW)

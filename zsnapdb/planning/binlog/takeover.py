@@ -1,0 +1,119 @@
+"""Where another server continues a history in the archive, and why not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains
+from zsnapdb.planning.binlog.archive import is_some, same_gtids
+from zsnapdb.planning.binlog.history import EndKind, History, RouteEnd, RouteFile
+
+
+def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
+    """Whether the first of these files begins exactly at these GTIDs.
+
+    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file; then none of the
+    files may use such a domain, because its transactions could be those already reached.
+    """
+    previous = files[0].previous
+    if previous is None or not is_some(previous) or not same_gtids(gtids, previous):
+        return False
+    if isinstance(gtids, GtidPosition) and isinstance(previous, GtidPosition):
+        forgotten = gtids.heads.keys() - previous.heads.keys()
+        heads = [file.gtids.heads.keys() for file in files if isinstance(file.gtids, GtidPosition)]
+        return not any(forgotten & domains for domains in heads)
+    return True
+
+
+def failback(
+    files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
+) -> RouteEnd | None:
+    """Return the end of a route at the newest file of its history, if an earlier history of another server goes on.
+
+    A route never returns into an earlier history.
+    """
+    here = files[at]
+    if reached is None or not is_some(reached) or here.last_commit is None:
+        return None
+    for history in (history for history in histories if history.high <= at):
+        last = files[history.high - 1]
+        whole = last.reached
+        if last.server == here.server or whole is None or last.last_commit is None:
+            continue
+        if last.last_commit > here.last_commit and contains(whole, reached) and not contains(reached, whole):
+            reason = f"the archive of server {last.server} goes on to {last.name}, in a history begun before this one"
+            return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
+    return None
+
+
+def takeover(
+    files: Sequence[RouteFile], at: int, later: Sequence[History], reached: Gtids | None
+) -> int | RouteEnd | None:
+    """Return the place where the newest history of another server continues this history, or why none continues.
+
+    None if no other server wrote more.
+    """
+    here, end = files[at], None
+    if reached is None or not is_some(reached) or here.is_anonymous:
+        return None
+    for history in reversed(later):
+        first, own = files[history.low], files[history.low : history.high]
+        if first.server == here.server:
+            continue
+        if first.is_anonymous:
+            reason = f"server {first.server} took over, and {first.name} has transactions without GTIDs"
+            end = end or RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
+            continue
+        if isinstance(reached, GtidSet):
+            is_repeated = any(file.server == first.server for file in files[: history.low])
+            outcome = _taken_over_set(own, reached, is_repeated=is_repeated)
+        else:
+            outcome = _taken_over_position(own, reached)
+        if isinstance(outcome, int):
+            return history.low + outcome
+        end = end or outcome
+    return end
+
+
+def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
+    """Return the place of the newest of another server's files before which everything is reached, or why none is.
+
+    `is_repeated`: the server has an older history too. If the server was set back, its own numbers may stand for other
+    transactions. So these numbers prove nothing unless they came before all of these files.
+    """
+    whole, first = files[-1].reached, files[0]
+    if not isinstance(whole, GtidSet) or reached.contains(whole):
+        return None
+    before = first.previous if isinstance(first.previous, GtidSet) else GtidSet()
+    own = GtidSet({name: part for name, part in reached.intervals.items() if name.partition(":")[0] == first.server})
+    lost = own.minus(before) if is_repeated else GtidSet()
+    lost = lost.union(reached.minus(whole))
+    if lost.intervals:
+        return RouteEnd(
+            EndKind.LOST_IN_FAILOVER,
+            f"server {first.server} took over with {first.name} and lacks transactions {lost} of this history",
+        )
+    for at in range(len(files) - 1, -1, -1):
+        previous = files[at].previous
+        if isinstance(previous, GtidSet) and not files[at].is_anonymous and reached.contains(previous):
+            return at
+    missing = before.minus(reached)
+    return RouteEnd(EndKind.GAP, f"transactions {missing}: the binlogs of server {first.server} begin after them")
+
+
+def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | RouteEnd | None:
+    """Return the place of the newest of another server's files that begins exactly at the reached position.
+
+    MariaDB's positions do not show whether a transaction in the middle of a file is the same transaction.
+    """
+    whole, first = files[-1].reached, files[0]
+    if whole is None or contains(reached, whole):
+        return None
+    for at in range(len(files) - 1, -1, -1):
+        if files[at].gap is None and not files[at].is_anonymous and begins_at(files[at:], reached):
+            return at
+    return RouteEnd(
+        EndKind.UNPROVEN_FAILOVER,
+        f"server {first.server} took over, and none of its binlogs begins exactly at {reached}; so nothing proves that"
+        " no transaction was lost",
+    )
