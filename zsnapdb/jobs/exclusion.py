@@ -20,7 +20,8 @@ from zsnapdb.repository.writer_lease import lease
 def exclusive(name: str, *, doing: str, patience: float = 0.0, folder: Path | None = None) -> Iterator[None]:
     """Run the block as the only holder of the lock `name` on this host.
 
-    `folder` contains the lock files (None: the folder of this host). PreflightError if another run still holds the lock after `patience` seconds.
+    `folder` contains the lock files (None: the folder of this host). PreflightError if another run still holds the
+    lock after `patience` seconds.
     """
     folder = folder or THIS_HOST.run
     try:

@@ -15,7 +15,7 @@ from zsnapdb.store.base import Store
 from zsnapdb.store.open import open_store
 
 OpenStore = Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]
-"""Opens the store of a repository; returns it with the prefix of the keys. Takes what hears why a call is tried again."""
+"""Opens the store of a repository. Returns the store and the prefix of the keys; reports retries to the callback."""
 
 
 @dataclass(frozen=True)
