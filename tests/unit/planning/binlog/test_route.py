@@ -6,7 +6,7 @@ No route crosses a gap or leads into another history, and what status promises i
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_simulation import Simulation, restored, simulate
@@ -308,8 +308,13 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
         assert chosen.point.taken <= moment <= chosen.route.to
 
 
+OVERLAP = [("write", 0), ("backup", 0), ("write", 0), ("write", 0), ("failover", 2), ("write", 0)]
+"""The successor's binlog begins with the last two transactions of the old server."""
+
+
 @settings(max_examples=300, deadline=None)
 @given(SIMULATIONS)
+@example(simulate((Flavour.MYSQL, True), OVERLAP, set()))
 def test_a_restore_to_a_time_replays_no_transaction_committed_after_it(simulation: Simulation) -> None:
     """The clocks of these servers are right, and the files of servers that follow each other overlap in time."""
     points, files = simulation.points, simulation.files
