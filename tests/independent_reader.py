@@ -1,4 +1,4 @@
-"""Restores the stream of one volume of one backup with nothing of zsnapdb: written from docs/repository-format.md alone.
+"""Restores the stream of one volume of one backup without zsnapdb: written from docs/repository-format.md alone.
 
     python independent_reader.py REPOSITORY INSTANCE BACKUP ROLE [IDENTITY-FILE [SIGNER]] | zfs receive -u tank/restored
 
@@ -9,7 +9,9 @@ import base64
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import blake3
 import boto3
@@ -19,21 +21,26 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 
-def getter(repository):
+def getter(repository: str) -> Callable[[str], bytes]:
     if not repository.startswith("s3://"):
         return lambda key: (Path(repository) / key).read_bytes()
     bucket, _, prefix = repository.removeprefix("s3://").partition("/")
     client = boto3.client("s3")
-    return lambda key: client.get_object(Bucket=bucket, Key=f"{prefix}/{key}".lstrip("/"))["Body"].read()
+
+    def get(key: str) -> bytes:
+        body: bytes = client.get_object(Bucket=bucket, Key=f"{prefix}/{key}".lstrip("/"))["Body"].read()
+        return body
+
+    return get
 
 
-def read_manifest(get, instance, backup, signer):
+def read_manifest(get: Callable[[str], bytes], instance: str, backup: str, signer: str | None) -> dict[str, Any]:
     line, _, rest = get(f"{instance}/manifests/{backup}.json").partition(b"\n")
     if signer:
         signature = json.loads(rest)["signature"]
-        assert signature["key"] == signer, "signed by another"
+        assert signature["key"] == signer, "another key signed it"
         Ed25519PublicKey.from_public_bytes(base64.b64decode(signer)).verify(base64.b64decode(signature["value"]), line)
-    manifest = json.loads(line)
+    manifest: dict[str, Any] = json.loads(line)
     assert (manifest["format"], manifest["instance"], manifest["backup_id"]) == (
         1,
         instance,
@@ -46,13 +53,15 @@ def read_manifest(get, instance, backup, signer):
     return manifest
 
 
-def data_keys(manifest, identity_file):
+def data_keys(manifest: dict[str, Any], identity_file: str | None) -> dict[str, AESGCM]:
     lines = Path(identity_file).read_text().splitlines() if identity_file else []
     identities = [pyrage.x25519.Identity.from_str(line) for line in lines if line.startswith("AGE-SECRET-KEY-")]
     return {key["id"]: AESGCM(pyrage.decrypt(key["wrapped"].encode(), identities)) for key in manifest["keys"]}
 
 
-def main(repository, instance, backup, role, identity_file=None, signer=None):
+def main(
+    repository: str, instance: str, backup: str, role: str, identity_file: str | None = None, signer: str | None = None
+) -> None:
     get = getter(repository)
     manifest = read_manifest(get, instance, backup, signer)
     keys = data_keys(manifest, identity_file)

@@ -115,7 +115,7 @@ def test_probing_the_server_and_replaying_its_file_come_to_the_same(
         real, played = probe(session), probe(RecordedSession(recorded))
     for name in (
         "flavour",
-        "capabilities",
+        "lock_statements",
         "dialect",
         "sees_all_tables",
         "redo_disabled",
