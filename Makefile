@@ -15,7 +15,7 @@ unit: $(VENV)/.installed
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy zsnapdb tests/unit
+	$(BIN)/mypy zsnapdb tests
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --select I --fix .
