@@ -33,7 +33,7 @@ PYTEST = (
     "--durations=10",
     "--durations-min=5",
 )
-TYPED = ("tests/unit", "tests/system", "tests/faults", "tests/campaigns", "tests/bench", "tests/lab")
+TYPED = ("tests",)
 """What is type-checked beside the package."""
 LINT = (
     ("ruff", "check", "--no-cache", "."),
