@@ -10,6 +10,7 @@ Each call destroys by one exact name, never recursively (-r, -R), never by force
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -147,15 +148,16 @@ def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
 def destroy_set(names: Sequence[str], backup_id: str) -> None:
     """Destroy the snapshots of an abandoned set, their bookmarks and our holds on them.
 
-    NotOursError for the first snapshot that does not carry the backup's id. A missing snapshot is skipped, so the call
-    can be repeated.
+    NotOursError, and nothing is destroyed, if one of them does not carry the backup's id. A missing snapshot
+    is skipped, so the call can be repeated.
     """
+    existing = []
     for name in names:
         _check_separator(name, "@")
-        try:
+        with contextlib.suppress(NotThere):
             prove([name], _backup_mark(backup_id))
-        except NotThere:
-            continue
+            existing.append(name)
+    for name in existing:
         for snapshot in snapshots.describe([name]):
             bookmark = f"{snapshot.dataset}#{snapshot.name}"
             if _bookmark_guids(snapshot.dataset).get(bookmark) == snapshot.guid:

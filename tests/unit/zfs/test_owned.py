@@ -208,6 +208,14 @@ def test_a_set_of_another_backup_keeps_its_snapshots_and_holds(zfs: Zfs) -> None
     assert zfs.changes == []
 
 
+def test_a_refused_set_loses_none_of_its_snapshots(zfs: Zfs) -> None:
+    other = f"{ANCHOR}@zsnapdb-one"
+    zfs.objects[other] = {"guid": ("12", "-"), "createtxg": ("5", "-"), "zsnapdb:backup": ("two", "local")}
+    with pytest.raises(NotOursError, match="zsnapdb:backup is two"):
+        owned.destroy_set([SNAPSHOT, f"{ANCHOR}/gone@zsnapdb-one", other], "one")
+    assert zfs.changes == []
+
+
 def test_a_stored_snapshot_goes_only_if_it_is_the_very_one(zfs: Zfs) -> None:
     with pytest.raises(NotOursError, match="guid is 11, it must be 12"):
         owned.destroy_stored(SNAPSHOT, 12, "one")
