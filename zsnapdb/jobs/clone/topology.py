@@ -106,7 +106,7 @@ def create_set(
         for member in planned.names:
             made.append(make(settings, instance, replace(next_request, name=member)))
             # All others are made from the snapshot set of the first clone, so that a point is reached only once.
-            next_request = replace(next_request, source=made[0].info.backup_id, at=None, point=None)
+            next_request = replace(next_request, source=_source_of_next(request, made[0]), at=None, point=None)
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
         members = []
@@ -123,6 +123,11 @@ def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
     if isinstance(planned.source, RestorePlan):
         return replace(request, point=planned.source)
     return replace(request, source=planned.set_id) if request.source == LATEST else request
+
+
+def _source_of_next(request: CloneRequest, first: RunningClone) -> str:
+    """Return what names the snapshot set of the first clone. Snapshots of another program are named by @NAME alone."""
+    return request.source if request.source.startswith("@") else first.info.backup_id
 
 
 def _destroy_all(settings: Settings, made: list[RunningClone]) -> None:

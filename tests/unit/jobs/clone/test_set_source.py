@@ -1,0 +1,41 @@
+"""All clones of a set are made from the snapshot set of the first one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from zsnapdb.jobs.clone import topology
+from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.planning.clone.topology import CloneTopology
+
+
+@pytest.mark.parametrize(
+    ("source", "sources"),
+    [
+        # A snapshot set of another program has no id: `@NAME` alone names it.
+        ("@nightly", ["@nightly", "@nightly", "@nightly"]),
+        ("live", ["live", "nightly", "nightly"]),
+    ],
+)
+def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
+    monkeypatch: pytest.MonkeyPatch, source: str, sources: list[str]
+) -> None:
+    requests: list[CloneRequest] = []
+
+    def make(_settings: Any, _instance: Any, request: CloneRequest) -> Any:
+        requests.append(request)
+        return SimpleNamespace(info=SimpleNamespace(backup_id="nightly", port=1, top="tank/c"))
+
+    names = ("c-1", "c-2", "c-3")
+    planned = SimpleNamespace(names=names, first=SimpleNamespace(source=None, set_id="nightly"))
+    monkeypatch.setattr(topology, "plan_set", lambda *_: planned)
+    monkeypatch.setattr(topology, "make", make)
+    monkeypatch.setattr(topology.datasets, "set_properties", lambda *_: None)
+    instance: Any = SimpleNamespace(events=SimpleNamespace(tell=lambda _: None))
+    request = CloneRequest(owner="me", source=source)
+    topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
+    assert [made.name for made in requests] == list(names)
+    assert [made.source for made in requests] == sources
