@@ -19,6 +19,7 @@ from typing import BinaryIO, Literal
 from pydantic import ValidationError
 
 from zsnapdb.errors import DamagedError, PreflightError
+from zsnapdb.model import is_backup_id
 from zsnapdb.repository.manifest import KeyPart, Manifest, Part, VolumePart, VolumeType
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
@@ -294,5 +295,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def journals(folder: Path) -> list[Path]:
-    """Return the journals in the folder, oldest backup first."""
-    return sorted(file for file in folder.iterdir() if file.is_file()) if folder.exists() else []
+    """Return the journals in the folder, oldest backup first. A file whose name is not a backup id is passed over."""
+    if not folder.exists():
+        return []
+    return sorted(file for file in folder.iterdir() if is_backup_id(file.name) and file.is_file())

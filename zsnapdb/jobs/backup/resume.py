@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,15 +142,24 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
         item.file.unlink(missing_ok=True)
         return
     volumes = item.journal.begun.volumes
-    try:
+    with _warning_on_error(instance, item.backup_id):
         release_bases(volume.dataset for volume in volumes)
-        owned.destroy_set(item.journal.begun.snapshots(), item.backup_id)
-        # A bookmark can outlive its snapshot.
-        for volume in volumes:
+    # Only the journal knows of a bookmark whose snapshot is gone: no other failure may keep it.
+    for volume in volumes:
+        with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotThere):
             owned.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
-    except ZsnapdbError as error:
-        instance.events.warn(f"not all leftovers of backup {item.backup_id} could be removed: {error.message}")
+    with _warning_on_error(instance, item.backup_id):
+        owned.destroy_set(item.journal.begun.snapshots(), item.backup_id)
     item.journal.remove()
+
+
+@contextlib.contextmanager
+def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
+    """Warn of what the block could not remove; do not raise it."""
+    try:
+        yield
+    except ZsnapdbError as error:
+        instance.events.warn(f"not all leftovers of backup {backup_id} could be removed: {error.message}")
 
 
 def release_bases(volumes: Iterable[str]) -> None:

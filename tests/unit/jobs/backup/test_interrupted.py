@@ -300,6 +300,31 @@ def test_a_base_of_which_only_the_bookmark_is_left_is_good_enough(world: World) 
     world.check_settled()
 
 
+@pytest.mark.parametrize("stray", [".20261120T100100Z-0064.swp", "20261120T100100Z-0064.bak", "README"])
+def test_a_stray_file_beside_the_journals_stops_no_backup_and_stays(world: World, stray: str) -> None:
+    begun = interrupt(world, "put main/chunks/", number=2)
+    file = world.folder / "journal" / "main" / stray
+    file.write_text("a note")
+    result = world.backup()
+    assert [m.backup_id for m in result.continued] == [begun]
+    assert told(result) == (f"continuing backup {begun}, which was interrupted",)
+    assert world.journals() == [stray]
+    file.unlink()
+    world.check_settled()
+
+
+def test_a_bookmark_goes_though_a_snapshot_of_its_backup_cannot(world: World) -> None:
+    begun = interrupt(world, "put main/chunks/", number=2)
+    data, parent = (f"{dataset}@zsnapdb-{begun}" for dataset in VOLUMES.values())
+    assert {f"{dataset}#zsnapdb-{begun}" for dataset in VOLUMES.values()} <= set(world.bookmarks)
+    del world.snapshots[data]
+    world.snapshots[parent].holds.add("somebody")
+    result = world.backup()
+    assert f"not all leftovers of backup {begun} could be removed" in told(result)[1]
+    assert not [name for name in world.bookmarks if begun in name]
+    assert [name for name in world.snapshots if begun in name] == [parent]
+
+
 def test_fresh_gives_up_what_was_interrupted(world: World) -> None:
     begun = interrupt(world, "put main/chunks/", number=2)
     result = world.backup(fresh=True)
