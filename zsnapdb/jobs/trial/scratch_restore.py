@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
@@ -31,8 +32,19 @@ def plan(settings: Settings, instance: Instance, repository: Repository, to: str
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan) -> Trial:
-    """Carry out exactly this plan. Afterwards the copy is at the plan's point, or an error says what is wrong."""
-    done = restoring.execute_without_journal(settings, instance, repository, planned)
+    """Carry out exactly this plan. Afterwards the copy is at the plan's point, or an error says what is wrong.
+
+    NotThere if the planned backup was removed from the repository since: what is missing then is no damage.
+    """
+    try:
+        done = restoring.execute_without_journal(settings, instance, repository, planned)
+    except (DamagedError, ConsistencyError, CommandError, NotThere) as error:
+        if planned.backup_id not in repository.backup_ids(instance.name):
+            raise NotThere(
+                f"backup {planned.backup_id} was removed from the repository meanwhile",
+                hint="run again; see `zsnapdb list`",
+            ) from error
+        raise
     steps = []
     for part in done.done:
         step = planned.step(part.step)
