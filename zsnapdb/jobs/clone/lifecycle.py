@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
 from zsnapdb.config import ServerSettings, Settings
-from zsnapdb.errors import ConfigError, PreflightError, ServerError
+from zsnapdb.errors import ConfigError, LockNotGranted, PreflightError, ServerError
 from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, policy, ready
@@ -22,6 +23,7 @@ from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql import applier
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, stamp
@@ -34,6 +36,8 @@ The lock is not requested while another statement has been running for that long
 """
 _COMMIT_DEADLINE_SECONDS = 30.0
 """Limit from the first statement of the lock to its release, the snapshot included."""
+_COMMIT_PATIENCE_SECONDS = 60.0
+"""For how long a commit requests its lock again and again, as a backup does by default (lock.budget)."""
 _MESSAGE_BYTES = 1000
 
 
@@ -220,12 +224,35 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
 def writes_paused(info: CloneInfo) -> Iterator[None]:
     """Block writes of the clone's server, if it runs, during the block.
 
-    The lock has a deadline and a watchdog, like the lock of a backup. LockNotGranted if a running statement blocks the
-    lock. LockError if the lock was lost before the block ended.
+    The lock has a deadline and a watchdog, like the lock of a backup. While a running statement blocks the lock it is
+    requested again, up to a minute; then LockNotGranted. LockError if the lock was lost before the block ended.
     """
     if info.pid is None:
         yield
         return
+    with contextlib.ExitStack() as stack:
+        _enter_lock(stack, info)
+        yield
+
+
+def _enter_lock(stack: contextlib.ExitStack, info: CloneInfo) -> None:
+    """Take the lock for as long as the stack is open. LockNotGranted if it is still refused after the patience."""
+    give_up = time.monotonic() + _COMMIT_PATIENCE_SECONDS
+    for pause in delays():
+        try:
+            stack.enter_context(_write_lock(info))
+            return
+        except LockNotGranted as error:
+            if time.monotonic() + pause > give_up:
+                raise LockNotGranted(
+                    error.message,
+                    hint=f"end the statement on clone {info.name} (`KILL QUERY`) or wait until it ends; commit again",
+                ) from error
+            time.sleep(pause)
+
+
+@contextlib.contextmanager
+def _write_lock(info: CloneInfo) -> Iterator[None]:
     lock = GlobalReadLock(longest=_COMMIT_LOCK_SECONDS, kill="never")
     terms = Terms(_COMMIT_DEADLINE_SECONDS, _COMMIT_LOCK_SECONDS)
     with session(info) as owner, session(info) as second, holding(lock, owner, Watchdog(second), terms):

@@ -46,9 +46,38 @@ def test_a_commit_ends_no_statement_that_is_in_its_way_and_does_not_lock_behind_
 ) -> None:
     owner = Fake(1, processes=[process(7, 60, "SELECT SLEEP(600)")])
     sessions_of(monkeypatch, owner, Fake(2))
-    with pytest.raises(LockNotGranted, match="connection 7"), lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
+    monkeypatch.setattr(lifecycle, "_COMMIT_PATIENCE_SECONDS", 0.0)
+    with (
+        pytest.raises(LockNotGranted, match="connection 7") as refusal,
+        lifecycle.writes_paused(FakeInfo()),  # type: ignore[arg-type]
+    ):
         pass
     assert not [sql for sql in owner.statements if sql.startswith(("FLUSH", "KILL"))]
+    assert "clone c1" in refusal.value.hint
+    assert "lock." not in refusal.value.hint
+
+
+def test_a_commit_requests_its_lock_again_on_new_connections_until_the_statement_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocked = [Fake(number, processes=[process(7, 60, "SELECT SLEEP(600)")]) for number in (1, 3)]
+    owner = Fake(5)
+    sessions_of(monkeypatch, blocked[0], Fake(2), blocked[1], Fake(4), owner, Fake(6))
+    monkeypatch.setattr(lifecycle, "delays", lambda: iter([0.0] * 9), raising=False)
+    with lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
+        assert owner.statements[-1] == "FLUSH TABLES WITH READ LOCK"
+    assert owner.statements[-1] == "UNLOCK TABLES"
+    assert all(fake.is_closed for fake in blocked)
+
+
+def test_an_error_under_a_commits_lock_is_not_taken_for_a_lock_that_was_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sessions_of(monkeypatch, Fake(1), Fake(2))
+    refused = LockNotGranted("from the block")
+    with pytest.raises(LockNotGranted) as seen, lifecycle.writes_paused(FakeInfo()):  # type: ignore[arg-type]
+        raise refused
+    assert seen.value.message.startswith("from the block")
 
 
 def test_whatever_is_raised_under_a_commits_lock_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
