@@ -19,7 +19,7 @@ from zsnapdb.store.local import LocalStore
 BACKUP = "20261120T101112Z-7f3a"
 PLAN: Any = SimpleNamespace(
     drill_id="20261121T101112Z-7f3a",
-    wanted="latest",
+    requested="latest",
     restore=SimpleNamespace(backup_id=BACKUP, server_version="8.4.0"),
     place=None,
     seed=1,
@@ -30,7 +30,7 @@ SETTINGS: Any = SimpleNamespace(restore=SimpleNamespace(mount_root=Path("/restor
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
-    monkeypatch.setattr(scratch, "thrown_away", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(scratch, "ephemeral", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(drill.version, "userland", lambda: "zfs-2.3")
     return Repository.open_or_create(LocalStore(tmp_path), "", "id")
 
