@@ -307,7 +307,7 @@ def test_a_stray_file_beside_the_journals_stops_no_backup_and_stays(world: World
     file.write_text("a note")
     result = world.backup()
     assert [m.backup_id for m in result.continued] == [begun]
-    assert told(result) == (f"continuing backup {begun}, which was interrupted",)
+    assert warnings_of(result) == (f"continuing backup {begun}, which was interrupted",)
     assert world.journals() == [stray]
     file.unlink()
     world.check_settled()
@@ -320,7 +320,7 @@ def test_a_bookmark_goes_though_a_snapshot_of_its_backup_cannot(world: World) ->
     del world.snapshots[data]
     world.snapshots[parent].holds.add("somebody")
     result = world.backup()
-    assert f"not all leftovers of backup {begun} could be removed" in told(result)[1]
+    assert f"not all leftovers of backup {begun} could be removed" in warnings_of(result)[1]
     assert not [name for name in world.bookmarks if begun in name]
     assert [name for name in world.snapshots if begun in name] == [parent]
 

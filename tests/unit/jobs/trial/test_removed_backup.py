@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,9 @@ PLAN: Any = SimpleNamespace(
     place=None,
     seed=1,
 )
-INSTANCE: Any = SimpleNamespace(name="main")
+INSTANCE: Any = SimpleNamespace(
+    name="main", host=SimpleNamespace(now=lambda: datetime(2026, 11, 21, 10, 11, 12, tzinfo=UTC))
+)
 SETTINGS: Any = SimpleNamespace(restore=SimpleNamespace(mount_root=Path("/restored")))
 
 
