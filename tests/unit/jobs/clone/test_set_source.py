@@ -33,7 +33,7 @@ def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
     planned = SimpleNamespace(names=names, first=SimpleNamespace(source=None, set_id="nightly"))
     monkeypatch.setattr(topology, "plan_set", lambda *_: planned)
     monkeypatch.setattr(topology, "make", make)
-    monkeypatch.setattr(topology.datasets, "set_properties", lambda *_: None)
+    monkeypatch.setattr("zsnapdb.zfs.datasets.set_properties", lambda *_: None)
     instance: Any = SimpleNamespace(events=SimpleNamespace(tell=lambda _: None))
     request = CloneRequest(owner="me", source=source)
     topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ SETTINGS: Any = SimpleNamespace(restore=SimpleNamespace(mount_root=Path("/restor
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     monkeypatch.setattr(scratch, "ephemeral", lambda *_: contextlib.nullcontext())
-    monkeypatch.setattr(drill.version, "userland", lambda: "zfs-2.3")
+    monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3")
     return Repository.open_or_create(LocalStore(tmp_path), "", "id")
 
 
@@ -42,7 +42,7 @@ def restore_raises(monkeypatch: pytest.MonkeyPatch, error: ZsnapdbError) -> None
     def execute(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(scratch_restore.restoring, "execute_without_journal", execute)
+    monkeypatch.setattr("zsnapdb.jobs.restore.run.execute_without_journal", execute)
 
 
 @pytest.mark.parametrize("error", [DamagedError("chunk 1 is missing"), NotThere("no manifest")])
