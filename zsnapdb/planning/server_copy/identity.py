@@ -216,30 +216,54 @@ def option_file(
     acts. `last` are our own lines for the task at hand; they win over all others. PreflightError if the source used a
     path outside its volumes.
     """
-    datadir = variables["datadir"]
-    lines = [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
     _refuse_options(extra)
+    lines = [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
     lines += extra
-    lines.append(f"datadir={paths.translate(datadir)}")
+    lines += _data_lines(flavour, variables, paths)
+    lines += _log_lines(variables, paths)
+    lines += _QUIET
+    lines += _identity_lines(identity)
+    lines += last
+    if any("\n" in line or "\r" in line for line in lines):
+        raise PreflightError(
+            "a recorded variable or a configured option contains a line break",
+            hint="check server.options; otherwise the manifest was altered",
+        )
+    return (
+        "# Written by zsnapdb for a server on a copy: its own paths and identity, nothing that acts by"
+        f" itself.\n[{family(flavour).option_section}]\n" + "\n".join(lines) + "\n"
+    )
+
+
+def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) -> list[str]:
+    """Return the options that place the data directory and the files of the storage engines in the copy."""
+    datadir = variables["datadir"]
+    lines = [f"datadir={paths.translate(datadir)}"]
     for name in _PATHS:
         value = variables.get(name, "")
         if value and (family(flavour).has_aria or name != "aria_log_dir_path"):
             lines.append(f"{name}={paths.translate(_absolute(value, datadir))}")
     if variables.get("innodb_data_file_path"):
-        lines.append(
-            "innodb_data_file_path="
-            + ";".join(_data_file(part, paths) for part in variables["innodb_data_file_path"].split(";"))
-        )
+        files = variables["innodb_data_file_path"].split(";")
+        lines.append("innodb_data_file_path=" + ";".join(_data_file(file, paths) for file in files))
+    return lines
+
+
+def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
+    """Return the options that place the binlogs and relay logs in the copy. No binlogs if the source wrote none."""
+    lines = ["skip_log_bin"]
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
-        lines += [f"log_bin={paths.translate(binlog[0])}", f"log_bin_index={paths.translate(binlog[1])}"]
-    else:
-        lines.append("skip_log_bin")
+        lines = [f"log_bin={paths.translate(binlog[0])}", f"log_bin_index={paths.translate(binlog[1])}"]
     relay = binlog_paths(variables, "relay_log")
     if relay is not None:
         lines += [f"relay_log={paths.translate(relay[0])}", f"relay_log_index={paths.translate(relay[1])}"]
-    lines += _QUIET
-    lines += [
+    return lines
+
+
+def _identity_lines(identity: ServerIdentity) -> list[str]:
+    """Return the options that give the copy its own account, files, network and access."""
+    lines = [
         f"user={identity.user}",
         f"server_id={identity.server_id}",
         f"socket={identity.socket}",
@@ -256,16 +280,7 @@ def option_file(
         lines.append("skip_grant_tables")
     if identity.init_file is not None:
         lines.append(f"init_file={identity.init_file}")
-    lines += last
-    if any("\n" in line or "\r" in line for line in lines):
-        raise PreflightError(
-            "a recorded variable or a configured option contains a line break",
-            hint="check server.options; otherwise the manifest was altered",
-        )
-    return (
-        "# Written by zsnapdb for a server on a copy: its own paths and identity, nothing that acts by"
-        f" itself.\n[{family(flavour).option_section}]\n" + "\n".join(lines) + "\n"
-    )
+    return lines
 
 
 def _refuse_options(extra: Sequence[str]) -> None:
