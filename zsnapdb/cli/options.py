@@ -35,3 +35,59 @@ RepositoryName = Annotated[
         show_default=False,
     ),
 ]
+
+HANDOVER_KINDS = ("stopped", "run", "promote", "replica")
+
+RestoreTarget = Annotated[
+    str | None,
+    typer.Option("--target", metavar="DATASET", help="The new dataset for the restored volumes.", show_default=False),
+]
+RestoreName = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        help="Without --target: restore to POOL/zsnapdb/restored/NAME.",
+        show_default="INSTANCE",
+    ),
+]
+HandoverName = Annotated[
+    str,
+    typer.Option(
+        "--handover", metavar="HOW", help=f"How to hand over the restored server: {', '.join(HANDOVER_KINDS)}."
+    ),
+]
+RestoredPort = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        metavar="NUMBER",
+        help="With run and replica: the port of the restored server.",
+        show_default="a free port of the range for clones",
+    ),
+]
+RestoredServerId = Annotated[
+    int | None,
+    typer.Option(
+        "--server-id",
+        metavar="NUMBER",
+        help="With run and replica: the server_id of the restored server.",
+        show_default="random",
+    ),
+]
+ReplicationAddress = Annotated[
+    str | None,
+    typer.Option("--source", metavar="HOST:PORT", help="With replica: the replication source.", show_default=False),
+]
+ReplicationUser = Annotated[
+    str, typer.Option("--source-user", metavar="USER", help="With replica: the replication account on the source.")
+]
+ReplicationPasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--source-password-file",
+        metavar="FILE",
+        help="With replica: a file with the password of that account.",
+        show_default=False,
+    ),
+]

@@ -10,67 +10,75 @@ import typer
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
 from zsnapdb.cli.output import show
 
+RescuedTable = Annotated[
+    str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table to rescue.", show_default=False)
+]
+RescuedSchema = Annotated[
+    str | None,
+    typer.Option("--schema", metavar="SCHEMA", help="The schema to rescue, instead of a table.", show_default=False),
+]
+RescuePoint = Annotated[
+    str, typer.Option("--to", metavar="POINT", help="The point in time, in the form of `zsnapdb restore --to`.")
+]
+RescueTarget = Annotated[
+    str | None,
+    typer.Option(
+        "--into",
+        metavar="FILE|URL",
+        help="A new dump file, or mysql://user@host:port/schema (?socket=/path).",
+        show_default=False,
+    ),
+]
+TargetInstance = Annotated[
+    str | None,
+    typer.Option(
+        "--into-instance",
+        metavar="INSTANCE",
+        help="The instance whose server gets the table, instead of --into.",
+        show_default=False,
+    ),
+]
+TargetPasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="A file that holds only the password for the URL.",
+        show_default=False,
+    ),
+]
+RescuedName = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        metavar="NAME",
+        help="The new name on the live server.",
+        show_default="the old name and the time of the backup",
+    ),
+]
+TransportName = Annotated[
+    str,
+    typer.Option(
+        "--transport", metavar="HOW", help="How to copy the table to a live server: auto, tablespace or dump."
+    ),
+]
+CommandTimeout = Annotated[
+    str,
+    typer.Option("--timeout", metavar="DURATION", help="Time limit of each long command, with a unit: s, m, h."),
+]
+
 
 def rescue(
     instance: NamedInstance,
-    table: Annotated[
-        str | None, typer.Option("--table", metavar="SCHEMA.TABLE", help="The table to rescue.", show_default=False)
-    ] = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema", metavar="SCHEMA", help="The schema to rescue, instead of a table.", show_default=False
-        ),
-    ] = None,
-    to: Annotated[
-        str, typer.Option("--to", metavar="POINT", help="The point in time, in the form of `zsnapdb restore --to`.")
-    ] = "latest-backup",
-    into: Annotated[
-        str | None,
-        typer.Option(
-            "--into",
-            metavar="FILE|URL",
-            help="A new dump file, or mysql://user@host:port/schema (?socket=/path).",
-            show_default=False,
-        ),
-    ] = None,
-    into_instance: Annotated[
-        str | None,
-        typer.Option(
-            "--into-instance",
-            metavar="INSTANCE",
-            help="The instance whose server gets the table, instead of --into.",
-            show_default=False,
-        ),
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--password-file",
-            metavar="FILE",
-            help="A file that holds only the password for the URL.",
-            show_default=False,
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="NAME",
-            help="The new name on the live server.",
-            show_default="the old name and the time of the backup",
-        ),
-    ] = None,
-    transport: Annotated[
-        str,
-        typer.Option(
-            "--transport", metavar="HOW", help="How to copy the table to a live server: auto, tablespace or dump."
-        ),
-    ] = "auto",
-    timeout: Annotated[
-        str,
-        typer.Option("--timeout", metavar="DURATION", help="Time limit of each long command, with a unit: s, m, h."),
-    ] = "12h",
+    table: RescuedTable = None,
+    schema: RescuedSchema = None,
+    to: RescuePoint = "latest-backup",
+    into: RescueTarget = None,
+    into_instance: TargetInstance = None,
+    password_file: TargetPasswordFile = None,
+    name: RescuedName = None,
+    transport: TransportName = "auto",
+    timeout: CommandTimeout = "12h",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,

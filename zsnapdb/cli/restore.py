@@ -7,7 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.options import (
+    HANDOVER_KINDS,
+    AsJson,
+    ConfigFile,
+    HandoverName,
+    NamedInstance,
+    PlanOnly,
+    ReplicationAddress,
+    ReplicationPasswordFile,
+    ReplicationUser,
+    RestoredPort,
+    RestoredServerId,
+    RestoreName,
+    RestoreTarget,
+)
 from zsnapdb.cli.output import show
 from zsnapdb.errors import PreflightError
 
@@ -15,87 +29,46 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.run import Step
 
-_KINDS = ("stopped", "run", "promote", "replica")
+RequestedPoint = Annotated[
+    str,
+    typer.Option(
+        "--to",
+        metavar="POINT",
+        help="The point: latest, latest-backup, a backup id, a time with its zone, a GTID, or before-GTID.",
+    ),
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Continue an interrupted restore (with --target if there are several)."),
+]
+Abandon = Annotated[bool, typer.Option("--abandon", help="Remove the datasets of an interrupted restore.")]
+ConfirmSteps = Annotated[bool, typer.Option("--step", help="Ask for confirmation before each step.")]
+StopAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--stop-after",
+        metavar="STEP",
+        help="Stop after this step; continue later with --resume.",
+        show_default=False,
+    ),
+]
 
 
 def restore(
     instance: NamedInstance,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="POINT",
-            help="The point: latest, latest-backup, a backup id, a time with its zone, a GTID, or before-GTID.",
-        ),
-    ] = "latest",
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", metavar="DATASET", help="The new dataset for the restored volumes.", show_default=False
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="NAME",
-            help="Without --target: restore to POOL/zsnapdb/restored/NAME.",
-            show_default="INSTANCE",
-        ),
-    ] = None,
-    handover: Annotated[
-        str,
-        typer.Option("--handover", metavar="HOW", help=f"How to hand over the restored server: {', '.join(_KINDS)}."),
-    ] = "stopped",
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            metavar="NUMBER",
-            help="With run and replica: the port of the restored server.",
-            show_default="a free port of the range for clones",
-        ),
-    ] = None,
-    server_id: Annotated[
-        int | None,
-        typer.Option(
-            "--server-id",
-            metavar="NUMBER",
-            help="With run and replica: the server_id of the restored server.",
-            show_default="random",
-        ),
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="HOST:PORT", help="With replica: the replication source.", show_default=False),
-    ] = None,
-    source_user: Annotated[
-        str, typer.Option("--source-user", metavar="USER", help="With replica: the replication account on the source.")
-    ] = "replica",
-    source_password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--source-password-file",
-            metavar="FILE",
-            help="With replica: a file with the password of that account.",
-            show_default=False,
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue an interrupted restore (with --target if there are several)."),
-    ] = False,
-    abandon: Annotated[bool, typer.Option("--abandon", help="Remove the datasets of an interrupted restore.")] = False,
-    step: Annotated[bool, typer.Option("--step", help="Ask for confirmation before each step.")] = False,
-    stop_after: Annotated[
-        str | None,
-        typer.Option(
-            "--stop-after",
-            metavar="STEP",
-            help="Stop after this step; continue later with --resume.",
-            show_default=False,
-        ),
-    ] = None,
+    to: RequestedPoint = "latest",
+    target: RestoreTarget = None,
+    name: RestoreName = None,
+    handover: HandoverName = "stopped",
+    port: RestoredPort = None,
+    server_id: RestoredServerId = None,
+    source: ReplicationAddress = None,
+    source_user: ReplicationUser = "replica",
+    source_password_file: ReplicationPasswordFile = None,
+    resume: Resume = False,
+    abandon: Abandon = False,
+    step: ConfirmSteps = False,
+    stop_after: StopAfter = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -148,9 +121,9 @@ def handover_of(
     """Return the handover that the options request. PreflightError if the options are invalid."""
     from zsnapdb.jobs.restore.handover_plan import Handover, SourceAddress
 
-    if kind not in _KINDS:
+    if kind not in HANDOVER_KINDS:
         raise PreflightError(
-            f"invalid --handover {kind!r}; choose from {', '.join(_KINDS)}", hint="see `zsnapdb restore --help`"
+            f"invalid --handover {kind!r}; choose from {', '.join(HANDOVER_KINDS)}", hint="see `zsnapdb restore --help`"
         )
     address = None
     if source is not None:

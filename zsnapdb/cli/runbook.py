@@ -2,76 +2,43 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.options import (
+    AsJson,
+    ConfigFile,
+    HandoverName,
+    NamedInstance,
+    ReplicationAddress,
+    ReplicationPasswordFile,
+    ReplicationUser,
+    RestoredPort,
+    RestoredServerId,
+    RestoreName,
+    RestoreTarget,
+)
 from zsnapdb.cli.output import show
+
+RunbookPoint = Annotated[
+    str, typer.Option("--to", metavar="POINT", help="The point to restore, in the form of `zsnapdb restore --to`.")
+]
+OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="The output format: md or html.")]
 
 
 def runbook(
     instance: NamedInstance,
-    to: Annotated[
-        str, typer.Option("--to", metavar="POINT", help="The point to restore, in the form of `zsnapdb restore --to`.")
-    ] = "latest",
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", metavar="DATASET", help="The new dataset for the restored volumes.", show_default=False
-        ),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="NAME",
-            help="Without --target: restore to POOL/zsnapdb/restored/NAME.",
-            show_default="INSTANCE",
-        ),
-    ] = None,
-    handover: Annotated[
-        str,
-        typer.Option(
-            "--handover", metavar="HOW", help="How to hand over the restored server: stopped, run, promote, replica."
-        ),
-    ] = "run",
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            metavar="NUMBER",
-            help="With run and replica: the port of the restored server.",
-            show_default="a free port of the range for clones",
-        ),
-    ] = None,
-    server_id: Annotated[
-        int | None,
-        typer.Option(
-            "--server-id",
-            metavar="NUMBER",
-            help="With run and replica: the server_id of the restored server.",
-            show_default="random",
-        ),
-    ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--source", metavar="HOST:PORT", help="With replica: the replication source.", show_default=False),
-    ] = None,
-    source_user: Annotated[
-        str, typer.Option("--source-user", metavar="USER", help="With replica: the replication account on the source.")
-    ] = "replica",
-    source_password_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--source-password-file",
-            metavar="FILE",
-            help="With replica: a file with the password of that account.",
-            show_default=False,
-        ),
-    ] = None,
-    form: Annotated[str, typer.Option("--format", metavar="FORM", help="The output format: md or html.")] = "md",
+    to: RunbookPoint = "latest",
+    target: RestoreTarget = None,
+    name: RestoreName = None,
+    handover: HandoverName = "run",
+    port: RestoredPort = None,
+    server_id: RestoredServerId = None,
+    source: ReplicationAddress = None,
+    source_user: ReplicationUser = "replica",
+    source_password_file: ReplicationPasswordFile = None,
+    form: OutputFormat = "md",
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

@@ -27,6 +27,68 @@ class TopologyOption(Enum):
     replication = "replication"
 
 
+NewCloneName = Annotated[
+    str | None,
+    typer.Option("--name", metavar="NAME", help="The name of the clone.", show_default="instance and a random word"),
+]
+SourceName = Annotated[str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP)]
+ReplayPoint = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="POINT", help="A time or a GTID between backups; archived binlogs are replayed up to it."
+    ),
+]
+LeaseDuration = Annotated[
+    str | None,
+    typer.Option(
+        "--ttl",
+        metavar="DURATION",
+        help="How long the lease of the clone lasts, for example 2h.",
+        show_default="clones.ttl",
+    ),
+]
+CloneOwner = Annotated[
+    str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clone.", show_default="the caller")
+]
+ProfileChoice = Annotated[
+    ProfileOption, typer.Option("--profile", help="How much memory and processor time the server may take.")
+]
+BindAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--bind",
+        metavar="ADDRESS",
+        help="The address on which the server listens.",
+        show_default="clones.bind_address",
+    ),
+]
+CloneCount = Annotated[
+    int | None,
+    typer.Option(
+        "--count", metavar="N", help="Make N clones of the same state, named NAME-1 to NAME-N.", show_default=False
+    ),
+]
+TopologyChoice = Annotated[
+    TopologyOption,
+    typer.Option(
+        "--topology",
+        help="With --count: independent servers, or the first as the replication source of the others.",
+    ),
+]
+Mask = Annotated[
+    bool,
+    typer.Option(
+        "--mask", help="Mask the data before anyone can connect, even where the policy does not require masking."
+    ),
+]
+NoStart = Annotated[
+    bool,
+    typer.Option(
+        "--no-start", help="Make the datasets and files only; `zsnapdb clone start` starts and checks the server."
+    ),
+]
+
+
 def _owner() -> str:
     import getpass
     import os
@@ -36,68 +98,17 @@ def _owner() -> str:
 
 def create(
     instance: NamedInstance,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--name", metavar="NAME", help="The name of the clone.", show_default="instance and a random word"
-        ),
-    ] = None,
-    source: Annotated[str, typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP)] = "latest",
-    at: Annotated[
-        str | None,
-        typer.Option(
-            "--at", metavar="POINT", help="A time or a GTID between backups; archived binlogs are replayed up to it."
-        ),
-    ] = None,
-    ttl: Annotated[
-        str | None,
-        typer.Option(
-            "--ttl",
-            metavar="DURATION",
-            help="How long the lease of the clone lasts, for example 2h.",
-            show_default="clones.ttl",
-        ),
-    ] = None,
-    owner: Annotated[
-        str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clone.", show_default="the caller")
-    ] = None,
-    profile: Annotated[
-        ProfileOption, typer.Option("--profile", help="How much memory and processor time the server may take.")
-    ] = ProfileOption.NORMAL,
-    bind: Annotated[
-        str | None,
-        typer.Option(
-            "--bind",
-            metavar="ADDRESS",
-            help="The address on which the server listens.",
-            show_default="clones.bind_address",
-        ),
-    ] = None,
-    count: Annotated[
-        int | None,
-        typer.Option(
-            "--count", metavar="N", help="Make N clones of the same state, named NAME-1 to NAME-N.", show_default=False
-        ),
-    ] = None,
-    topology: Annotated[
-        TopologyOption,
-        typer.Option(
-            "--topology",
-            help="With --count: independent servers, or the first as the replication source of the others.",
-        ),
-    ] = TopologyOption.independent,
-    mask: Annotated[
-        bool,
-        typer.Option(
-            "--mask", help="Mask the data before anyone can connect, even where the policy does not require masking."
-        ),
-    ] = False,
-    no_start: Annotated[
-        bool,
-        typer.Option(
-            "--no-start", help="Make the datasets and files only; `zsnapdb clone start` starts and checks the server."
-        ),
-    ] = False,
+    name: NewCloneName = None,
+    source: SourceName = "latest",
+    at: ReplayPoint = None,
+    ttl: LeaseDuration = None,
+    owner: CloneOwner = None,
+    profile: ProfileChoice = ProfileOption.NORMAL,
+    bind: BindAddress = None,
+    count: CloneCount = None,
+    topology: TopologyChoice = TopologyOption.independent,
+    mask: Mask = False,
+    no_start: NoStart = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
