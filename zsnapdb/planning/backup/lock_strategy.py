@@ -74,9 +74,10 @@ class LockChoice:
 
     def describe(self) -> str:
         """Return both in one line, with the fallback if there is one."""
-        return f"{self.name}: {self.reason}" + (
-            f"; if it is not granted at once, {self.fallback.name}: {self.fallback.reason}" if self.fallback else ""
-        )
+        if self.fallback is None:
+            return f"{self.name}: {self.reason}"
+        other = self.fallback.name if self.fallback.lock.holds_ddl else "no lock"
+        return f"{self.name}: {self.reason}; falls back to {other} if not granted at once: {self.fallback.reason}"
 
 
 def check_name(name: str, strategies: Sequence[LockProperties]) -> None:

@@ -122,8 +122,8 @@ def test_a_gap_in_a_chain_is_found(site: Site, depth: Depth) -> None:
     [
         (lambda guid: stream(guid, 7777, 1), "leads from GUID 7777"),
         (lambda guid: stream(guid, None, 1)[:-312], "before its END record"),
-        (lambda guid: stream(guid, None, 1) + b"more", "behind its END record"),
-        (lambda guid: stream(guid, None, 1)[:312] + b"\xff" * 312 + stream(guid, None, 1)[312:], "of type"),
+        (lambda guid: stream(guid, None, 1) + b"more", "after its END record"),
+        (lambda guid: stream(guid, None, 1)[:312] + b"\xff" * 312 + stream(guid, None, 1)[312:], "unknown type"),
     ],
 )
 def test_reading_finds_a_stream_that_is_not_what_the_manifest_says(

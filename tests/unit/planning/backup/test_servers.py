@@ -255,7 +255,7 @@ def test_a_file_holds_only_variables_that_are_read_and_says_where_it_comes_from(
 
 def test_a_question_without_a_written_answer_fails_the_test() -> None:
     session = RecordedSession(Recorded.load("mysql-9.7"))
-    with pytest.raises(AssertionError, match="no answer is written down"):
+    with pytest.raises(AssertionError, match="no answer is recorded"):
         session.query("SHOW PROCESSLIST")
     with pytest.raises(AssertionError, match="no column information_schema"):
         session.query("SELECT path FROM information_schema.innodb_sys_datafiles")

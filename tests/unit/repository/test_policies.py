@@ -1,0 +1,60 @@
+"""The bucket policies that are shipped allow the keys that the repository makes, and no removal of anything else."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.repository import layout
+from zsnapdb.repository.layout import Key
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+BUCKET = "arn:aws:s3:::my-backups/production/"
+ID = "20261120T101112Z-7f3a"
+NAME = "binlog.000007"
+REPLACED = [
+    layout.segment("main", ID, NAME, 0, 10),
+    layout.segment_body("main", ID, NAME, 0, 10, "0123456789abcdef"),
+    layout.binlog_chunk("main", ID, NAME, "0123456789abcdef", 1),
+]
+KEPT = [
+    layout.MARKER,
+    layout.manifest("main", ID),
+    layout.chunk("main", ID, "data", 1),
+    layout.drill("main", ID),
+    layout.rotated_binlog("main", ID, NAME),
+    layout.incarnation("main", ID),
+]
+
+
+def allowed(policy: str, action: str) -> list[str]:
+    """Return the resources of a policy's statements that allow the action."""
+    resources: list[str] = []
+    for statement in json.loads((CONFIGS / policy).read_text())["Statement"]:
+        if action in statement["Action"]:
+            named = statement["Resource"]
+            resources += [named] if isinstance(named, str) else named
+    return resources
+
+
+def is_allowed(policy: str, action: str, key: Key) -> bool:
+    return any(fnmatchcase(BUCKET + key, resource) for resource in allowed(policy, action))
+
+
+@pytest.mark.parametrize("key", REPLACED, ids=str)
+def test_a_host_may_remove_the_segments_and_chunks_that_a_rotated_binlog_replaces(key: Key) -> None:
+    assert is_allowed("iam-policy.json", "s3:DeleteObject", key)
+
+
+@pytest.mark.parametrize("key", KEPT, ids=str)
+def test_a_host_may_remove_nothing_that_a_restore_needs(key: Key) -> None:
+    assert not is_allowed("iam-policy.json", "s3:DeleteObject", key)
+
+
+def test_a_host_that_only_writes_may_remove_nothing_and_reads_no_data() -> None:
+    assert allowed("iam-policy-write-only.json", "s3:DeleteObject") == []
+    assert is_allowed("iam-policy-write-only.json", "s3:GetObject", layout.manifest("main", ID))
+    assert not is_allowed("iam-policy-write-only.json", "s3:GetObject", layout.chunk("main", ID, "data", 1))
