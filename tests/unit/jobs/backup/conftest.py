@@ -1,0 +1,20 @@
+"""Fixtures of the tests of backups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.world import World, made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A host with one good backup."""
+    with made(tmp_path) as world:
+        world.backup()
+        world.check_settled()
+        world.steps.clear()
+        yield world

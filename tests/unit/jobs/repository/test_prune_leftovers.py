@@ -1,0 +1,137 @@
+"""Leftovers are swept after their time. What is of an unfinished backup or of somebody else stays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+from tests.unit.support.pruning import check_whole, manifests, plan, prune
+from tests.unit.support.stored_backups import DyingStore, Site
+from zsnapdb.repository import layout
+from zsnapdb.store.base import StoredObject
+from zsnapdb.store.local import LocalStore
+
+
+def leave(site: Site, name: str, *keys: str) -> None:
+    for key in keys or (layout.chunk("main", name, "data", 1),):
+        LocalStore(site.folder).put(key, b"left")
+
+
+def test_leftovers_are_swept_only_after_their_time(site: Site) -> None:
+    site.fill([None])
+    old = f"{datetime.now(UTC) - timedelta(days=400):%Y%m%dT%H%M%SZ}-0000"
+    leave(site, old)
+    assert [(s.leftover.backup_id, s.remove) for s in plan(site).leftovers] == [(old, False)]
+    assert prune(site).swept == ()
+    site.later(days=6.9)
+    assert prune(site).swept == ()
+    site.later(days=7.1)
+    assert prune(site).swept == (old,)
+    assert not [key for key in site.objects() if old in key]
+
+
+def test_parts_of_no_archived_binlog_are_swept_only_after_their_time(site: Site) -> None:
+    site.fill([None])
+    store = LocalStore(site.folder)
+    store.put("main/binlogs/incarnations/20261121T101112Z-7f3a.json", b"?")
+    parts = [
+        "main/binlogs/20261121T101112Z-7f3a/chunks/binlog.000007/00aa/00000001",
+        "main/binlogs/20261121T101112Z-7f3a/segments/binlog.000008/0000000000000000-0000000000000005-0001",
+    ]
+    foreign = [
+        "main/binlogs/20261121T101112Z-7f3a/chunks/binlog.000007/README",
+        "main/binlogs/another/chunks/binlog.000007/00aa/00000001",
+    ]
+    for key in (*parts, *foreign):
+        store.put(key, b"12345")
+    assert [(s.leftover.name, s.leftover.size, s.remove) for s in plan(site).binlog_leftovers] == [
+        ("binlog.000007", 5, False),
+        ("binlog.000008", 5, False),
+    ]
+    site.later(days=6.9)
+    assert prune(site).swept == ()
+    site.later(days=7.1)
+    assert plan(site).freed == 10
+    assert prune(site).swept == ("20261121T101112Z-7f3a/binlog.000007", "20261121T101112Z-7f3a/binlog.000008")
+    assert [key for key in site.objects() if "/binlogs/" in key] == [
+        *foreign,
+        "main/binlogs/incarnations/20261121T101112Z-7f3a.json",
+    ]
+
+
+def test_a_leftover_with_an_id_from_the_future_is_not_swept(site: Site) -> None:
+    site.fill([None])
+    leave(site, f"{datetime.now(UTC) + timedelta(days=900):%Y%m%dT%H%M%SZ}-0000")
+    site.later(days=30)
+    assert prune(site).swept == ()
+
+
+def mark(site: Site, name: str, *from_guids: int | None) -> None:
+    snapshots = {str(n): {"name": "x", "guid": 1, "from_guid": guid} for n, guid in enumerate(from_guids)}
+    document = {"format": 1, "backup_id": name, "host": "db1", "snapshots": snapshots}
+    LocalStore(site.folder).put(layout.unfinished_backup("main", name), json.dumps(document).encode())
+
+
+def test_what_an_unfinished_backup_builds_on_stays_until_its_mark_is_swept(site: Site) -> None:
+    names = site.fill([None, None, None, None])
+    site.keep = "last = 1"
+    begun = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ffff"
+    leave(site, begun)
+    mark(site, begun, 20, 21)
+    result = prune(site)
+    assert manifests(site) == [names[1], names[3]]
+    assert result.swept == ()
+    site.later(days=8)
+    assert prune(site).removed == (names[1],)
+    assert not [key for key in site.objects() if begun in key]
+
+
+def test_a_mark_that_does_not_say_what_it_builds_on_keeps_everything(site: Site) -> None:
+    site.fill([None, None, None])
+    site.keep = "last = 1"
+    LocalStore(site.folder).put(layout.unfinished_backup("main", f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-ffff"), b"{")
+    assert prune(site).removed == ()
+
+
+def test_a_mark_beside_its_manifest_means_nothing_and_goes_with_it(site: Site) -> None:
+    names = site.fill([None, None])
+    site.keep = "last = 1"
+    mark(site, names[0], 10, 11)
+    assert prune(site).removed == (names[0],)
+    assert site.objects("main/unfinished/") == []
+
+
+def test_objects_with_other_keys_than_ours_are_never_removed(site: Site) -> None:
+    names = site.fill([None, None])
+    site.keep = "last = 1"
+    foreign = [
+        f"main/chunks/{names[0]}/notes.txt",
+        f"main/chunks/{names[0]}/data/00000001.bak",
+        "main/chunks/by-hand/data/00000001",
+        "main/elsewhere/00000001",
+        "main/manifests/README",
+        "other/chunks/20200101T000000Z-0000/data/00000001",
+    ]
+    leave(site, "", *foreign)
+    site.later(days=30)
+    prune(site)
+    prune(site)
+    assert manifests(site) == [names[1]]
+    assert set(foreign) <= set(site.objects())
+
+
+def test_chunks_whose_manifest_is_not_listed_but_there_are_left_alone(site: Site) -> None:
+    """A listing that lags must not make a good backup look like garbage."""
+    names = site.fill([None, None])
+
+    class Lagging(DyingStore):
+        def list(self, prefix: str) -> Iterator[StoredObject]:
+            return (item for item in super().list(prefix) if item.key != layout.manifest("main", names[0]))
+
+    site.later(days=30)
+    with site.opening(Lagging):
+        result = prune(site)
+    assert result.swept == ()
+    assert "has a manifest that the store did not list" in result.notes[0]
+    check_whole(site)

@@ -1,0 +1,128 @@
+"""A server whose binlogs are made event by event in a folder, and the archive of them in another folder."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+from tests.unit.support.binlog_file import ROTATE, UUID, File
+from tests.unit.support.events import Recorder
+from zsnapdb.config import InstanceSettings, RepositorySettings, StreamSettings
+from zsnapdb.jobs.binlog.archiver import Archiver, Round
+from zsnapdb.jobs.binlog.files import BinlogSource
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import Flavour
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.keys import AgeIdentity
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.base import Store
+from zsnapdb.store.local import LocalStore
+
+IDENTITY = AgeIdentity.new()
+
+
+CHUNK = 1 << 20
+
+
+class Server:
+    """The binlogs of a server in one folder, and their archive in another folder."""
+
+    def __init__(self, folder: Path, uuid: str = str(UUID)) -> None:
+        self.folder, self.uuid = folder, uuid
+        self.files: dict[str, File] = {}
+        self.number = 0
+        self.executed = 0
+        self.clock = 1_700_000_000
+        (folder / "store").mkdir(exist_ok=True)
+        (folder / "identity").write_bytes(IDENTITY.file())
+        self.store: Store = LocalStore(folder / "store")
+        self.reported: list[str] = []
+        self.rotate()
+
+    @property
+    def newest(self) -> File:
+        return self.files[f"binlog.{self.number:06d}"]
+
+    def rotate(self) -> None:
+        if self.files:
+            self.newest.add(ROTATE, struct.pack("<Q", 4) + b"binlog")
+            self.newest.data[21] &= ~1
+        self.number += 1
+        self.clock += 10
+        self.files[f"binlog.{self.number:06d}"] = (
+            File(when=self.clock).previous(self.executed) if self.executed else File(when=self.clock).add(35, bytes(8))
+        )
+        self.write()
+
+    def commit(self, count: int = 1, size: int = 80) -> None:
+        for _ in range(count):
+            self.executed += 1
+            self.clock += 1
+            self.newest.transaction(self.executed, committed=self.clock * 1_000_000, size=size)
+        self.write()
+
+    def write(self) -> None:
+        for name, file in self.files.items():
+            path = self.folder / name
+            if not path.exists() or path.read_bytes() != bytes(file.data):
+                path.write_bytes(bytes(file.data))
+        (self.folder / "binlog.index").write_text("".join(f"./{name}\n" for name in self.files))
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            del self.files[name]
+            (self.folder / name).unlink()
+        self.write()
+
+    def archive(self) -> BinlogArchive:
+        keyring = Keyring((IDENTITY.recipient,), self.folder / "identity")
+        return BinlogArchive(Repository.open_or_create(self.store, "", "0123", keyring), "main")
+
+    def archiver(self, store: Store | None = None) -> Archiver:
+        archive = self.archive()
+        if store is not None:
+            archive = BinlogArchive(Repository(store, "", "0123", archive.repository.keyring), "main")
+        instance = Instance(
+            "main",
+            InstanceSettings(socket=Path("/s"), repository="r"),
+            RepositorySettings(url="file:///x", stream=StreamSettings(chunk_size=CHUNK)),
+            Recorder(self.reported),
+        )
+        return Archiver(
+            instance,
+            archive,
+            BinlogSource(Flavour.MYSQL, self.uuid, 1, self.folder / "binlog.index", self.folder),
+        )
+
+    def look(self) -> Round:
+        return self.archiver().look()
+
+    def load(self) -> Archive:
+        return self.archive().load()
+
+    def check(self, whole: bool = True) -> Archive:
+        """Check that every archived file of the newest incarnation is a prefix of the server's file, with its GTIDs.
+
+        `whole`: all binlogs are archived completely.
+        """
+        archive = self.load()
+        files = archive.of(archive.incarnations[-1].id) if archive.incarnations else ()
+        assert archive.damaged == ()
+        for file in files:
+            if file.name in self.files:
+                target = self.folder / "fetched"
+                target.unlink(missing_ok=True)
+                self.archive().fetch(file, target)
+                data = bytearray(self.files[file.name].data)
+                data[21] &= ~1
+                assert target.read_bytes() == bytes(data[: file.end])
+                assert not file.is_rotated or file.end == len(data)
+        if whole:
+            assert [file.name for file in files][-len(self.files) :] == list(self.files)
+            assert all(file.is_rotated for file in files[:-1] if file.name in self.files)
+            assert str(files[-1].reached) == (
+                f"{UUID}:1-{self.executed}" if self.executed > 1 else f"{UUID}:1" if self.executed else ""
+            )
+        return archive

@@ -1,0 +1,36 @@
+"""Prunes of the repository of a site, and what must be true after them."""
+
+from __future__ import annotations
+
+from tests.unit.support.stored_backups import Site
+from zsnapdb.jobs.repository import prune as job
+from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
+from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.repository.retention import Unrestorable
+from zsnapdb.repository import layout
+
+
+def prune(site: Site, unrestorable: Unrestorable = Unrestorable.KEEP) -> PruneResult:
+    return job.prune(site.instance(), local=NOTHING_LOCAL, unrestorable=unrestorable)
+
+
+def plan(site: Site) -> PrunePlan:
+    return job.plan(site.instance(), local=NOTHING_LOCAL)
+
+
+def manifests(site: Site) -> list[str]:
+    return site.instance().open_repository().backup_ids("main")
+
+
+def check_whole(site: Site) -> None:
+    """Check that every listed backup has its chain, and every chunk with the size in its manifest."""
+    repository = site.instance().open_repository()
+    sizes = repository.sizes(layout.all_chunks("main"))
+    catalogue = repository.catalogue("main")
+    assert catalogue.damaged == ()
+    for backup in catalogue.manifests:
+        restore_chain(catalogue.manifests, backup)
+        for volume in backup.volumes:
+            for index, chunk in enumerate(volume.chunks, 1):
+                assert sizes[layout.chunk("main", backup.backup_id, volume.role, index)] == chunk.stored_size
