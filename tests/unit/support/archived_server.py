@@ -21,8 +21,6 @@ from zsnapdb.store.base import Store
 from zsnapdb.store.local import LocalStore
 
 IDENTITY = AgeIdentity.new()
-
-
 CHUNK = 1 << 20
 
 

@@ -11,8 +11,8 @@ import io
 import json
 import os
 import random
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -20,24 +20,22 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from tests.unit.support.events import Recorder
-from tests.unit.support.manifests import manifest
+from tests.unit.support.fake_sources import VOLUMES, FakeServer
+from tests.unit.support.simulated_zfs import SimulatedZfs, is_change
 from tests.unit.support.streams import begin, end, write
 from zsnapdb import config
-from zsnapdb.errors import CommandError, NotThere
+from zsnapdb.errors import CommandError
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup import send as backup_send
-from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
-from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.backup.source import SnapshotRequest
 from zsnapdb.jobs.host import Host
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import SnapshotSet, new_backup_id
-from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.model import new_backup_id
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository import keys
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.backup_journal import JournalDisk
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, ZvolType
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import unfinished
 from zsnapdb.store.base import Store
@@ -47,24 +45,12 @@ from zsnapdb.stream.download import download
 from zsnapdb.stream.upload import UploadSettings
 from zsnapdb.zfs import command, datasets, snapshots, version
 
-VOLUMES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
 CHUNK = 4096
 START = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 
 
 class Died(BaseException):
     """The process was killed."""
-
-
-@dataclass
-class Snap:
-    """A snapshot, or a bookmark (then without properties and holds)."""
-
-    name: str
-    guid: int
-    createtxg: int
-    properties: dict[str, str] = field(default_factory=dict)
-    holds: set[str] = field(default_factory=set)
 
 
 def stream(to_guid: int, from_guid: int, salt: int = 0) -> bytes:
@@ -77,66 +63,6 @@ def stream(to_guid: int, from_guid: int, salt: int = 0) -> bytes:
     if salt:
         body = body[: size // 2] + random.Random(f"{to_guid} {from_guid} {salt}").randbytes(size - size // 2)
     return begin(guid=to_guid, base=from_guid) + write(body, guid=to_guid) + end(guid=to_guid)
-
-
-@dataclass(frozen=True)
-class FakeObservation:
-    """The parts of an observation that a backup needs here."""
-
-    volumes: dict[str, str]
-    findings: tuple[FitnessFinding, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    def with_findings(self, more: Iterable[FitnessFinding]) -> FakeObservation:
-        return replace(self, findings=(*self.findings, *more))
-
-
-@dataclass(frozen=True)
-class FakeProof:
-    """The proof of a source of this host: properties for the snapshots."""
-
-    properties: dict[str, str]
-
-
-@dataclass(frozen=True)
-class FakeServer:
-    """A server on filesystems that is always fit for a backup."""
-
-    world: World
-
-    def recover(self) -> str | None:
-        return None
-
-    def observe(self) -> FakeObservation:
-        return FakeObservation(VOLUMES)
-
-    def hold(self, observed: FakeObservation, request: SnapshotRequest, events: Events) -> str:
-        self.world.snapshot(request)
-        return "at least 0-1-2"
-
-    def prove(self, observed: FakeObservation, hold: str, made: SnapshotSet) -> FakeProof:
-        assert {snapshot.dataset for snapshot in made.snapshots.values()} == set(observed.volumes.values())
-        return FakeProof({"zsnapdb:position": "0-1-2"})
-
-    def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
-        kinds = {role: FilesystemType(mountpoint=f"/{role}", properties={}) for role in observed.volumes}
-        return SourceDescription(manifest().source, kinds)
-
-
-class FakeDisks(FakeServer):
-    """A source without a server and without a position: disks on zvols."""
-
-    def hold(self, observed: FakeObservation, request: SnapshotRequest, events: Events) -> str:
-        self.world.snapshot(request)
-        return "crash"
-
-    def prove(self, observed: FakeObservation, hold: str, made: SnapshotSet) -> FakeProof:
-        return FakeProof({"zsnapdb:grade": hold})
-
-    def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
-        kinds = {role: ZvolType(volsize=1 << 30, volblocksize=16384, properties={}) for role in observed.volumes}
-        source = OtherSourcePart.model_validate({"kind": "disks", "grade": proof.properties["zsnapdb:grade"]})
-        return SourceDescription(source, kinds)
 
 
 class WatchedStore:
@@ -202,9 +128,8 @@ class World:
         keys.write_secret(folder / "identity", identity.file())
         self.recipients: tuple[str, ...] = (identity.recipient,)
         self.local = LocalStore(folder / "store")
-        self.snapshots: dict[str, Snap] = {}
-        self.bookmarks: dict[str, Snap] = {}
-        self.guid = 100
+        self.zfs = SimulatedZfs()
+        self.snapshots, self.bookmarks = self.zfs.snapshots, self.zfs.bookmarks
         self.time = START
         self.steps: list[str] = []
         self.die_at: int | None = None
@@ -240,102 +165,19 @@ class World:
         """Start the host again."""
         self.dead, self.die_at, self.steps = False, None, []
 
-    # The zfs command.
+    # What stands for ZFS, the server, the snapshot and the stream.
 
     def run(self, argv: list[str], *, timeout: float = 60.0) -> str:
+        """Run the zfs command. Each change is a step."""
         self.alive()
-        assert argv[0] == "zfs"
-        verb, words = argv[1], argv[2:]
-        if verb in ("set", "hold", "release", "bookmark", "destroy"):
+        if is_change(argv):
             self.step(" ".join(argv[1:]))
-        return str(getattr(self, f"_zfs_{verb}")(words))
-
-    def _snap(self, name: str) -> Snap:
-        snap = self.snapshots.get(name) or self.bookmarks.get(name)
-        if snap is None:
-            raise NotThere(f"{name}: dataset does not exist")
-        return snap
-
-    def _zfs_list(self, words: list[str]) -> str:
-        options = {word: words[n + 1] for n, word in enumerate(words) if word in ("-o", "-t", "-d", "-s")}
-        names = [
-            word
-            for n, word in enumerate(words)
-            if not word.startswith("-") and words[n - 1] not in ("-o", "-t", "-d", "-s")
-        ]
-        table = self.bookmarks if options.get("-t") == "bookmark" else self.snapshots
-        if options.get("-d") == "1":
-            separator = "#" if table is self.bookmarks else "@"
-            listed = [snap for name, snap in table.items() if name.split(separator)[0] == names[0]]
-        else:
-            listed = [self._snap(name) for name in names]
-        listed.sort(key=lambda snap: snap.createtxg)
-        columns = options["-o"].split(",")
-        return "".join("\t".join(self._column(snap, column) for column in columns) + "\n" for snap in listed)
-
-    def _column(self, snap: Snap, column: str) -> str:
-        if column in ("name", "guid", "createtxg"):
-            return str(getattr(snap, column))
-        return str(len(snap.holds)) if column == "userrefs" else snap.properties.get(column, "-")
-
-    def _zfs_get(self, words: list[str]) -> str:
-        columns, keys, *names = words[words.index("-o") + 1 :]
-        lines = []
-        for name in names:
-            snap = self._snap(name)
-            for key in keys.split(","):
-                value, source = (str(snap.guid), "-") if key == "guid" else (snap.properties.get(key, "-"), "local")
-                row = {"name": name, "property": key, "value": value, "source": "-" if value == "-" else source}
-                lines.append("\t".join(row[column] for column in columns.split(",")) + "\n")
-        return "".join(lines)
-
-    def _zfs_set(self, words: list[str]) -> str:
-        for name in (word for word in words if "=" not in word):
-            self._snap(name).properties.update(dict(word.split("=", 1) for word in words if "=" in word))
-        return ""
-
-    def _zfs_hold(self, words: list[str]) -> str:
-        for name in words[1:]:
-            assert words[0] not in self._snap(name).holds
-            self._snap(name).holds.add(words[0])
-        return ""
-
-    def _zfs_holds(self, words: list[str]) -> str:
-        return "".join(f"{name}\t{tag}\tnow\n" for name in words[1:] for tag in self._snap(name).holds)
-
-    def _zfs_release(self, words: list[str]) -> str:
-        for name in words[1:]:
-            self._snap(name).holds.remove(words[0])
-        return ""
-
-    def _zfs_bookmark(self, words: list[str]) -> str:
-        source, name = words
-        assert name not in self.bookmarks
-        self.bookmarks[name] = Snap(name, self._snap(source).guid, self._snap(source).createtxg)
-        return ""
-
-    def _zfs_destroy(self, words: list[str]) -> str:
-        (name,) = words
-        if self._snap(name).holds:
-            raise CommandError(f"{name}: dataset is held")
-        (self.bookmarks if "#" in name else self.snapshots).pop(name)
-        return ""
-
-    # What stands for the server, the snapshot and the stream.
+        return self.zfs.run(argv)
 
     def snapshot(self, request: SnapshotRequest) -> None:
         """Make the snapshots of the request, in one transaction group."""
         self.step("snapshot")
-        self.guid += 2
-        group = self.guid // 2
-        for number, name in enumerate(request.names):
-            snap = Snap(name, self.guid + number, group)
-            snap.properties = {
-                "zsnapdb:backup": request.backup_id,
-                "zsnapdb:instance": request.instance,
-                "zsnapdb:state": request.state,
-            }
-            self.snapshots[snap.name] = snap
+        self.zfs.snapshot(request)
 
     @contextlib.contextmanager
     def open_source(self, instance: Instance) -> Iterator[FakeServer]:
@@ -345,13 +187,13 @@ class World:
 
     def new_id(self) -> str:
         self.time += timedelta(minutes=1)
-        return new_backup_id(self.time, self.guid)
+        return new_backup_id(self.time, self.zfs.guid)
 
     def send(self, name: str, base: str | None, flags: object = ()) -> _Send:
         self.alive()
         if self.unreadable and self.unreadable in name:
             raise CommandError("bad block")
-        return _Send(self, self._snap(name).guid, self._snap(base).guid if base else 0)
+        return _Send(self, self.zfs.snap(name).guid, self.zfs.snap(base).guid if base else 0)
 
     # Runs, and what must be true after them.
 

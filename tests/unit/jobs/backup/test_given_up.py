@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests.unit.support.fake_sources import VOLUMES
 from tests.unit.support.interruption import interrupt, warnings_of
-from tests.unit.support.world import VOLUMES, World
+from tests.unit.support.world import World
 from zsnapdb.repository import keys, layout
 
 

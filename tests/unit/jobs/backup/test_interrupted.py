@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.fake_sources import VOLUMES
 from tests.unit.support.interruption import chunk_puts, die, interrupt, warnings_of
-from tests.unit.support.world import VOLUMES, World, made, stream
+from tests.unit.support.world import World, made, stream
 from zsnapdb.errors import CommandError, DamagedError
 from zsnapdb.repository import layout
 

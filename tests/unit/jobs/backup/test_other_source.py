@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeObservation, FakeProof, FakeServer
 from tests.unit.support.stored_backups import Site
-from tests.unit.support.world import VOLUMES, Died, FakeDisks, FakeObservation, FakeProof, FakeServer, World, made
+from tests.unit.support.world import Died, World, made
 from zsnapdb.config import KeepSettings
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.jobs.backup import run as job

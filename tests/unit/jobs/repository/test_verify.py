@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,12 +23,6 @@ from zsnapdb.store.base import StoredObject
 from zsnapdb.store.local import LocalStore
 
 NOW = datetime(2026, 11, 20, tzinfo=UTC)
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    (tmp_path / "store").mkdir()
-    return Site(tmp_path / "store")
 
 
 def verify(site: Site, depth: Depth = Depth.LISTED, **more: Any) -> VerifyResult:

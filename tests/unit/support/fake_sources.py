@@ -1,0 +1,82 @@
+"""Sources of a fake host: a server on filesystems, and disks on zvols without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from tests.unit.support.manifests import manifest
+from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
+from zsnapdb.jobs.events import Events
+from zsnapdb.model import SnapshotSet
+from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, ZvolType
+
+VOLUMES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
+
+
+class MakesSnapshots(Protocol):
+    """The part of the host that its sources need."""
+
+    def snapshot(self, request: SnapshotRequest) -> None: ...
+
+
+@dataclass(frozen=True)
+class FakeObservation:
+    """The parts of an observation that a backup needs here."""
+
+    volumes: dict[str, str]
+    findings: tuple[FitnessFinding, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def with_findings(self, more: Iterable[FitnessFinding]) -> FakeObservation:
+        return replace(self, findings=(*self.findings, *more))
+
+
+@dataclass(frozen=True)
+class FakeProof:
+    """The proof of a source of this host: properties for the snapshots."""
+
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True)
+class FakeServer:
+    """A server on filesystems that is always fit for a backup."""
+
+    host: MakesSnapshots
+
+    def recover(self) -> str | None:
+        return None
+
+    def observe(self) -> FakeObservation:
+        return FakeObservation(VOLUMES)
+
+    def hold(self, observed: FakeObservation, request: SnapshotRequest, events: Events) -> str:
+        self.host.snapshot(request)
+        return "at least 0-1-2"
+
+    def prove(self, observed: FakeObservation, hold: str, made: SnapshotSet) -> FakeProof:
+        assert {snapshot.dataset for snapshot in made.snapshots.values()} == set(observed.volumes.values())
+        return FakeProof({"zsnapdb:position": "0-1-2"})
+
+    def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
+        kinds = {role: FilesystemType(mountpoint=f"/{role}", properties={}) for role in observed.volumes}
+        return SourceDescription(manifest().source, kinds)
+
+
+class FakeDisks(FakeServer):
+    """A source without a server and without a position: disks on zvols."""
+
+    def hold(self, observed: FakeObservation, request: SnapshotRequest, events: Events) -> str:
+        self.host.snapshot(request)
+        return "crash"
+
+    def prove(self, observed: FakeObservation, hold: str, made: SnapshotSet) -> FakeProof:
+        return FakeProof({"zsnapdb:grade": hold})
+
+    def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
+        kinds = {role: ZvolType(volsize=1 << 30, volblocksize=16384, properties={}) for role in observed.volumes}
+        source = OtherSourcePart.model_validate({"kind": "disks", "grade": proof.properties["zsnapdb:grade"]})
+        return SourceDescription(source, kinds)
