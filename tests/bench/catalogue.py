@@ -18,7 +18,6 @@ import functools
 import importlib.util
 import json
 import os
-import random
 import resource
 import shutil
 import socket
@@ -30,7 +29,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,10 +40,6 @@ if TYPE_CHECKING:
 
 LIMIT = 2.0
 """Seconds that each of them may take, warm."""
-CHUNK = 32 << 20
-FULL_CHUNKS = 1280
-INCREMENT_CHUNKS = 24
-FULL_EVERY = 168
 
 
 @dataclass(frozen=True)
@@ -58,87 +53,10 @@ class Timing:
     warm_cpu: float
 
 
-def manifests(count: int) -> Iterator[tuple[str, bytes]]:
-    """Yield backup id and manifest of each backup, oldest first."""
-    from zsnapdb.model import Flavour, new_backup_id
-    from zsnapdb.repository.manifest import (
-        FilesystemType,
-        LockPart,
-        Manifest,
-        PositionPart,
-        ServerPart,
-        ServerSourcePart,
-        VolumePart,
-    )
-    from zsnapdb.stream.chunks import Codec
-
-    noise = random.Random(1)
-    start = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=count)
-    table = [[CHUNK, noise.randbytes(32).hex(), CHUNK // 3, noise.randbytes(32).hex(), "1"] for _ in range(FULL_CHUNKS)]
-    before: dict[str, int] = {}
-    uuid = "3b539809-e55b-11f1-8822-4e3318db0587"
-    for number in range(count):
-        is_full = number % FULL_EVERY == 0
-        at = start + timedelta(hours=number)
-        backup_id = new_backup_id(at, number)
-        volumes = []
-        for role, dataset, share in (("data", "tank/mysql/data", 1.0), ("parent", "tank/mysql", 0.1)):
-            guid = noise.getrandbits(64)
-            rows = max(1, int((FULL_CHUNKS if is_full else INCREMENT_CHUNKS) * share))
-            volumes.append(
-                VolumePart.model_construct(
-                    role=role,
-                    dataset=dataset,
-                    snapshot=f"zsnapdb-{backup_id}",
-                    guid=guid,
-                    from_guid=None if is_full else before[role],
-                    send_flags=("-L",),
-                    features=4,
-                    type=FilesystemType(
-                        mountpoint="/var/lib/mysql", properties={"recordsize": "16384", "compression": "lz4"}
-                    ),
-                    codec=Codec.ZSTD,
-                    plain_size=rows * CHUNK,
-                    sha256="0" * 64,
-                    chunks=(),
-                )
-            )
-            before[role] = guid
-        manifest = Manifest(
-            backup_id=backup_id,
-            instance="main",
-            repository_id="bench",
-            created=at,
-            tool_version="0",
-            zfs_version="zfs-2.3.9",
-            pool_guid=1,
-            createtxg=number,
-            source=ServerSourcePart(
-                position=PositionPart(
-                    binlog_file=f"binlog.{number:06d}",
-                    binlog_offset=4,
-                    gtids=f"{uuid}:1-{number * 1000}",
-                    source="tail",
-                ),
-                lock=LockPart(strategy="instance", reason="blocks no write and keeps half-done DDL out", held_ms=2.5),
-                server=ServerPart(
-                    flavour=Flavour.MYSQL,
-                    version="9.7.4",
-                    server_uuid=uuid,
-                    server_id=1,
-                    variables={f"variable_{n}": "x" * 40 for n in range(40)},
-                ),
-            ),
-            volumes=tuple(volumes),
-        )
-        document = json.loads(manifest.encode())
-        for volume in document["volumes"]:
-            volume["chunks"] = table[: volume["plain_size"] // CHUNK]
-        yield backup_id, json.dumps(document).encode() + b"\n"
-
-
 def fill(url: str, settings: str, count: int) -> int:
     """Write the repository; return the bytes of its manifests."""
+    from tests.bench.manifests import manifests
+
     store, prefix = opened(url, settings)
     store.put(f"{prefix}zsnapdb.json", b'{"format": 1, "id": "bench", "recipients": []}')
 

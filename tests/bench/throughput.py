@@ -11,34 +11,28 @@ without the server's. It reports, it does not judge: it ends with 0 whenever it 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import secrets
-import shutil
 import signal
-import socket
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.bench.pipeline import Run, pipeline
 from tests.bench.recording import Recording, recording
+from tests.bench.s3_server import BUCKET, LEVEL, Server, serve
 from tests.bench.tools import Tools, tools
 from tests.lab.cache import Cache
 from tests.lab.host import LabError
 
 ENGINE = Path(__file__).parent / "engine.py"
 PARTS = ("backup", "restore", "memory", "increment")
-LEVEL = 1
-BUCKET = "bench"
 MIB = 1 << 20
 GOALS = {
     "backup_wall_encrypted": "<= 0.60",
@@ -46,163 +40,6 @@ GOALS = {
     "restore_wall_encrypted": "<= 0.90",
 }
 MEMORY_GOAL = "<= 256"
-
-
-@dataclass(frozen=True)
-class Run:
-    """One turn of a contender.
-
-    Wall and processor seconds, processor seconds of the server, and the largest memory of one process in MiB.
-    """
-
-    wall: float
-    cpu: float
-    server: float
-    memory: float
-
-
-@dataclass
-class Server:
-    """A running versitygw with an empty bucket; its data folder is removed with it."""
-
-    folder: Path
-    port: int
-    process: subprocess.Popen[bytes]
-    key: str
-    secret: str
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def cpu(self) -> float:
-        """Return the processor seconds that the server has used."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def environment(self) -> dict[str, str]:
-        """Return the environment variables with which the contenders reach the server."""
-        return {
-            **os.environ,
-            "AWS_ACCESS_KEY_ID": self.key,
-            "AWS_SECRET_ACCESS_KEY": self.secret,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "AWS_CONFIG_FILE": "/dev/null",
-            "RCLONE_CONFIG": "/dev/null",
-            "RCLONE_S3_PROVIDER": "Other",
-            "RCLONE_S3_ENDPOINT": self.url,
-            "RCLONE_S3_ACCESS_KEY_ID": self.key,
-            "RCLONE_S3_SECRET_ACCESS_KEY": self.secret,
-            "RCLONE_S3_REGION": "us-east-1",
-            "RCLONE_S3_NO_CHECK_BUCKET": "true",
-            "BENCH_REPOSITORY": json.dumps(
-                {
-                    "url": f"s3://{BUCKET}/ours",
-                    "endpoint": self.url,
-                    "region": "us-east-1",
-                    "addressing": "path",
-                    "stream": {"level": LEVEL},
-                }
-            ),
-            "BENCH_LEVEL": str(LEVEL),
-        }
-
-    def stored(self) -> int:
-        """Return the bytes of all objects."""
-        return sum(path.stat().st_size for path in (self.folder / "buckets").rglob("*") if path.is_file())
-
-    def empty(self) -> None:
-        """Remove all objects."""
-        for path in (self.folder / "buckets" / BUCKET).iterdir():
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-@contextlib.contextmanager
-def serve(binary: Path, near: Path) -> Iterator[Server]:
-    """Run a server for the block; afterwards its process and files are gone."""
-    folder = Path(tempfile.mkdtemp(prefix="bench-", dir=near))
-    for name in (f"buckets/{BUCKET}", "metadata"):
-        (folder / name).mkdir(parents=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    key, secret = "bench", secrets.token_hex(16)
-    env = {**os.environ, "ROOT_ACCESS_KEY": key, "ROOT_SECRET_KEY": secret}
-    argv = [
-        str(binary),
-        "--port",
-        f"127.0.0.1:{port}",
-        "--quiet",
-        "posix",
-        "--sidecar",
-        str(folder / "metadata"),
-        str(folder / "buckets"),
-    ]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(argv, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        deadline = time.monotonic() + 30
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise LabError(f"versitygw does not answer: {(folder / 'log').read_text(errors='replace')[-500:]}")
-            time.sleep(0.05)
-        yield Server(folder, port, process, key, secret)
-    finally:
-        process.kill()
-        process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def pipeline(
-    server: Server,
-    argvs: Sequence[Sequence[str]],
-    source: Path | None,
-    *,
-    sink: bool = False,
-    env: Mapping[str, str] | None = None,
-) -> Run:
-    """Run the programs as a pipe from the file `source` to nowhere and measure it.
-
-    `sink`: the last one's output goes through a pipe to a reader.
-    """
-    before = server.cpu()
-    children: list[subprocess.Popen[bytes]] = []
-    stdin = (source or Path(os.devnull)).open("rb")
-    programs = [*argvs, ["cat"]] if sink else list(argvs)
-    began = time.monotonic()
-    previous: IO[bytes] = stdin
-    for number, argv in enumerate(programs):
-        last = number == len(programs) - 1
-        child = subprocess.Popen(
-            argv,
-            stdin=previous,
-            stdout=subprocess.DEVNULL if last else subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=env or server.environment(),
-        )
-        previous.close()
-        children.append(child)
-        if child.stdout is not None:
-            previous = child.stdout
-    cpu, memory, failed = 0.0, 0.0, ""
-    for number, child in enumerate(children):
-        assert child.stderr is not None
-        words = child.stderr.read().decode(errors="replace")
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        if child.returncode != 0:
-            # Of several the last one: those before it only lost their reader.
-            failed = f"{' '.join(programs[number][:3])} ended with {child.returncode}: {words[-1500:]}"
-        if not (sink and number == len(children) - 1):
-            cpu += usage.ru_utime + usage.ru_stime
-            memory = max(memory, usage.ru_maxrss / 1024)
-    if failed:
-        raise LabError(failed)
-    wall = time.monotonic() - began
-    return Run(wall, cpu, server.cpu() - before, memory)
 
 
 @dataclass

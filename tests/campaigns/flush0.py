@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.campaigns.lockfree import BATCH, Campaign, Disturbing
+from tests.campaigns.lockfree import BATCH, Campaign
+from tests.campaigns.support.disturbance import Disturbing
 from zsnapdb.jobs.backup import server_source
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.facts import ServerFacts

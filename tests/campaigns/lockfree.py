@@ -10,188 +10,38 @@ scratch table with its columns.
 from __future__ import annotations
 
 import argparse
-import enum
 import json
-import os
 import random
-import re
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import pymysql
 from pydantic import SecretStr
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.campaigns.support.binlog_contents import Truth, differences
+from tests.campaigns.support.disturbance import SOCKET, Disturbance, Disturbing
 from tests.lab.inside import ledger
 from zsnapdb.cli.progress import Terminal
 from zsnapdb.config import load
-from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.backup.server_source import ServerProof, ServerSource
 from zsnapdb.jobs.backup.snapshot_set import Taken, take
 from zsnapdb.jobs.clock import fresh_backup_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, lay_out
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.model import Flavour
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.zfs import datasets, owned
 
-SOCKET = "/run/mysqld/mysqld.sock"
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
-PARENT = Path("/var/lib/mysql")
 BATCH = 10
-BIG_ROWS = 30
-_DDL = re.compile(r"^(CREATE|DROP|ALTER) TABLE (?:IF EXISTS )?`?scratch`?\.`?(d_\d+)`?")
-
-
-class Disturbing(enum.StrEnum):
-    """Work that runs beside the ledger's load."""
-
-    DDL = "ddl"
-    BIG = "big"
-    ROTATION = "rotation"
-
-
-class Disturbance:
-    """Runs DDL, big transactions and rotations beside the ledger's load, each in a thread of its own, until stopped."""
-
-    def __init__(self, seed: int, kinds: Sequence[Disturbing]) -> None:
-        self.failures: list[str] = []
-        self._random = random.Random(seed)
-        self._stop = threading.Event()
-        jobs = {Disturbing.DDL: self._ddl, Disturbing.BIG: self._big, Disturbing.ROTATION: self._rotate}
-        self._threads = [threading.Thread(target=self._guarded, args=(jobs[kind],), daemon=True) for kind in kinds]
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
-        """Stop after the statements that are running."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _guarded(self, job: object) -> None:
-        try:
-            with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
-                job(cursor)  # type: ignore[operator]
-        except pymysql.MySQLError as error:
-            self.failures.append(f"{error}")
-
-    def _ddl(self, cursor: pymysql.cursors.Cursor) -> None:
-        number = next_number(
-            cursor,
-            "SELECT table_name FROM information_schema.tables WHERE table_schema = 'scratch' AND table_name LIKE"
-            " 'd\\_%'",
-        )
-        while not self._stop.wait(0.05):
-            cursor.execute(f"CREATE TABLE scratch.d_{number} (id INT PRIMARY KEY, body VARCHAR(200))")
-            cursor.execute(f"INSERT INTO scratch.d_{number} VALUES (1, 'one'), (2, 'two')")
-            cursor.execute(
-                f"ALTER TABLE scratch.d_{number} ADD COLUMN extra INT,"
-                f" ALGORITHM={self._random.choice(['COPY', 'INPLACE'])}"
-            )
-            if number > 3:
-                cursor.execute(f"DROP TABLE IF EXISTS scratch.d_{number - 3}")
-            number += 1
-
-    def _big(self, cursor: pymysql.cursors.Cursor) -> None:
-        number = next_number(cursor, "SELECT CONCAT('b_', number) FROM scratch.batches")
-        while not self._stop.wait(self._random.uniform(0.1, 1.0)):
-            cursor.execute("BEGIN")
-            for row in range(BIG_ROWS):
-                cursor.execute("INSERT INTO scratch.big VALUES (%s, %s, REPEAT('x', 30000))", (number, row))
-            cursor.execute("INSERT INTO scratch.batches VALUES (%s)", (number,))
-            cursor.execute("COMMIT")
-            number += 1
-
-    def _rotate(self, cursor: pymysql.cursors.Cursor) -> None:
-        while not self._stop.wait(self._random.uniform(0.05, 0.6)):
-            cursor.execute("FLUSH BINARY LOGS")
-
-
-def next_number(cursor: pymysql.cursors.Cursor, sql: str) -> int:
-    """Return the next free number for names such as d_17."""
-    cursor.execute(sql)
-    return max((int(str(row[0]).rpartition("_")[2]) for row in cursor.fetchall()), default=0) + 1
 
 
 MARK = owned.Mark("zsnapdb:campaign", "lockfree")
 """The mark of the datasets that a round creates."""
-
-
-@dataclass
-class Truth:
-    """The contents of the source's binlogs up to a position, which advances from snapshot to snapshot."""
-
-    tool: str
-    file: str
-    offset: int
-    journal: set[ledger.Key] = field(default_factory=set)
-    batches: set[int] = field(default_factory=set)
-    tables: dict[str, set[str]] = field(default_factory=dict)
-
-    def advance(self, file: str, offset: int) -> None:
-        """Add the events between the last position and this position."""
-        names = [Path(line).name for line in (PARENT / "binlog.index").read_text().splitlines()]
-        names = names[names.index(self.file) : names.index(file) + 1]
-        if (file, offset) == (self.file, self.offset):
-            return
-        argv = [
-            self.tool,
-            "--verbose",
-            "--base64-output=DECODE-ROWS",
-            f"--start-position={self.offset}",
-            f"--stop-position={offset}",
-        ]
-        env = {**os.environ, "LC_ALL": "C"}
-        done = subprocess.Popen(
-            [*argv, *[str(PARENT / n) for n in names]], stdout=subprocess.PIPE, text=True, errors="replace", env=env
-        )
-        assert done.stdout is not None
-        values: list[int] | None = None
-        table = ""
-        for line in done.stdout:
-            if line.startswith("### INSERT INTO `"):
-                table = line.removeprefix("### INSERT INTO ").strip().replace("`", "")
-                values = [] if table in ("ledger.journal", "scratch.batches") else None
-            elif values is not None and line.startswith("###   @"):
-                values.append(int(line.partition("=")[2].split(" ")[0]))
-                values = self._row(table, values)
-            else:
-                self._ddl(line)
-        if done.wait() != 0:
-            raise RuntimeError(
-                f"{argv[0]} failed on {names}; there are {sorted(os.listdir(PARENT))}; the index has"
-                f" {(PARENT / 'binlog.index').read_text().split()}"
-            )
-        self.file, self.offset = file, offset
-
-    def _row(self, table: str, values: list[int]) -> list[int] | None:
-        if table == "scratch.batches":
-            self.batches.add(values[0])
-            return None
-        if len(values) == 2:
-            self.journal.add((values[0], values[1]))
-            return None
-        return values
-
-    def _ddl(self, line: str) -> None:
-        match = _DDL.match(line)
-        if match is None:
-            return
-        verb, name = match.groups()
-        if verb == "CREATE":
-            self.tables[name] = {"id", "body"}
-        elif verb == "ALTER":
-            self.tables[name].add("extra")
-        else:
-            self.tables.pop(name, None)
 
 
 @dataclass(frozen=True)
@@ -353,42 +203,6 @@ class Campaign:
                 return differences(connection, self.truth, self.flavour, taken.proof.position.gtids)
         finally:
             process.kill()
-
-
-def differences(connection: pymysql.Connection, truth: Truth, flavour: Flavour, recorded: Gtids | None) -> list[str]:
-    """Return every difference between a booted copy and the binlogs up to the position; `recorded` are its GTIDs."""
-    wrong = []
-    variable = "gtid_executed" if flavour is Flavour.MYSQL else "gtid_binlog_pos"
-    with connection.cursor() as cursor:
-        cursor.execute(f"SELECT @@GLOBAL.{variable}")
-        gtids = parse_gtids(flavour, str(cursor.fetchall()[0][0]))
-        cursor.execute("SELECT batch, COUNT(*), SUM(LENGTH(body)) FROM scratch.big GROUP BY batch")
-        big = set(cursor.fetchall())
-        cursor.execute("SELECT number FROM scratch.batches")
-        batches = {row[0] for row in cursor.fetchall()}
-        cursor.execute(
-            "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'scratch' AND"
-            " table_name LIKE 'd\\_%'"
-        )
-        tables: dict[str, set[str]] = {}
-        for table, column in cursor.fetchall():
-            tables.setdefault(table, set()).add(column)
-        for table in tables:
-            cursor.execute(f"CHECK TABLE scratch.{table}")
-            wrong += [
-                f"CHECK TABLE: {row}"
-                for row in cursor.fetchall()
-                if row[2] == "error" or (row[2] == "status" and row[3] != "OK")
-            ]
-    if gtids != recorded:
-        wrong.append(f"recovered to {gtids}, recorded {recorded}")
-    if batches != truth.batches or big != {(n, BIG_ROWS, BIG_ROWS * 30000) for n in batches}:
-        wrong.append(f"big transactions: {sorted(batches ^ truth.batches)} differ, or one is incomplete")
-    if tables != truth.tables:
-        wrong.append(f"scratch tables {tables}, expected {truth.tables}")
-    state = ledger.read_state(connection)
-    checks = ledger.compare("", state, frozenset(truth.journal), state.ballast)
-    return wrong + [f"{check.name}: {check.detail}" for check in checks if not check.ok]
 
 
 def main() -> int:

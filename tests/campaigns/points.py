@@ -27,7 +27,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.campaigns.lockfree import PARENT, SOCKET, Disturbance, Disturbing, Truth, differences
+from tests.campaigns.support.binlog_contents import PARENT, Truth, differences
+from tests.campaigns.support.disturbance import SOCKET, Disturbance, Disturbing
 from tests.lab.inside import ledger
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.model import Flavour, parse_gtids
