@@ -70,7 +70,9 @@ class Campaign:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        text = CONFIG.read_text().replace('repository = "s3"', 'repository = "s3"\nlock = { strategy = "none" }', 1)
+        text = CONFIG.read_text().replace(
+            'repository = "s3"', 'repository = "s3"\nlock = { strategy = "none", budget = "10m" }', 1
+        )
         config = Path("/tmp/lockfree.toml")
         config.write_text(text)
         self.instance = Instance.of(load(config), None)

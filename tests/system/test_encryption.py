@@ -134,7 +134,7 @@ def test_a_lost_marker_is_told_and_written_again(lab: Lab, sealed: Sealed) -> No
     assert "sealed/zsnapdb.json is missing" in listed.stderr
     restored = lab.zsnapdb("restore", "main", "--target", "tank/unmarked", config=sealed.readers[0])
     assert restored.code == 0
-    assert "`zsnapdb init` writes it again" in restored.stderr
+    assert "run `zsnapdb init` to write the marker again" in restored.stderr
     assert lab.zsnapdb("init", "--json", config=sealed.writer).json["step"] == "rebuild"
     assert store.get("sealed/zsnapdb.json") == before
 
