@@ -31,7 +31,7 @@ INTERVAL = 10.0
 TOOLS = {"mysql": "/opt/mysql/bin/mysqlbinlog", "mariadb": "/usr/bin/mariadb-binlog"}
 
 INSIDE = (
-    "import sys; sys.path.insert(0, '/checkout'); import json, time, random, threading; from tests.lab.inside import ledger;"
+    "import sys, json, time, random, threading; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger;"
     " S = '/run/mysqld/mysqld.sock'\n"
 )
 
