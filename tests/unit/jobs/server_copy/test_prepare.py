@@ -7,16 +7,16 @@ from zsnapdb.jobs.server_copy.prepare import lay_out
 
 def test_nested_volumes_keep_their_shape_in_a_copy() -> None:
     source = {"parent": ("tank/mysql", "/var/lib/mysql"), "data": ("tank/mysql/data", "/var/lib/mysql/data")}
-    found = lay_out(source, "tank/new", "/mnt/new")
-    assert found.datasets == {"parent": "tank/new", "data": "tank/new/data"}
-    assert found.mountpoints == {"parent": "/mnt/new", "data": "/mnt/new/data"}
+    copy = lay_out(source, "tank/new", "/mnt/new")
+    assert copy.datasets == {"parent": "tank/new", "data": "tank/new/data"}
+    assert copy.mountpoints == {"parent": "/mnt/new", "data": "/mnt/new/data"}
 
 
 def test_volumes_side_by_side_stand_side_by_side_in_a_copy() -> None:
     source = {"log": ("tank/log", "/log"), "data": ("tank/data", "/data")}
-    found = lay_out(source, "tank/new", "/mnt/new")
-    assert found.datasets == {"log": "tank/new/log", "data": "tank/new/data"}
-    assert found.mountpoints == {"log": "/mnt/new/log", "data": "/mnt/new/data"}
+    copy = lay_out(source, "tank/new", "/mnt/new")
+    assert copy.datasets == {"log": "tank/new/log", "data": "tank/new/data"}
+    assert copy.mountpoints == {"log": "/mnt/new/log", "data": "/mnt/new/data"}
 
 
 def test_a_child_mounted_elsewhere_is_mounted_by_its_role_in_a_copy() -> None:
