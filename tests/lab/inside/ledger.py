@@ -56,11 +56,20 @@ def balances(rows: Iterable[Key]) -> dict[int, int]:
 
 
 def connect(
-    socket: str, user: str = "app", password: str = "lab-app", database: str | None = "ledger"
+    socket: str,
+    user: str = "app",
+    password: str = "lab-app",
+    database: str | None = "ledger",
+    read_timeout: float = 120,
 ) -> pymysql.Connection:
-    """Open a connection on a socket."""
+    """Open a connection on a socket. An answer that takes longer than `read_timeout` seconds is an error."""
     return pymysql.connect(
-        unix_socket=socket, user=user, password=password, database=database, autocommit=True, read_timeout=120
+        unix_socket=socket,
+        user=user,
+        password=password,
+        database=database,
+        autocommit=True,
+        read_timeout=read_timeout,
     )
 
 
