@@ -84,8 +84,20 @@ def children(dataset: str, names: Sequence[str]) -> dict[str, dict[str, Property
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:
-    """Create a filesystem and its missing parents (the parents get no options)."""
-    run([ZFS, "create", "-p", *set_options(options), dataset])
+    """Create a filesystem and its missing parents (the parents get no options). ExistsError if it exists.
+
+    `zfs create -p` reports success for an existing filesystem, and does not set the options (zfs-create(8)).
+    """
+    parent = dataset.rpartition("/")[0]
+    if parent and not exists(parent):
+        run([ZFS, "create", "-p", parent])
+    run([ZFS, "create", *set_options(options), dataset])
+
+
+def ensure(dataset: str, options: Mapping[str, str]) -> None:
+    """Create a filesystem and its missing parents, unless it exists. An existing filesystem stays as it is."""
+    if not exists(dataset):
+        run([ZFS, "create", "-p", *set_options(options), dataset])
 
 
 def clone(snapshot: str, dataset: str, options: Mapping[str, str]) -> None:

@@ -202,8 +202,9 @@ def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
     """Roll the dataset back to its snapshot (short name).
 
     Later snapshots are destroyed if their names begin with `prefix` and they carry one of the marks. The call fails if
-    there is any other later snapshot.
+    there is any other later snapshot. NotOursError, and nothing changes, unless the dataset carries one of the marks.
     """
+    prove([dataset], *marks)
     columns = ["-o", "name", "-s", "createtxg"]
     names = [name for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", *columns, dataset])]
     for name in reversed(names[names.index(f"{dataset}@{snapshot}") + 1 :]):

@@ -172,9 +172,7 @@ def _make_datasets(
     with locks.names_and_ports():
         # Under this lock no two runs take the same name or port. The slow parts run after it.
         planned = plan_from(settings, instance, request, source)
-        parent = planned.anchor.rpartition("/")[0]
-        if not datasets.exists(parent):
-            datasets.create(parent, NOT_MOUNTED)
+        datasets.ensure(planned.anchor.rpartition("/")[0], NOT_MOUNTED)
         datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id)})
     with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)), locks.turn():
         clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, canmount="on")

@@ -20,7 +20,7 @@ from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.replay import replay
-from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, check, make_top, preflight, receive, recover
+from zsnapdb.jobs.restore.steps import Work, check, make_top, preflight, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.set_properties import snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
@@ -175,8 +175,8 @@ def _clone_base(work: Work, local: CloneSource) -> None:
     """
     planned = work.plan.layout
     layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
-    clone_volumes(local, layout, {RESTORED_PROPERTY: work.plan.backup_id}, canmount="noauto")
-    snapshot(layout.datasets, snapshot_name(work.plan.backup_id), {RESTORED_PROPERTY: work.plan.backup_id})
+    clone_volumes(local, layout, restored_property(work.plan), canmount="noauto")
+    snapshot(layout.datasets, snapshot_name(work.plan.backup_id), restored_property(work.plan))
 
 
 def _replay(work: Work) -> None:

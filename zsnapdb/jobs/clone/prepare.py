@@ -43,8 +43,7 @@ def prepare(settings: Settings, instance: Instance, requested: str) -> CloneSour
     instance = with_volumes(instance)
     source = fetch.bring_here(settings, instance, locate(settings, instance, requested))
     top = home(settings, source.pool)
-    if not datasets.exists(top):
-        datasets.create(top, NOT_MOUNTED)
+    datasets.ensure(top, NOT_MOUNTED)
     with locks.on_reusable_set(PREPARED, source.set.backup_id):
         existing = prepared_form(top, source)
         return existing if existing.is_prepared else _prepare(settings, instance, top, source)

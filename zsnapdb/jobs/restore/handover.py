@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.errors import ConfigError, ConsistencyError, PreflightError, ServerError
+from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, be_mounted, restored_mark, step_snapshots
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, check_inside
@@ -21,6 +22,7 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs.owned import Mark
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
 
@@ -164,10 +166,22 @@ def _promote(work: Work, step: Promote) -> HandedOver:
 
     Parts that were done before an interruption are not repeated.
     """
-    if datasets.exists(work.plan.layout.top):
-        _refuse_running(work)
-        work.copy.process().stop(timeout=work.instance.settings.server.start_timeout)
-        _swap(work, step)
+    place = min(part.place for part in step.parts)
+    with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
+        if datasets.exists(work.plan.layout.top):
+            _refuse_running(work)
+            work.copy.process().stop(timeout=work.instance.settings.server.start_timeout)
+            _swap(work, step)
+        return _take_over(work, step)
+
+
+def _take_over(work: Work, step: Promote) -> HandedOver:
+    """Give the datasets, which have the old names now, to the site. Parts that were done before are not repeated.
+
+    NotOursError, and nothing changes, if a dataset of these names is not of this restore.
+    """
+    for part in step.parts:
+        owned.prove([part.place], restored_mark(work.plan), Mark(INCARNATION_PROPERTY, step.incarnation))
     places = {part.role: part.mountpoint for part in step.parts}
     for part in step.parts:
         datasets.set_properties(

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -82,6 +83,18 @@ class Journals:
             return []
         journals = [self.read(path.stem.replace("%", "/")) for path in sorted(self.folder.glob("*.json"))]
         return [journal for journal in journals if journal is not None and journal.plan.instance == instance]
+
+    def at_mount(self, mount: str) -> RestoreJournal | None:
+        """Return the journal of an unfinished restore that mounts its files there, or None.
+
+        Unreadable journals are left out: that of another target must not stand in the way of a restore.
+        """
+        for path in sorted(self.folder.glob("*.json")):
+            with contextlib.suppress(DamagedError):
+                journal = self.read(path.stem.replace("%", "/"))
+                if journal is not None and journal.plan.layout.mount == mount:
+                    return journal
+        return None
 
     def history(self, instance: str) -> list[RestoreJournal]:
         """Return the journals of the instance's finished restores, oldest first.

@@ -6,8 +6,9 @@ steps.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from zsnapdb.planning.restore.steps import (
     Receive,
     Recover,
     Replay,
+    RestoreLayout,
     RestorePlan,
     Step,
 )
@@ -152,15 +154,8 @@ def execute(
     describes what happens on other errors.
     """
     journals = Journals(settings.restore.journal)
-    with exclusive(
-        f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
-    ):
-        begun = journals.read(planned.layout.top)
-        if begun is not None:
-            raise PreflightError(
-                f"a restore to {planned.layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
-                hint="continue with --resume, or give the restore up with --abandon",
-            )
+    with _alone(instance, planned.layout):
+        _refuse_begun(journals, planned.layout)
         restore_plan.refuse_existing(planned.layout)
         return _carry_out(
             Work(settings, instance, repository, planned),
@@ -178,9 +173,7 @@ def execute_without_journal(
 
     ExistsError if the target was made since the plan.
     """
-    with exclusive(
-        f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
-    ):
+    with _alone(instance, planned.layout):
         restore_plan.refuse_existing(planned.layout)
         work = Work(settings, instance, repository, planned)
         try:
@@ -203,12 +196,8 @@ def resume(
     received yet, or if the repository is damaged.
     """
     journals = Journals(settings.restore.journal)
-    journal = find(journals, instance.name, top)
-    planned = journal.plan
-    with exclusive(
-        f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
-    ):
-        work = Work(settings, instance, instance.open_repository(), planned)
+    with _alone_with_journal(instance, journals, top) as journal:
+        work = Work(settings, instance, instance.open_repository(), journal.plan)
         return _carry_out(work, journals, journal, confirm, stop_after)
 
 
@@ -228,13 +217,54 @@ def find(journals: Journals, instance: str, top: str | None) -> RestoreJournal:
 def abandon(settings: Settings, instance: Instance, top: str | None) -> RestorePlan:
     """Give an interrupted restore up: remove its datasets, each proved to be ours, and its journal."""
     journals = Journals(settings.restore.journal)
-    planned = find(journals, instance.name, top).plan
-    with exclusive(
-        f"restore-{planned.layout.top}", doing=f"restoring to {planned.layout.top}", folder=instance.host.run
-    ):
+    with _alone_with_journal(instance, journals, top) as journal:
+        planned = journal.plan
         remove_all(planned, copy_of(instance, planned))
         journals.forget(planned.layout.top)
     return planned
+
+
+@contextlib.contextmanager
+def _alone(instance: Instance, layout: RestoreLayout) -> Iterator[None]:
+    """Be the only restore to this target dataset, and the only restore that uses this mount point."""
+    doing, folder = f"restoring to {layout.top}", instance.host.run
+    mount = f"mount-{layout.mount.strip('/')}"
+    with exclusive(f"restore-{layout.top}", doing=doing, folder=folder):
+        with exclusive(mount, doing=f"using the mount point {layout.mount}", folder=folder):
+            yield
+
+
+@contextlib.contextmanager
+def _alone_with_journal(instance: Instance, journals: Journals, top: str | None) -> Iterator[RestoreJournal]:
+    """Yield the journal of a restore under way, read again now that no other process works on this restore.
+
+    NotThere if another process finished the restore, or gave it up, before this process had the lock.
+    """
+    before = find(journals, instance.name, top).plan
+    with _alone(instance, before.layout):
+        journal = journals.read(before.layout.top)
+        if journal is None or journal.plan.restore_id != before.restore_id:
+            raise NotThere(
+                f"the restore to {before.layout.top} was finished or given up meanwhile",
+                hint="see `zfs list`; nothing was changed",
+            )
+        yield journal
+
+
+def _refuse_begun(journals: Journals, layout: RestoreLayout) -> None:
+    """Raise PreflightError if a restore to this target, or to this mount point, is under way."""
+    begun = journals.read(layout.top)
+    if begun is not None:
+        raise PreflightError(
+            f"a restore to {layout.top} was begun at {begun.plan.created:%Y-%m-%d %H:%M} UTC",
+            hint="continue with --resume, or give the restore up with --abandon",
+        )
+    beside = journals.at_mount(layout.mount)
+    if beside is not None:
+        raise PreflightError(
+            f"the restore to {beside.plan.layout.top}, which is under way, uses the mount point {layout.mount} too",
+            hint="choose a target whose last part differs",
+        )
 
 
 def _carry_out(

@@ -33,6 +33,7 @@ from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
 RESTORED_PROPERTY = f"{PROPERTY}:restored"
+"""On every dataset and step snapshot of a restore: the id of the restore that made it."""
 STEP_SNAPSHOT = "zsnapdb-restore-"
 """Prefix of the names of the snapshots between the steps of a restore. They are removed at its end."""
 
@@ -40,8 +41,13 @@ _PATIENCE = 30.0
 
 
 def restored_mark(plan: RestorePlan) -> Mark:
-    """Return the mark of every dataset and step snapshot that the restore makes."""
-    return Mark(RESTORED_PROPERTY, plan.backup_id)
+    """Return the mark of every dataset and step snapshot that this restore makes, and no other restore."""
+    return Mark(RESTORED_PROPERTY, plan.restore_id)
+
+
+def restored_property(plan: RestorePlan) -> dict[str, str]:
+    """Return the property that sets the mark."""
+    return {RESTORED_PROPERTY: plan.restore_id}
 
 
 @dataclass(frozen=True)
@@ -173,17 +179,22 @@ def _judge_chunks(work: Work, manifest: Manifest) -> list[FitnessFinding]:
 
 
 def make_top(work: Work, step: MakeTop) -> None:
-    """Make the dataset above volumes that lie side by side, unless it exists."""
-    if not datasets.exists(step.dataset):
-        datasets.create(step.dataset, {"mountpoint": "none", "canmount": "off", RESTORED_PROPERTY: work.plan.backup_id})
+    """Make the dataset above volumes that lie side by side, unless this restore made it before.
+
+    NotOursError if somebody else made it.
+    """
+    if datasets.exists(step.dataset):
+        owned.prove([step.dataset], restored_mark(work.plan))
+        return
+    datasets.create(step.dataset, {"mountpoint": "none", "canmount": "off", **restored_property(work.plan)})
 
 
 def receive(work: Work, step: Receive) -> None:
-    """Receive one volume's stream, unless it is received already.
+    """Receive one volume's stream, unless this restore received it before.
 
-    Every chunk is verified before a byte of it is received.
+    Every chunk is verified before a byte of it is received. NotOursError if somebody else made the dataset.
     """
-    if _is_received(step):
+    if _is_received(work.plan, step):
         return
     manifest = work.manifest(step.backup_id)
     volume = manifest.volume(step.role)
@@ -192,11 +203,9 @@ def receive(work: Work, step: Receive) -> None:
             f"backup {step.backup_id} was changed after the restore was planned",
             hint="give the restore up with --abandon, and start again",
         )
-    parent = step.dataset.rpartition("/")[0]
-    if not datasets.exists(parent):
-        datasets.create(parent, {"mountpoint": "none", "canmount": "off"})
+    datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
     properties = (
-        {"canmount": "noauto", "mountpoint": step.mountpoint, RESTORED_PROPERTY: work.plan.backup_id}
+        {"canmount": "noauto", "mountpoint": step.mountpoint, **restored_property(work.plan)}
         if step.from_guid is None
         else {}
     )
@@ -236,11 +245,17 @@ def _naming_restorable(work: Work, damaged: str) -> Iterator[None]:
         ) from error
 
 
-def _is_received(step: Receive) -> bool:
-    """Whether the snapshot exists. This waits until an earlier `zfs receive` of a full stream removed its dataset."""
+def _is_received(plan: RestorePlan, step: Receive) -> bool:
+    """Whether the snapshot exists. This waits until an earlier `zfs receive` of a full stream removed its dataset.
+
+    NotOursError if the dataset has snapshots and is not of this restore.
+    """
     deadline = time.monotonic() + _PATIENCE
     while datasets.exists(step.dataset):
-        if step.guid in snapshots.by_guid(step.dataset):
+        received = snapshots.by_guid(step.dataset)
+        if received:
+            owned.prove([step.dataset], restored_mark(plan))
+        if step.guid in received:
             return True
         if step.from_guid is not None:
             return False
@@ -298,7 +313,7 @@ def keep(work: Work, step: str) -> None:
     """
     before = [name for dataset in work.datasets for name in step_snapshots(dataset)]
     made = snapshots.PendingSnapshots.of(
-        [f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets], {RESTORED_PROPERTY: work.plan.backup_id}
+        [f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets], restored_property(work.plan)
     )
     made.start()
     made.finish()
@@ -372,7 +387,7 @@ def check(work: Work, step: CheckServer) -> Position:
 
 
 def remove_all(plan: RestorePlan, copy: Copy) -> None:
-    """Remove the datasets that the restore made, with their snapshots. All other datasets stay."""
+    """Remove the datasets that this restore made, with their snapshots. All other datasets stay."""
     copy.process().kill_all()
     mark = restored_mark(plan)
     places = {plan.layout.top, *plan.layout.datasets.values()}

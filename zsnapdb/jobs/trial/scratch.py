@@ -72,8 +72,7 @@ def ephemeral(instance: Instance, place: Scratch, mount_root: Path) -> Iterator[
     with exclusive(f"{place.what}-{instance.name}", doing=f"at a {place.what} of {instance.name}"):
         for left in sweep(home_dataset, mount_root):
             instance.events.tell(f"removed {left}, which an interrupted run left")
-        if not datasets.exists(home_dataset):
-            datasets.create(home_dataset, _NO_MOUNT)
+        datasets.ensure(home_dataset, _NO_MOUNT)
         datasets.create(place.container, {**_NO_MOUNT, SCRATCH_PROPERTY: place.scratch_id})
         try:
             yield

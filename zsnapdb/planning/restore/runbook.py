@@ -184,17 +184,17 @@ def _preflight(planned: RestorePlan, step: Preflight) -> _Words:
 
 
 def _make_top(planned: RestorePlan, step: MakeTop) -> _Words:
-    made = f"zfs create -o mountpoint=none -o canmount=off -o zsnapdb:restored={planned.backup_id} {step.dataset}"
+    made = f"zfs create -o mountpoint=none -o canmount=off -o zsnapdb:restored={planned.restore_id} {step.dataset}"
     return (
         (made,),
-        (Look(_get(step.dataset, "zsnapdb:restored"), planned.backup_id),),
+        (Look(_get(step.dataset, "zsnapdb:restored"), planned.restore_id),),
         ("Another dataset has that name and is not ours: name another --target.",),
     )
 
 
 def _receive(planned: RestorePlan, step: Receive, commands: Commands) -> _Words:
     properties = (
-        f"-o canmount=noauto -o mountpoint={step.mountpoint} -o zsnapdb:restored={planned.backup_id} "
+        f"-o canmount=noauto -o mountpoint={step.mountpoint} -o zsnapdb:restored={planned.restore_id} "
         if step.from_guid is None
         else ""
     )

@@ -1,0 +1,118 @@
+"""Two restores to one target: the second never touches what the first made or handed over."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.errors import NotOursError, NotThere, PreflightError
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore import steps
+from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
+from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, receive, remove_all
+from zsnapdb.model import new_backup_id
+from zsnapdb.planning.restore.steps import Receive, RestorePlan
+from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.datasets import Property
+
+
+def _begin(host: PlanningHost, planned: RestorePlan) -> None:
+    """Begin a restore and stop before its first volume is received."""
+    restoring.execute(
+        host.settings,
+        host.instance,
+        host.instance.open_repository(),
+        planned,
+        lambda step: not isinstance(step, Receive),
+    )
+    Journals(host.settings.restore.journal).write(RestoreJournal(planned))
+
+
+@pytest.mark.parametrize("verb", ["resume", "abandon"])
+def test_what_another_process_finished_while_this_one_waited_is_neither_resumed_nor_given_up(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    planned = host.plan()
+    _begin(host, planned)
+    removed: list[RestorePlan] = []
+    monkeypatch.setattr(restoring, "remove_all", lambda plan, copy: removed.append(plan))
+
+    @contextlib.contextmanager
+    def after_the_other(name: str, **options: Any) -> Iterator[None]:
+        journals = Journals(host.settings.restore.journal)
+        journal = journals.read(planned.layout.top)
+        if journal is not None:
+            journals.finish(journal)
+        with exclusive(name, **options):
+            yield
+
+    monkeypatch.setattr(restoring, "exclusive", after_the_other)
+    before = list(host.executed)
+    calls: dict[str, Callable[[], object]] = {
+        "resume": lambda: restoring.resume(host.settings, host.instance, None),
+        "abandon": lambda: restoring.abandon(host.settings, host.instance, None),
+    }
+    with pytest.raises(NotThere, match="finished or given up meanwhile"):
+        calls[verb]()
+    assert (host.executed, removed) == (before, [])
+
+
+def test_a_restore_to_another_dataset_with_the_same_mount_point_waits_for_the_first(host: PlanningHost) -> None:
+    host.datasets |= {"tank/a", "tank/b"}
+    _begin(host, host.plan(top="tank/a/db"))
+    second = host.plan(top="tank/b/db")
+    with pytest.raises(PreflightError, match="tank/a/db, which is under way, uses the mount point"):
+        restoring.execute(host.settings, host.instance, host.instance.open_repository(), second)
+
+
+def _marked(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    """Every dataset exists and carries the mark of the restore with this id."""
+    marked = {RESTORED_PROPERTY: Property(value, "local")}
+    monkeypatch.setattr(datasets, "properties_of", lambda names, keys: dict.fromkeys(names, marked))
+
+
+class _NoServer:
+    """A copy without a server."""
+
+    def process(self) -> _NoServer:
+        return self
+
+    def kill_all(self) -> None:
+        return
+
+
+def test_undo_removes_what_carries_the_id_of_this_restore_and_nothing_of_another_restore_of_the_same_backup(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = host.plan()
+    other = replace(planned, restore_id=new_backup_id(planned.created, 7))
+    assert (other.backup_id, other.layout) == (planned.backup_id, planned.layout)
+    destroyed: list[str] = []
+    monkeypatch.setattr(owned, "destroy_datasets", lambda names, *marks, **options: destroyed.extend(names))
+    _marked(monkeypatch, other.restore_id)
+    remove_all(planned, cast(Any, _NoServer()))
+    assert destroyed == []
+    remove_all(other, cast(Any, _NoServer()))
+    assert set(destroyed) == {other.layout.top, *other.layout.datasets.values()}
+
+
+def test_a_dataset_that_another_restore_received_is_not_taken_for_this_one(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = host.plan()
+    step = next(step for step in planned.steps if isinstance(step, Receive))
+    work = Work(host.settings, host.instance, host.instance.open_repository(), planned)
+    host.datasets.add(step.dataset)
+    monkeypatch.setattr(snapshots, "by_guid", lambda dataset: {step.guid: f"{dataset}@{step.snapshot}"})
+    monkeypatch.setattr(steps, "ReceiveStream", None)
+    _marked(monkeypatch, new_backup_id(planned.created, 7))
+    with pytest.raises(NotOursError, match="not ours"):
+        receive(work, step)
+    _marked(monkeypatch, planned.restore_id)
+    receive(work, step)
