@@ -142,6 +142,12 @@ class CommandError(ZsnapdbError):
     exit_code = 9
 
 
+class CommandTimeout(CommandError):
+    """An external command did not end in time. Nothing is known of what it was asked or told to do."""
+
+    code = "command-timeout"
+
+
 class HookError(CommandError):
     """A hook of the site failed, or took too long."""
 

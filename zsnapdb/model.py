@@ -122,8 +122,8 @@ def parse_gtids(flavour: Flavour, text: str) -> Gtids:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a long step: the bytes done, and the total (0: unknown)."""
+    """The progress of a long step: the bytes done, and the total (None: unknown)."""
 
     step: str
     done: int
-    total: int
+    total: int | None

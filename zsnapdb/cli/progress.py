@@ -31,7 +31,9 @@ class Terminal:
         self._shown = now
         rate = progress.done / max(now - self._started, 0.001)
         text = f"{progress.step}: {progress.done / 2**20:.0f} MiB"
-        if progress.total > progress.done:
+        if progress.total is None:
+            text += " of an unknown size"
+        elif progress.total > progress.done:
             left = (progress.total - progress.done) / max(rate, 1.0)
             text += f" of {progress.total / 2**20:.0f} MiB, {left:.0f} s left"
         text += f", {rate / 2**20:.0f} MiB/s"

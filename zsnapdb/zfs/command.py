@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.errors import CommandError, CommandTimeout, ExistsError, NotThere, PreflightError, ZsnapdbError
 
 ZFS = "zfs"
 
@@ -63,7 +63,7 @@ def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
 def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
     """Run one command to its end and return its stdout. Raise the error that `failure` returns if it fails.
 
-    PreflightError if the command is not installed, CommandError if it does not end within `timeout` seconds.
+    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds.
     """
     try:
         done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, env=environment(), timeout=timeout)
@@ -72,7 +72,7 @@ def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
             f"the command {argv[0]} was not found", hint="install the ZFS user tools (zfsutils-linux)"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise CommandError(
+        raise CommandTimeout(
             f"`{' '.join(argv)}` did not end within {timeout:.0f} s",
             hint="see `zpool status` and the kernel log: the pool may be suspended",
         ) from error

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import BinaryIO, cast
 
+from zsnapdb.errors import ZsnapdbError
 from zsnapdb.zfs import command
 from zsnapdb.zfs.command import ZFS, rows, set_options
 
@@ -23,6 +24,7 @@ used (zfs-send(8)).
 
 _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
+_ESTIMATE_SECONDS = 20.0
 
 
 @dataclass
@@ -151,8 +153,13 @@ class ReceiveStream:
         self._child.stop()
 
 
-def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int:
-    """Return the approximate number of bytes of the stream. Use it only to show progress."""
+def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | None:
+    """Return the approximate number of bytes of the stream, or None: unknown. Use it only to show progress.
+
+    It never raises an error. Against a bookmark `zfs send -n` reads the metadata of the whole dataset, which can take
+    minutes on a busy pool; an estimate is not worth that.
+    """
     argv: Sequence[str] = [ZFS, "send", "-n", "-P", *flags, *(["-i", base] if base else []), snapshot]
-    sizes = [int(row[1]) for row in rows(argv) if row[0] == "size"]
-    return sizes[0] if sizes else 0
+    with contextlib.suppress(ZsnapdbError, ValueError, IndexError):
+        return next((int(row[1]) for row in rows(argv, timeout=_ESTIMATE_SECONDS) if row[0] == "size"), None)
+    return None

@@ -314,6 +314,6 @@ def made(folder: Path) -> Iterator[World]:
         patch.setattr(version, "userland", lambda: "zfs-2.3.9")
         patch.setattr(version, "pool_guid", lambda pool: 1)
         patch.setattr(backup_send, "SendStream", world.send)
-        patch.setattr(backup_send, "estimate", lambda name, base, flags: 0)
+        patch.setattr(backup_send, "estimate", lambda name, base, flags: None)
         patch.setattr(Instance, "upload_settings", lambda instance: UploadSettings(CHUNK, Codec.ZSTD, 1, 1))
         yield world

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from zsnapdb import __version__
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
+from zsnapdb.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.resume import InterruptedBackup
@@ -188,7 +188,8 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
     """Finish the backups that earlier runs left unfinished. This does not need the server.
 
-    A backup that fails again for a reason of its own is given up. Errors of the store are raised.
+    A backup that fails again for a reason of its own is given up. Errors of the store are raised, and so is the error
+    of a command that did not end in time: it says nothing about the backup, which a later run continues.
     """
     instance = request.instance
     if not interrupted.is_any(instance):
@@ -202,9 +203,11 @@ def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
             request.warn(f"continuing backup {backup_id}, which was interrupted")
             journal.go_on()
             try:
-                protect(journal.begun.snapshots())
                 with _closed(journal):
+                    protect(journal.begun.snapshots())
                     finished.append(Sender.of(instance, repository, journal, writer, is_new=False).finish())
+            except CommandTimeout:
+                raise
             except (CommandError, DamagedError, ConsistencyError) as error:
                 failed = Judgement(ResumeDecision.GIVE_UP, Because.FAILED, f"it failed again: {error.message}")
                 interrupted.give_up(instance, repository, InterruptedBackup(backup_id, journal.file, journal, failed))

@@ -110,7 +110,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             while block := sent.pipe.read(_BLOCK):
                 _write_all(received, block)
                 copied_bytes += len(block)
-                events.progress(Progress(f"copy {role}", copied_bytes, 0))
+                events.progress(Progress(f"copy {role}", copied_bytes, None))
             sent.finish()
             received.finish()
         owned.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))

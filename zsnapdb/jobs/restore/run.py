@@ -229,9 +229,11 @@ def _alone(instance: Instance, layout: RestoreLayout) -> Iterator[None]:
     """Be the only restore to this target dataset, and the only restore that uses this mount point."""
     doing, folder = f"restoring to {layout.top}", instance.host.run
     mount = f"mount-{layout.mount.strip('/')}"
-    with exclusive(f"restore-{layout.top}", doing=doing, folder=folder):
-        with exclusive(mount, doing=f"using the mount point {layout.mount}", folder=folder):
-            yield
+    with (
+        exclusive(f"restore-{layout.top}", doing=doing, folder=folder),
+        exclusive(mount, doing=f"using the mount point {layout.mount}", folder=folder),
+    ):
+        yield
 
 
 @contextlib.contextmanager

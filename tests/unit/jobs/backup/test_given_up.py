@@ -10,7 +10,9 @@ import pytest
 from tests.unit.support.fake_sources import VOLUMES
 from tests.unit.support.interruption import interrupt, warnings_of
 from tests.unit.support.world import World
+from zsnapdb.errors import CommandTimeout
 from zsnapdb.repository import keys, layout
+from zsnapdb.zfs import snapshots
 
 
 def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones(world: World) -> None:
@@ -20,6 +22,24 @@ def test_a_backup_that_cannot_be_continued_does_not_stand_in_the_way_of_new_ones
     result = world.backup()
     assert result.continued == ()
     assert f"backup {begun}, which was interrupted, is given up: it failed again: bad block" in result.warnings
+    world.check_settled()
+
+
+@pytest.mark.parametrize("question", ["by_guid", "bookmarks", "is_held", "describe"])
+def test_a_question_that_is_not_answered_in_time_gives_no_backup_up(
+    world: World, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    begun = interrupt(world, "put main/chunks/", number=2)
+
+    def hang(*words: object) -> None:
+        raise CommandTimeout("`zfs list` did not end within 60 s", hint="see `zpool status`")
+
+    with monkeypatch.context() as pool, pytest.raises(CommandTimeout):
+        pool.setattr(snapshots, question, hang)
+        world.backup()
+    assert [name for name in world.snapshots if begun in name]
+    assert world.journals() == [begun]
+    assert [m.backup_id for m in world.backup().continued] == [begun]
     world.check_settled()
 
 
