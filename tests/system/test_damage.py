@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import pytest
 
-from .in_guest import Lab, everything
+from zsnapdb.config import load
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import new_backup_id
+from zsnapdb.repository.manifest import VolumePart
+from zsnapdb.stream.chunks import seal, stream_hash
+
+from .in_guest import CONFIG, Lab, everything
 
 
 def chunk_keys(lab: Lab, backup: dict[str, Any], role: str) -> list[str]:
@@ -67,3 +74,46 @@ def test_a_chain_with_a_hole_names_the_missing_link(lab: Lab, first: dict[str, A
         restore(lab, following, f"backup {following['backup_id']} is an increment of snapshots with GUIDs")
     finally:
         store.put(key, good)
+
+
+def forge(backup: dict[str, Any], role: str, *flags: str) -> str:
+    """Store a copy of the backup whose volume is another send of the same snapshot. Every hash in it is right."""
+    repository = Instance.of(load(CONFIG), "main").open_repository()
+    real = repository.manifest("main", backup["backup_id"])
+    backup_id = new_backup_id(real.created, int(backup["backup_id"][-4:], 16) ^ 1)
+    volumes: list[VolumePart] = []
+    for volume in real.volumes:
+        chunks, rows = repository.chunks("main", backup_id, volume.role), []
+        argv = ["zfs", "send", *(flags if volume.role == role else volume.send_flags)]
+        plain = subprocess.run([*argv, f"{volume.dataset}@{volume.snapshot}"], capture_output=True, check=True).stdout
+        parts = [memoryview(plain)[at : at + (8 << 20)] for at in range(0, len(plain), 8 << 20)]
+        for index, part in enumerate(parts, 1):
+            body, chunk = seal(part, volume.codec, 1, None, chunks.associated(index, last=index == len(parts)))
+            chunks.put_chunk(index, body, chunk.stored_sha256)
+            rows.append(chunk)
+        sizes = {"plain_size": len(plain), "sha256": stream_hash(tuple(rows)), "chunks": tuple(rows)}
+        volumes.append(volume.model_copy(update=sizes))
+    repository.commit(real.model_copy(update={"backup_id": backup_id, "volumes": tuple(volumes)}))
+    return backup_id
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [(("-L", "-p"), "it is a package"), (("-R",), "it is a package"), (("-L", "-e"), "a feature that is not accepted")],
+    ids=["properties", "replication", "embedded"],
+)
+def test_a_stream_that_no_backup_makes_is_not_received(
+    lab: Lab, first: dict[str, Any], flags: tuple[str, ...], words: str
+) -> None:
+    """`zfs receive` would set the properties of a package, such as `sharenfs` and `setuid`."""
+    store, prefix = lab.store()
+    before = lab.objects()
+    forged = forge(first, "data", *flags)
+    try:
+        restore(lab, {"backup_id": forged}, f"chunk main/chunks/{forged}/data/", words)
+        verified = lab.zsnapdb("verify", "main", "--deep")
+        assert (verified.code, words in verified.stdout) == (7, True), verified.stdout + verified.stderr
+    finally:
+        store.delete(f"{prefix}main/manifests/{forged}.json")
+        for key in set(lab.objects()) - set(before):
+            store.delete(key)

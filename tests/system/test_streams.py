@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.errors import DamagedError
-from zsnapdb.stream.records import Begin, Walker
+from zsnapdb.stream.expected import DatasetKind, ExpectedStream
+from zsnapdb.stream.records import Senders, Walker
 from zsnapdb.zfs import datasets
 
 from .in_guest import run
@@ -92,14 +93,37 @@ def test_the_walker_sees_what_zstream_sees(walked: str, argv: tuple[str, ...]) -
     assert total is not None, dumped
     base = 0 if len(words) < 3 or "-i" not in words else datasets.guid(f"{words[-1][:-2]}@1")
     for size in (1 << 20, 4099):
-        walker = Walker()
+        walker = Walker(senders=Senders.ANY)
         for start in range(0, len(data), size):
             walker.feed(memoryview(data)[start : start + size])
         begin = walker.finish()
         assert walker.records == int(total.group(1))
-        assert begin == Begin(begin.features, datasets.guid(words[-1]), base)
+        ExpectedStream(words[-1], DatasetKind.FILESYSTEM, datasets.guid(words[-1]), base, begin.features).check(begin)
     for cut in (1, 312, len(data) // 2):
-        walker = Walker()
+        walker = Walker(senders=Senders.ANY)
         walker.feed(memoryview(data)[:-cut])
         with pytest.raises(DamagedError, match="before its END"):
             walker.finish()
+
+
+@pytest.mark.parametrize(
+    ("argv", "accepted"),
+    [
+        *((("-L", *more, *of), True) for more in ((), ("-c",)) for of in (("{}@1",), ("-i", "#1", "{}@2"))),
+        (("-L", "-e", "{}@1"), False),
+        (("-L", "-p", "{}@1"), False),
+        (("-R", "{}@1"), False),
+        (("-w", "{}/secret@1"), False),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_only_the_streams_of_our_own_sends_are_accepted(walked: str, argv: tuple[str, ...], accepted: bool) -> None:
+    words = [word.format(walked) for word in argv]
+    data = subprocess.run(["zfs", "send", *words], capture_output=True, check=True).stdout
+    walker = Walker()
+    if accepted:
+        walker.feed(memoryview(data))
+        assert walker.finish().to_guid == datasets.guid(words[-1])
+    else:
+        with pytest.raises(DamagedError, match="not accepted|package"):
+            walker.feed(memoryview(data))

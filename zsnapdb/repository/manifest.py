@@ -11,6 +11,7 @@ from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.planning.facts import Channel
 from zsnapdb.stream.chunks import Chunk, Codec
+from zsnapdb.stream.expected import DatasetKind, ExpectedStream
 
 
 class Part(BaseModel):
@@ -200,6 +201,27 @@ class VolumePart(Part):
     @property
     def stored_size(self) -> int:
         return sum(chunk.stored_size for chunk in self.chunks)
+
+
+class _SentVolume(Protocol):
+    @property
+    def dataset(self) -> str: ...
+    @property
+    def snapshot(self) -> str: ...
+    @property
+    def guid(self) -> int: ...
+    @property
+    def from_guid(self) -> int | None: ...
+    @property
+    def type(self) -> VolumeType: ...
+
+
+def expected_stream(volume: _SentVolume, features: int | None = None) -> ExpectedStream:
+    """Return what the BEGIN record of the volume's stream must say. `features` is None before it was sent."""
+    kind = DatasetKind.FILESYSTEM if isinstance(volume.type, FilesystemType) else DatasetKind.ZVOL
+    return ExpectedStream(
+        f"{volume.dataset}@{volume.snapshot}", kind, volume.guid, volume.from_guid or 0, features
+    )
 
 
 class Manifest(Part):

@@ -16,6 +16,8 @@ from typing import BinaryIO
 from zsnapdb.errors import ConfigError, DamagedError, NotThere
 from zsnapdb.stream.chunks import Body, Chunk, ChunkSource, Codec, Workspace, new_slot, unseal, unseal_in_place
 from zsnapdb.stream.crypto import ChunkCipher
+from zsnapdb.stream.expected import ExpectedStream
+from zsnapdb.stream.records import Walker
 
 
 def download(
@@ -28,17 +30,23 @@ def download(
     name: Callable[[int], str],
     on_bytes: Callable[[int], None],
     ciphers: Mapping[str, ChunkCipher] | None = None,
+    expected: ExpectedStream | None = None,
 ) -> int:
     """Write the plain stream to `pipe`. Return the number of bytes.
 
-    DamagedError names (by `name(index)`) the first chunk that is missing or altered; no byte of that chunk is written.
+    DamagedError names (by `name(index)`) the first chunk that is missing or altered, or with a record that our own
+    sends never make; no byte of that chunk is written. `expected` is what the stream's BEGIN record must say. The last
+    chunk is written only if it ends with the END record.
     `ciphers` has the ciphers by key id. ConfigError, before anything is fetched, if a chunk needs another one.
     BrokenPipeError if the pipe's reader has ended. While a call of the store waits, the reader waits too; it sees no
     end of the stream.
     """
     fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers or {}))
     fetcher.prepare(concurrency)
-    total = 0
+    total, written = 0, 0
+    walker = Walker(expected)
+    if not chunks:
+        walker.finish()
     pending: deque[Future[_Fetched]] = deque()
     following = iter(range(1, len(chunks) + 1))
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="fetch")
@@ -50,7 +58,9 @@ def download(
         while pending:
             fetched = pending.popleft().result()
             rest = memoryview(fetched.plain)
+            written += 1
             total += len(rest)
+            _walk(walker, rest, name(written), last=written == len(chunks))
             while rest:
                 rest = rest[pipe.write(rest) :]
             fetcher.slots.put(fetched.slot)
@@ -64,6 +74,16 @@ def download(
     finally:
         pool.shutdown(cancel_futures=True)
     return total
+
+
+def _walk(walker: Walker, plain: memoryview, name: str, *, last: bool) -> None:
+    """Walk over the records of a slice. DamagedError names the chunk with the first record that is not accepted."""
+    try:
+        walker.feed(plain)
+        if last:
+            walker.finish()
+    except DamagedError as error:
+        raise DamagedError(f"{name}: {error.message}", hint=error.hint) from error
 
 
 @dataclass(frozen=True)

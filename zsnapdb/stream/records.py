@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from enum import Enum
 
 from zsnapdb.errors import DamagedError
+from zsnapdb.stream.expected import Begin, ExpectedStream
 
 RECORD_BYTES = 312
 _MAGIC = 0x2F5BACBAC
@@ -22,7 +23,7 @@ _SUBSTREAM = 1
 2 is a package of several streams (`zfs send -R`).
 """
 
-_BEGIN, _OBJECT, _WRITE, _END, _SPILL, _EMBEDDED = 0, 1, 3, 5, 7, 8
+_BEGIN, _OBJECT, _FREEOBJECTS, _WRITE, _FREE, _END, _SPILL, _EMBEDDED = 0, 1, 2, 3, 4, 5, 7, 8
 _NAMES = (
     "BEGIN",
     "OBJECT",
@@ -40,15 +41,18 @@ _GUID_AT = (40, 40, 24, 40, 32, 40, 32, 24, 32, 24, 32)
 """The offset of the snapshot's GUID in a record, by type."""
 
 _CHECKSUM_AT = 280
+_NAME_AT = 56
 
 
-@dataclass(frozen=True)
-class Begin:
-    """The facts in the first record of a stream. `from_guid` is 0 for a full stream."""
+class Senders(Enum):
+    """Whose streams are walked: those of our own `zfs send` alone, or of any `zfs send` of one snapshot."""
 
-    features: int
-    to_guid: int
-    from_guid: int
+    OURS = "ours"
+    ANY = "any"
+
+
+_OUR_RECORDS = frozenset({_OBJECT, _FREEOBJECTS, _WRITE, _FREE, _END, _SPILL})
+"""The types of records that `zfs send` with our flags (`zfs.streams.SEND_FLAGS`) makes after BEGIN (dmu_send.c)."""
 
 
 def _order(first: bytes) -> str | None:
@@ -67,12 +71,21 @@ def parse_begin(first: bytes | memoryview) -> Begin:
             "the stream does not start with a BEGIN record",
             hint="`zfs send` wrote no send stream; see the messages of `zfs send`",
         )
-    _, version, _, _, _, to_guid, from_guid = struct.unpack_from(order + "QQQIIQQ", head, 8)
+    _, version, _, kind, flags, to_guid, from_guid = struct.unpack_from(order + "QQQIIQQ", head, 8)
     if version & 3 != _SUBSTREAM:
         raise DamagedError(
-            "the stream is not the stream of one snapshot", hint="`zfs send` was run with unexpected options"
+            "the stream is not the stream of one snapshot: it is a package (`zfs send -R` or `-p`)",
+            hint="`zfs send` was run with unexpected options, or the stream was exchanged",
         )
-    return Begin(features=(version >> 2) & 0x3FFFFFFF, to_guid=to_guid, from_guid=from_guid)
+    return Begin(
+        features=(version >> 2) & 0x3FFFFFFF,
+        to_guid=to_guid,
+        from_guid=from_guid,
+        name=head[_NAME_AT:].partition(b"\0")[0].decode(errors="replace"),
+        kind=kind,
+        flags=flags,
+        payload_size=struct.unpack_from(order + "I", head, 4)[0],
+    )
 
 
 def _round_up(size: int) -> int:
@@ -85,7 +98,9 @@ class Walker:
     `begin` is None until the first record is complete.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, expected: ExpectedStream | None = None, senders: Senders = Senders.OURS) -> None:
+        """`expected`: what the BEGIN record must say (None: anything)."""
+        self._expected, self._senders = expected, senders
         self.begin: Begin | None = None
         self.records = 0
         self._ended = False
@@ -146,12 +161,12 @@ class Walker:
         with data[at : at + RECORD_BYTES] as view:
             head = bytes(view)
         if self.begin is None:
-            self.begin = parse_begin(head)
+            self.begin = self._accepted(parse_begin(head))
             self._order = _order(head) or "<"
             # type, logical size, GUID, compression, compressed size of a WRITE
             self._write = struct.Struct(self._order + "I28xQQ2xB45xQ")
             self.records += 1
-            return self._u32(head, 4)
+            return self.begin.payload_size
         kind = self._u32(head, 0)
         if kind >= len(_NAMES):
             raise DamagedError(
@@ -162,6 +177,11 @@ class Walker:
             raise DamagedError(
                 f"the stream has a second BEGIN record at byte {offset}",
                 hint="`zfs send` was run with unexpected options",
+            )
+        if self._senders is Senders.OURS and kind not in _OUR_RECORDS:
+            raise DamagedError(
+                f"the stream has a record of type {_NAMES[kind]} at byte {offset}, which is not accepted",
+                hint="zsnapdb never sends such a record: `zfs send` had unexpected options, or the stream was altered",
             )
         guid = self._u64(head, _GUID_AT[kind])
         if guid != self.begin.to_guid:
@@ -176,6 +196,13 @@ class Walker:
         self.records += 1
         payload = _PAYLOAD.get(kind)
         return payload(self, head) if payload else 0
+
+    def _accepted(self, begin: Begin) -> Begin:
+        if self._senders is Senders.OURS:
+            begin.check_ours()
+        if self._expected is not None:
+            self._expected.check(begin)
+        return begin
 
     def _check_end(self, head: bytes) -> None:
         """Raise DamagedError unless the two checksums of the END record match.

@@ -18,7 +18,8 @@ from typing import BinaryIO
 from zsnapdb.planning.backup.level import next_level
 from zsnapdb.stream.chunks import Chunk, ChunkSink, Codec, Workspace, new_slot, plain_hash, room_for, seal, stream_hash
 from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
-from zsnapdb.stream.records import Begin, Walker
+from zsnapdb.stream.expected import Begin, ExpectedStream
+from zsnapdb.stream.records import Walker
 
 _AHEAD_BYTES = 512
 """The number of bytes read ahead of a slice. It is less than the smallest chunk."""
@@ -196,18 +197,20 @@ def upload(
     cipher: ChunkCipher | None = None,
     known: Mapping[int, KnownChunk] | None = None,
     on_stored: Callable[[int, KnownChunk], None] | None = None,
+    expected: ExpectedStream | None = None,
 ) -> Uploaded:
     """Store the stream in `pipe` to its end and return its chunks.
 
     `on_bytes` gets the number of plain bytes read so far. `known` are the chunks that an earlier run stored of the same
     stream: a slice with the same size, hash and end is not stored again. `on_stored` gets each newly stored chunk, from
-    several threads at once, in any order; the upload fails if it raises. DamagedError if the stream does not consist
-    of complete records from BEGIN to END. Errors of the store are passed on. The caller must check that `zfs send`
+    several threads at once, in any order; the upload fails if it raises. `expected` is what the BEGIN record must say.
+    DamagedError if the stream does not consist of complete records from BEGIN to END of the types that our own sends
+    make; a restore accepts no other stream. Errors of the store are passed on. The caller must check that `zfs send`
     ended with status 0.
     """
     work = _Work(store, settings, cipher, known or {}, on_stored)
     futures: list[Future[Chunk]] = []
-    walker, total = Walker(), 0
+    walker, total = Walker(expected), 0
     pool = ThreadPoolExecutor(settings.concurrency, thread_name_prefix="chunk")
     try:
         for part in _slices(pipe, work.slots.get, settings.chunk_size):

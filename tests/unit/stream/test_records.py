@@ -10,13 +10,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.support.streams import GUID, RECORD_BYTES, begin, compressed_write, end, record, stream_of, write
+from tests.unit.support.streams import (
+    GUID,
+    NAME,
+    RECORD_BYTES,
+    begin,
+    compressed_write,
+    end,
+    record,
+    stream_of,
+    write,
+)
 from zsnapdb.errors import DamagedError
-from zsnapdb.stream.records import Begin, Walker
+from zsnapdb.stream.expected import Begin, DatasetKind, ExpectedStream
+from zsnapdb.stream.records import Senders, Walker
 
 
-def walk(data: bytes, *cuts: int) -> Walker:
-    walker = Walker()
+def walk(data: bytes, *cuts: int, senders: Senders = Senders.ANY) -> Walker:
+    walker = Walker(senders=senders)
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     for start, stop in pairwise(places):
         walker.feed(memoryview(data)[start:stop])
@@ -56,7 +67,7 @@ def test_every_record_is_seen_however_the_stream_is_cut_into_slices(
     known = pieces(order)
     data = begin(order, payload=bytes(payload)) + b"".join(known[kind] for kind in kinds) + end(order)
     walker = walk(data, *cuts)
-    assert walker.finish() == Begin(features=4, to_guid=GUID, from_guid=7)
+    assert walker.finish() == Begin(features=4, to_guid=GUID, from_guid=7, name=NAME, kind=2, payload_size=payload)
     assert walker.records == len(kinds) + 2
 
 
@@ -131,3 +142,61 @@ def test_an_end_record_without_a_checksum_of_its_own_is_accepted() -> None:
 def test_something_else_than_a_stream_is_refused(data: bytes) -> None:
     with pytest.raises(DamagedError, match="BEGIN"):
         walk(data).finish()
+
+
+OURS = ExpectedStream(NAME, DatasetKind.FILESYSTEM, GUID, 7, 4)
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_the_streams_of_our_own_sends_are_accepted(order: str) -> None:
+    known = pieces(order)
+    data = begin(order) + b"".join(known[kind] for kind in (0, 2, 3, 4, 5, 6, 8, 9)) + end(order)
+    walker = Walker(OURS)
+    walker.feed(memoryview(data))
+    assert walker.finish().to_guid == GUID
+
+
+@pytest.mark.parametrize("kind", [6, 8, 9, 10])
+@pytest.mark.parametrize("cut", [0, 700])
+def test_a_record_that_our_sends_never_make_is_refused_with_its_place(kind: int, cut: int) -> None:
+    with pytest.raises(DamagedError, match=r"at byte 624, which is not accepted"):
+        walk(begin() + write(b"") + record(kind) + end(), cut, senders=Senders.OURS)
+
+
+@pytest.mark.parametrize("bit", [0, 1, 16, 20, 21, 24, 26])
+def test_a_stream_with_a_feature_that_our_sends_never_have_is_refused(bit: int) -> None:
+    with pytest.raises(DamagedError, match="a feature that is not accepted"):
+        walk(begin(version=(4 | 1 << bit) << 2 | 1), senders=Senders.OURS)
+
+
+@pytest.mark.parametrize("bit", [2, 17, 19, 22, 23, 25, 27, 28, 29])
+def test_a_stream_with_a_feature_of_the_pool_is_accepted(bit: int) -> None:
+    assert walk(begin(version=(1 << bit) << 2 | 1) + end(), senders=Senders.OURS).finish().features == 1 << bit
+
+
+def test_a_payload_of_the_first_record_is_refused_as_it_may_set_properties() -> None:
+    with pytest.raises(DamagedError, match="payload of 24 bytes, such as properties"):
+        walk(begin(payload=bytes(24)) + end(), senders=Senders.OURS)
+
+
+def test_the_stream_of_a_clone_is_refused() -> None:
+    with pytest.raises(DamagedError, match="clone of another dataset"):
+        walk(begin(flags=1) + end(), senders=Senders.OURS)
+
+
+@pytest.mark.parametrize(
+    ("first", "words"),
+    [
+        (begin(guid=GUID - 1), "leads from GUID 7 to"),
+        (begin(base=8), "leads from GUID 8 to"),
+        (begin(base=0), "leads from GUID 0 to"),
+        (begin(name="tank/mysql/data@other"), "is of snapshot 'tank/mysql/data@other', expected"),
+        (begin(name=""), "is of snapshot '', expected"),
+        (begin(kind=3), "of type 3, expected 2"),
+        (begin(version=5 << 2 | 1), "feature"),
+        (begin(version=(4 | 1 << 17) << 2 | 1), "has the features 0x20004, expected 0x4"),
+    ],
+)
+def test_a_stream_that_is_not_the_expected_one_is_refused_at_its_first_record(first: bytes, words: str) -> None:
+    with pytest.raises(DamagedError, match=words):
+        Walker(OURS).feed(memoryview(first))

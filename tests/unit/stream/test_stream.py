@@ -13,12 +13,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.support.streams import GUID, RECORD_BYTES, begin, end, stream_of, write
+from tests.unit.support.streams import GUID, NAME, RECORD_BYTES, begin, end, record, stream_of, write
 from zsnapdb.errors import ConfigError, DamagedError, NotThere, RepositoryError
 from zsnapdb.stream import crypto
 from zsnapdb.stream.chunks import Body, Chunk, Codec, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
+from zsnapdb.stream.expected import DatasetKind, ExpectedStream
 from zsnapdb.stream.upload import KnownChunk, Uploaded, UploadSettings, upload
 
 
@@ -160,6 +161,68 @@ def test_nothing_of_a_damaged_chunk_reaches_the_reader() -> None:
     with pytest.raises(DamagedError):
         download(chunks, stored.chunks, Codec.NONE, out, concurrency=4, name=str, on_bytes=lambda done: None)
     assert out.getvalue() == data[:4096]
+
+
+def cut_into_chunks(data: bytes) -> tuple[MemoryChunks, tuple[Chunk, ...]]:
+    """Store the stream as somebody who can write a valid manifest does: every hash is right."""
+    chunks, rows = MemoryChunks(), []
+    slices = [data[at : at + 4096] for at in range(0, len(data), 4096)]
+    for index, part in enumerate(slices, 1):
+        body, chunk = seal(memoryview(part), Codec.NONE, 0, None, b"")
+        chunks.bodies[index] = bytes(body)
+        rows.append(chunk)
+    return chunks, tuple(rows)
+
+
+LATE = begin() + write(bytes(6000)) + record(6, object=("Q", 8, 1)) + write(bytes(9000)) + end()
+EXPECTED = ExpectedStream(NAME, DatasetKind.FILESYSTEM, GUID, 7, 4)
+
+
+@pytest.mark.parametrize(
+    ("data", "received", "words"),
+    [
+        (stream_of(9000), 9000 + 3 * RECORD_BYTES, ""),
+        (begin(version=0x4 << 2 | 2, payload=bytes(500)) + end() + stream_of(9000) + end(), 0, "chunk 1: .*package"),
+        (begin(payload=bytes(500)) + write(bytes(9000)) + end(), 0, "chunk 1: .*payload of 500 bytes"),
+        (begin(guid=GUID + 1) + write(bytes(9000), guid=GUID + 1) + end(guid=GUID + 1), 0, "chunk 1: .*leads from"),
+        (begin(name="tank/mysql/data@other") + write(bytes(9000)) + end(), 0, "chunk 1: .*is of snapshot"),
+        (LATE, 4096, "chunk 2: .*WRITE_BYREF at byte 6624"),
+        (stream_of(9000) + stream_of(9000), 8192, "chunk 3: .*continues after its END"),
+        (stream_of(9000)[:-RECORD_BYTES], 8192, "chunk 3: .*stops before its END"),
+        (b"", 0, "BEGIN"),
+    ],
+    ids=["ours", "package", "properties", "lineage", "name", "late", "more", "no end", "empty"],
+)
+def test_nothing_of_a_chunk_with_a_record_that_is_not_accepted_reaches_the_reader(
+    data: bytes, received: int, words: str
+) -> None:
+    chunks, rows = cut_into_chunks(data)
+    out = io.BytesIO()
+
+    def receive() -> None:
+        download(
+            chunks,
+            rows,
+            Codec.NONE,
+            out,
+            concurrency=2,
+            name=lambda n: f"chunk {n}",
+            on_bytes=lambda done: None,
+            expected=EXPECTED,
+        )
+
+    if words:
+        with pytest.raises(DamagedError, match=words):
+            receive()
+    else:
+        receive()
+    assert out.getvalue() == data[:received]
+
+
+@pytest.mark.parametrize("data", [LATE, begin(payload=bytes(8)) + end()])
+def test_a_stream_that_no_restore_accepts_is_no_backup(data: bytes) -> None:
+    with pytest.raises(DamagedError, match="not accepted|payload"):
+        store(data)
 
 
 def test_a_frame_that_claims_more_than_the_manifest_is_refused() -> None:

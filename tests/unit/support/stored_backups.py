@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.unit.support.manifests import manifest as example
+from tests.unit.support.streams import renamed
 from zsnapdb.config import RepositorySettings, parse
 from zsnapdb.jobs.host import Host
 from zsnapdb.jobs.instance import Instance
@@ -84,6 +85,7 @@ def store_backup(
     for offset, role in enumerate(ROLES):
         guid, from_guid = guid_of(number, offset), guid_of(base, offset) if base is not None else None
         plain = made(guid) if made else stream(guid, from_guid, guid)
+        plain = renamed(plain, f"tank/{role}@zsnapdb-{backup_id}")
         volumes.append(volume(repository, backup_id, role, guid, from_guid, plain))
     manifest = example(backup_id).model_copy(update={"repository_id": repository.id, "volumes": tuple(volumes)})
     repository.commit(manifest)

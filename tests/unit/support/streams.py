@@ -7,14 +7,28 @@ import struct
 
 RECORD_BYTES = 312
 GUID = 0x1234567890ABCDEF
+NAME = "tank/mysql/data@zsnapdb-20261120T101112Z-7f3a"
+NAME_AT = 56
 GUID_AT = {1: 40, 2: 24, 3: 40, 4: 32, 5: 40, 6: 32, 7: 24, 8: 32, 9: 24, 10: 32}
 
 
 def begin(
-    order: str = "<", guid: int = GUID, base: int = 7, payload: bytes = b"", version: int = 0x4 << 2 | 1
+    order: str = "<",
+    guid: int = GUID,
+    base: int = 7,
+    payload: bytes = b"",
+    version: int = 0x4 << 2 | 1,
+    name: str = NAME,
+    kind: int = 2,
+    flags: int = 0,
 ) -> bytes:
-    fields = struct.pack(order + "IIQQQIIQQ", 0, len(payload), 0x2F5BACBAC, version, 0, 2, 0, guid, base)
-    return fields.ljust(RECORD_BYTES, b"\0") + payload
+    fields = struct.pack(order + "IIQQQIIQQ", 0, len(payload), 0x2F5BACBAC, version, 0, kind, flags, guid, base)
+    return (fields + name.encode()).ljust(RECORD_BYTES, b"\0") + payload
+
+
+def renamed(stream: bytes, name: str) -> bytes:
+    """Return the stream with this snapshot name in its BEGIN record."""
+    return stream[:NAME_AT] + name.encode().ljust(RECORD_BYTES - NAME_AT, b"\0") + stream[RECORD_BYTES:]
 
 
 def record(kind: int, payload: bytes = b"", order: str = "<", guid: int = GUID, **sizes: tuple[str, int, int]) -> bytes:

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from tests.unit.support.events import Recorder
-from tests.unit.support.fake_sources import VOLUMES, FakeServer
+from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeServer
 from tests.unit.support.simulated_zfs import SimulatedZfs, is_change
 from tests.unit.support.streams import begin, end, write
 from zsnapdb import config
@@ -36,6 +36,7 @@ from zsnapdb.repository import keys
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.backup_journal import JournalDisk
 from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.manifest import expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import unfinished
 from zsnapdb.store.base import Store
@@ -53,8 +54,8 @@ class Died(BaseException):
     """The process was killed."""
 
 
-def stream(to_guid: int, from_guid: int, salt: int = 0) -> bytes:
-    """The recorded stream from one snapshot to another.
+def stream(name: str, to_guid: int, from_guid: int, salt: int = 0, kind: int = 2) -> bytes:
+    """The recorded stream of a snapshot, from one GUID to another.
 
     With another salt it has the same length and another content from its midst on.
     """
@@ -62,7 +63,7 @@ def stream(to_guid: int, from_guid: int, salt: int = 0) -> bytes:
     body = random.Random(f"{to_guid} {from_guid}").randbytes(size)
     if salt:
         body = body[: size // 2] + random.Random(f"{to_guid} {from_guid} {salt}").randbytes(size - size // 2)
-    return begin(guid=to_guid, base=from_guid) + write(body, guid=to_guid) + end(guid=to_guid)
+    return begin(guid=to_guid, base=from_guid, name=name, kind=kind) + write(body, guid=to_guid) + end(guid=to_guid)
 
 
 class WatchedStore:
@@ -193,7 +194,7 @@ class World:
         self.alive()
         if self.unreadable and self.unreadable in name:
             raise CommandError("bad block")
-        return _Send(self, self.zfs.snap(name).guid, self.zfs.snap(base).guid if base else 0)
+        return _Send(self, name, self.zfs.snap(name).guid, self.zfs.snap(base).guid if base else 0)
 
     # Runs, and what must be true after them.
 
@@ -249,6 +250,7 @@ class World:
                 name=str,
                 on_bytes=lambda done: None,
                 ciphers=ciphers,
+                expected=expected_stream(volume, volume.features),
             )
             streams[volume.role] = out.getvalue()
         return streams
@@ -261,7 +263,11 @@ class World:
             assert restore_chain(catalogue.manifests, backup)
             streams = self.content(backup.backup_id)
             for volume in backup.volumes:
-                possible = [stream(volume.guid, volume.from_guid or 0, salt) for salt in range(self.salt + 1)]
+                expected = expected_stream(volume)
+                possible = [
+                    stream(expected.name, expected.to_guid, expected.from_guid, salt, expected.kind)
+                    for salt in range(self.salt + 1)
+                ]
                 assert streams[volume.role] in possible
 
     def check_settled(self) -> None:
@@ -281,8 +287,9 @@ class World:
 class _Send:
     """A running `zfs send`."""
 
-    def __init__(self, world: World, to_guid: int, from_guid: int) -> None:
-        body = stream(to_guid, from_guid, world.salt)
+    def __init__(self, world: World, name: str, to_guid: int, from_guid: int) -> None:
+        kind = 3 if issubclass(world.source, FakeDisks) else 2
+        body = stream(name, to_guid, from_guid, world.salt, kind)
         self._died = world.send_dies_at is not None
         if self._died:
             body = body[: world.send_dies_at]

@@ -24,7 +24,7 @@ from zsnapdb.repository.backup_journal import BackupJournal, VolumeBegun
 from zsnapdb.repository.confirm import confirm
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.repository.layout import ChunkKey
-from zsnapdb.repository.manifest import Manifest, VolumePart
+from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository, VolumeChunks
 from zsnapdb.repository.unfinished import SnapshotMark, Unfinished, remove
 from zsnapdb.repository.writer_lease import WriterLease
@@ -158,18 +158,13 @@ class Sender:
                     cipher=ChunkCipher(key.secret, key.part.id) if key is not None else None,
                     known=known,
                     on_stored=stored_now,
+                    expected=expected_stream(volume),
                 )
             except DamagedError:
                 # The error of `zfs send` explains more than the broken stream.
                 stream.raise_its_own_error()
                 raise
             stream.finish()
-        if (stored.begin.to_guid, stored.begin.from_guid) != (volume.guid, volume.from_guid or 0):
-            raise DamagedError(
-                f"the stream of {volume.full_name} leads from GUID {stored.begin.from_guid} to {stored.begin.to_guid}, "
-                f"expected from {volume.from_guid or 0} to {volume.guid}",
-                hint="check whether the snapshot was renamed or replaced during the backup; run the backup again",
-            )
         part = VolumePart(
             **volume.model_dump(),
             features=stored.begin.features,

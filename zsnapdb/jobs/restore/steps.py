@@ -25,7 +25,7 @@ from zsnapdb.planning.chain import newest_without
 from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.server_copy.versions import objection_to
-from zsnapdb.repository.manifest import Manifest, PositionPart
+from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
 from zsnapdb.zfs import datasets, owned, snapshots, version
@@ -192,7 +192,8 @@ def make_top(work: Work, step: MakeTop) -> None:
 def receive(work: Work, step: Receive) -> None:
     """Receive one volume's stream, unless this restore received it before.
 
-    Every chunk is verified before a byte of it is received. NotOursError if somebody else made the dataset.
+    Every chunk is verified, and the records in it are checked, before a byte of it is received. NotOursError if
+    somebody else made the dataset.
     """
     if _is_received(work.plan, step):
         return
@@ -221,6 +222,7 @@ def receive(work: Work, step: Receive) -> None:
                 concurrency=work.instance.repository.stream.concurrency,
                 name=lambda index: f"chunk {stored.key(index)}",
                 ciphers=work.repository.ciphers(manifest),
+                expected=expected_stream(volume, volume.features),
                 on_bytes=lambda done: work.events.progress(
                     Progress(f"receive {step.role} of {step.backup_id}", done, step.plain_bytes)
                 ),

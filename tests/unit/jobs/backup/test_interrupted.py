@@ -80,10 +80,10 @@ def test_a_stream_that_differs_is_never_spliced(world: World) -> None:
     data = manifest.volume("data")
     assert data is not None
     # `data` was complete before, so it stays as it was. `parent` is sent again, and is completely from the second run.
-    assert world.content(begun)["data"] == stream(data.guid, data.from_guid or 0)
+    assert world.content(begun)["data"] == stream(f"{data.dataset}@{data.snapshot}", data.guid, data.from_guid or 0)
     parent = manifest.volume("parent")
     assert parent is not None
-    assert world.content(begun)["parent"] == stream(parent.guid, parent.from_guid or 0, 1)
+    assert world.content(begun)["parent"] == stream(f"{parent.dataset}@{parent.snapshot}", parent.guid, parent.from_guid or 0, 1)
     world.check_settled()
 
 

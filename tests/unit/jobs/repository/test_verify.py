@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, stream
+from tests.unit.support.streams import record
 from zsnapdb.errors import RepositoryError
 from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.repository import verify as job
@@ -114,6 +115,8 @@ def test_a_gap_in_a_chain_is_found(site: Site, depth: Depth) -> None:
     ("made", "words"),
     [
         (lambda guid: stream(guid, 7777, 1), "leads from GUID 7777"),
+        (lambda guid: b"\0" * 4 + b"\x08" + stream(guid, None, 1)[5:], "payload of 8 bytes, such as properties"),
+        (lambda guid: stream(guid, None, 1)[:312] + record(10, guid=guid) + stream(guid, None, 1)[312:], "REDACT"),
         (lambda guid: stream(guid, None, 1)[:-312], "before its END record"),
         (lambda guid: stream(guid, None, 1) + b"more", "after its END record"),
         (lambda guid: stream(guid, None, 1)[:312] + b"\xff" * 312 + stream(guid, None, 1)[312:], "unknown type"),
