@@ -219,9 +219,7 @@ class _SentVolume(Protocol):
 def expected_stream(volume: _SentVolume, features: int | None = None) -> ExpectedStream:
     """Return what the BEGIN record of the volume's stream must say. `features` is None before it was sent."""
     kind = DatasetKind.FILESYSTEM if isinstance(volume.type, FilesystemType) else DatasetKind.ZVOL
-    return ExpectedStream(
-        f"{volume.dataset}@{volume.snapshot}", kind, volume.guid, volume.from_guid or 0, features
-    )
+    return ExpectedStream(f"{volume.dataset}@{volume.snapshot}", kind, volume.guid, volume.from_guid or 0, features)
 
 
 class Manifest(Part):

@@ -221,7 +221,7 @@ def test_nothing_of_a_chunk_with_a_record_that_is_not_accepted_reaches_the_reade
 
 @pytest.mark.parametrize("data", [LATE, begin(payload=bytes(8)) + end()])
 def test_a_stream_that_no_restore_accepts_is_no_backup(data: bytes) -> None:
-    with pytest.raises(DamagedError, match="not accepted|payload"):
+    with pytest.raises(DamagedError, match=r"not accepted|payload"):
         store(data)
 
 

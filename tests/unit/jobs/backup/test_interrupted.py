@@ -83,7 +83,9 @@ def test_a_stream_that_differs_is_never_spliced(world: World) -> None:
     assert world.content(begun)["data"] == stream(f"{data.dataset}@{data.snapshot}", data.guid, data.from_guid or 0)
     parent = manifest.volume("parent")
     assert parent is not None
-    assert world.content(begun)["parent"] == stream(f"{parent.dataset}@{parent.snapshot}", parent.guid, parent.from_guid or 0, 1)
+    assert world.content(begun)["parent"] == stream(
+        f"{parent.dataset}@{parent.snapshot}", parent.guid, parent.from_guid or 0, 1
+    )
     world.check_settled()
 
 
