@@ -23,12 +23,19 @@ The command line uses exit code 2 for wrong usage and 130 for an interrupt.
 
 from __future__ import annotations
 
+INTERNAL = 1
+"""The exit code after an error that nobody expected."""
+INTERRUPTED = 130
+"""The exit code after Ctrl-C, SIGTERM or SIGHUP."""
+CLOSED_PIPE = 141
+"""The exit code if the reader of stdout went away, as of a program that SIGPIPE ends (128 + 13)."""
+
 
 class ZsnapdbError(Exception):
     """An error. The message says what was attempted, on what, and what is wrong. `hint` says what to do."""
 
     code = "internal"
-    exit_code = 1
+    exit_code = INTERNAL
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)

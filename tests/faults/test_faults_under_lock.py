@@ -117,8 +117,11 @@ def test_zsnapdb_killed_under_the_lock(guest: Guest) -> None:
     settle(guest, known)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "session-lost"])
 @pytest.mark.usefixtures("plain")
-def test_zsnapdb_terminated_under_the_lock_lets_go_and_still_runs_the_after_hooks(guest: Guest) -> None:
+def test_zsnapdb_ended_under_the_lock_lets_go_and_still_runs_the_after_hooks(
+    guest: Guest, number: signal.Signals
+) -> None:
     known, before = backups(guest), snapshots(guest)
     hook(guest, "locked", "touch /tmp/reached; sleep 600")
     guest.run(
@@ -136,7 +139,7 @@ def test_zsnapdb_terminated_under_the_lock_lets_go_and_still_runs_the_after_hook
     ).check()
     command = guest.spawn(["zsnapdb", "backup"])
     wait_for(guest, "/tmp/reached")
-    command.signal(signal.SIGTERM)
+    command.signal(number)
     assert command.wait(600).code == 130
     assert not is_held(guest)
     assert guest.run(["cat", "/tmp/after"]).stdout == "failed\n"

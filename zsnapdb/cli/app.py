@@ -1,10 +1,8 @@
-"""The root of the command line; only this module turns an exception into an exit code."""
+"""The root of the command line. `ending.py` turns exceptions into exit codes."""
 
 from __future__ import annotations
 
-import signal
 import sys
-from typing import NoReturn
 
 import typer
 
@@ -16,6 +14,7 @@ from zsnapdb.cli import (
     copy,
     doctor,
     drill,
+    ending,
     init,
     inventory,
     key,
@@ -30,10 +29,10 @@ from zsnapdb.cli import (
 )
 from zsnapdb.cli.clone import app as clone_app
 from zsnapdb.cli.clone import reap
-from zsnapdb.errors import ZsnapdbError
 
 app = typer.Typer(
     name="zsnapdb",
+    cls=ending.Root,
     help="Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -78,40 +77,8 @@ def root(
     """Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS."""
 
 
-def _terminated(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt
-
-
-def _print_notes(error: BaseException) -> None:
-    for note in getattr(error, "__notes__", ()):
-        print(f"zsnapdb: {note}", file=sys.stderr)
-
-
-def _interrupted(error: KeyboardInterrupt) -> NoReturn:
-    print("zsnapdb: interrupted", file=sys.stderr)
-    _print_notes(error)
-    sys.exit(130)
-
-
 def main() -> None:
-    """Run the command line and end with its exit code; expected errors are printed without a traceback."""
-    # SIGTERM from a service manager works like Ctrl-C: locks are released, incomplete files and datasets removed.
-    signal.signal(signal.SIGTERM, _terminated)
-    try:
-        app(standalone_mode=True)
-    except ZsnapdbError as error:
-        if "--json" in sys.argv:
-            from zsnapdb.report import document
-
-            print(document.error(error))
-        print(f"zsnapdb: {error}", file=sys.stderr)
-        _print_notes(error)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt as error:
-        _interrupted(error)
-    except SystemExit as ended:
-        # typer turns an interrupt into its own exit; the notes of the interrupt would be lost.
-        cause = ended.__context__.__cause__ if ended.__context__ is not None else None
-        if isinstance(cause, KeyboardInterrupt):
-            _interrupted(cause)
-        raise
+    """Run the command line and end with its exit code."""
+    ending.open_standard_streams()
+    ending.interrupt_on_signals()
+    sys.exit(ending.exit_code_of(app))

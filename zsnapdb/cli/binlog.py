@@ -21,11 +21,12 @@ def archive(
 ) -> None:
     """Archive binlogs while the server writes them.
 
-    SIGTERM or Ctrl-C ends the command.
+    SIGTERM, Ctrl-C or the end of the session ends the command.
     """
     import signal
     from threading import Event
 
+    from zsnapdb.cli.ending import call_on_signals
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import archive as job
@@ -38,8 +39,7 @@ def archive(
     else:
         stop = Event()
         # A signal is the usual end of this command: the upload is finished, and the rest of the binlog archived.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
+        call_on_signals(stop.set, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         outcome = job.archive_continuously(chosen, stop)
     show(report.ArchivingView(chosen.name, outcome), json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 
@@ -9,6 +10,12 @@ from zsnapdb.model import Progress
 
 _TERMINAL_SECONDS = 0.1
 _LOG_SECONDS = 5.0
+
+
+def _write(text: str) -> None:
+    """Write to stderr. A lost session or a closed pipe ends no job: the text is lost, the job continues."""
+    with contextlib.suppress(OSError):
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 class Terminal:
@@ -37,17 +44,12 @@ class Terminal:
             left = (progress.total - progress.done) / max(rate, 1.0)
             text += f" of {progress.total / 2**20:.0f} MiB, {left:.0f} s left"
         text += f", {rate / 2**20:.0f} MiB/s"
-        print(
-            f"\r\033[K{text}" if self._terminal else text,
-            end="" if self._terminal else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
+        _write(f"\r\033[K{text}" if self._terminal else f"{text}\n")
 
     def tell(self, text: str) -> None:
         """Print a message that stays on the terminal."""
         self.end()
-        print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+        _write(f"zsnapdb: {text}\n")
 
     def warn(self, text: str) -> None:
         """Print a warning that stays on the terminal."""
@@ -56,5 +58,5 @@ class Terminal:
     def end(self) -> None:
         """Clear the progress line on a terminal."""
         if self._terminal and self._step:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            _write("\r\033[K")
         self._step = ""

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[3]
+ENVIRONMENT = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT), "LC_ALL": "C.UTF-8"}
 
 
 def zsnapdb(*words: str, config: str = "") -> subprocess.CompletedProcess[str]:
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT), "ZSNAPDB_CONFIG": config, "LC_ALL": "C.UTF-8"}
+    env = {**ENVIRONMENT, "ZSNAPDB_CONFIG": config}
     return subprocess.run(
         [sys.executable, "-m", "zsnapdb", *words], capture_output=True, text=True, env=env, timeout=60
     )

@@ -1,0 +1,195 @@
+"""How a command ends: signals, errors and closed pipes become exit codes. `zsnapdb/errors.py` lists the codes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperGroup
+
+from zsnapdb.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_STREAMS = 3
+_PassedOn = (KeyboardInterrupt, EOFError, OSError)
+"""What typer would turn into an exit code or a message of its own."""
+
+
+class Failure(Exception):
+    """Carries an error past typer. `error` is the error as it was raised, with its notes."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Root(TyperGroup):
+    """The group of all commands. Interrupts and errors of the system leave it as `Failure`."""
+
+    def make_context(self, *words: Any, **options: Any) -> Any:
+        """Parse the command line; the options that print and end, such as --help, do so here."""
+        with _past_typer():
+            return super().make_context(*words, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _past_typer():
+            return super().invoke(ctx)
+
+
+@contextlib.contextmanager
+def _past_typer() -> Iterator[None]:
+    try:
+        yield
+    except _PassedOn as error:
+        raise Failure(error) from error
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _hang_up(number: int, _frame: FrameType | None) -> None:
+    """Interrupt once: at the end of a session both the kernel and the shell send SIGHUP to the same process.
+
+    A second interrupt would end the cleanup after the first. The handler stays a function, because a started program
+    would inherit an ignored signal.
+    """
+    signal.signal(number, lambda *_: None)
+    raise KeyboardInterrupt
+
+
+def interrupt_on_signals() -> None:
+    """Make SIGTERM (a service manager) and SIGHUP (a lost session) interrupt the command, as Ctrl-C does.
+
+    Locks are released, hooks run, incomplete files and datasets are removed. A command that nohup(1) started ignores
+    SIGHUP from the beginning; it continues to do so.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _hang_up)
+
+
+def call_on_signals(action: Callable[[], None], numbers: Iterable[signal.Signals]) -> None:
+    """Call `action` when one of the signals arrives, unless the signal was ignored from the beginning."""
+    for number in numbers:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, lambda *_: action())
+
+
+def open_standard_streams() -> None:
+    """Open /dev/null for each standard stream that is closed.
+
+    Otherwise the next file or socket would get the number of the stream, and a started program would write into it.
+    """
+    for number in range(_STREAMS):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+    # The interpreter has no object for a stream that was closed when it started.
+    sys.stdin = sys.stdin or open(0, closefd=False)
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)
+
+
+def exit_code_of(command: Callable[[], object]) -> int:
+    """Run a command of typer to its end. Print its error, and return the exit code.
+
+    An expected error is printed without a traceback. Nothing is printed if the reader of stdout has gone.
+    """
+    try:
+        try:
+            code = _run(command)
+            _flush()
+        except ZsnapdbError as error:
+            code = _failed(error)
+        except OSError as error:
+            if _stdout_has_no_reader():
+                raise
+            code = _failed(_of_the_system(error))
+    except BrokenPipeError:
+        _forget_stdout()
+        code = CLOSED_PIPE
+    return code
+
+
+def _flush() -> None:
+    """Write what stdout still buffers. ZsnapdbError if stdout takes no more, for example because the disk is full."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _forget_stdout()
+        raise ZsnapdbError(
+            f"writing the result to stdout: {error.strerror}", hint="the command itself has ended; free space there"
+        ) from error
+
+
+def _stdout_has_no_reader() -> bool:
+    """Whether stdout is a pipe or socket whose other end is closed (poll(2))."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
+
+
+def _run(command: Callable[[], object]) -> int:
+    try:
+        command()
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except Failure as failure:
+        if not isinstance(failure.error, KeyboardInterrupt):
+            raise failure.error from None
+        _print("interrupted")
+        _print_notes(failure.error)
+        return INTERRUPTED
+    return 0
+
+
+def _failed(error: ZsnapdbError) -> int:
+    _print(str(error))
+    _print_notes(error)
+    if "--json" in sys.argv:
+        from zsnapdb.report import document
+
+        print(document.error(error), flush=True)
+    return error.exit_code
+
+
+def _of_the_system(error: OSError) -> ZsnapdbError:
+    """Return an error of the system that no module expected."""
+    what = error.strerror or type(error).__name__
+    where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+    known = ZsnapdbError(f"{where}{what}", hint="check that the file or folder exists, and that zsnapdb may use it")
+    for note in getattr(error, "__notes__", ()):
+        known.add_note(note)
+    assert known.exit_code == INTERNAL
+    return known
+
+
+def _forget_stdout() -> None:
+    """Let stdout end in /dev/null, so that the interpreter's last flush cannot fail."""
+    with contextlib.suppress(OSError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
+def _print(text: str) -> None:
+    """Print a line to stderr, if stderr still has a reader."""
+    with contextlib.suppress(OSError):
+        print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+
+
+def _print_notes(error: BaseException) -> None:
+    for note in getattr(error, "__notes__", ()):
+        _print(note)
