@@ -42,16 +42,19 @@ class LockSettings(_Section):
 
 
 class HookSettings(_Section):
-    """A script of the site: when it runs, its command, its timeout, and the effect of its failure."""
+    """A script of the site: when it runs, its command, its timeout, and the effect of its failure.
 
-    when: Literal["before", "locked", "after"]
+    `on_failure`: by default a failure of a `done` hook is a warning, of any other hook an error.
+    """
+
+    when: Literal["before", "locked", "after", "done"]
     run: Annotated[
         tuple[str, ...],
         BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
         Field(min_length=1),
     ]
     timeout: Annotated[Seconds, Field(gt=0, le=86400)] = 30.0
-    on_failure: Literal["abort", "warn"] = "abort"
+    on_failure: Literal["abort", "warn"] | None = None
 
 
 class ServerSettings(_Section):

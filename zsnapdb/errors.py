@@ -167,3 +167,17 @@ class ConsistencyError(ZsnapdbError):
 
     code = "consistency"
     exit_code = 11
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of a command that ends by this error."""
+    if isinstance(error, ZsnapdbError):
+        return error.exit_code
+    return INTERRUPTED if isinstance(error, KeyboardInterrupt) else INTERNAL
+
+
+def error_class(error: BaseException) -> str:
+    """Return the stable code of an error: that of its class, `interrupted`, or `internal`."""
+    if isinstance(error, ZsnapdbError):
+        return error.code
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else ZsnapdbError.code

@@ -1,4 +1,4 @@
-"""Runs the scripts of a site before, during and after the lock of a backup.
+"""Runs the scripts of a site before, during and after the lock of a backup, and at the end of the backup.
 
 A script runs without a shell, with a documented environment, and with a timeout that also holds for its children.
 """
@@ -18,21 +18,26 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
-from zsnapdb.errors import HookError
+from zsnapdb.errors import HookError, error_class, exit_code
 
 GRACE_SECONDS = 1.0
 """The time between SIGTERM and SIGKILL for a process group."""
 KILLED_SECONDS = 10.0
 """The time to wait for killed processes: the kernel cannot end a process that waits for a device or network mount."""
 _OUTPUT_BYTES = 4000
+_MESSAGE_LENGTH = 1000
 
 
 class When(StrEnum):
-    """When a hook runs: before the lock, under the lock, after the lock ended in any way; or to mask a clone."""
+    """When a hook runs: before the lock, under it, after it; when the backup has ended; or to mask a clone.
+
+    `after` and `done` hooks run however the lock or the backup ended.
+    """
 
     BEFORE = "before"
     LOCKED = "locked"
     AFTER = "after"
+    DONE = "done"
     MASK = "mask"
 
 
@@ -41,6 +46,33 @@ class OnFailure(StrEnum):
 
     ABORT = "abort"
     WARN = "warn"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a backup ended, for its `done` hooks: the exit code, and the class and message of the error ("" if none)."""
+
+    status: int = 0
+    error: str = ""
+    message: str = ""
+
+    @classmethod
+    def by(cls, error: BaseException) -> Ended:
+        """Return the end by this error."""
+        return cls(exit_code(error), error_class(error), " ".join(str(error).split())[:_MESSAGE_LENGTH])
+
+    @property
+    def outcome(self) -> str:
+        """The outcome: `ok` or `failed`."""
+        return "failed" if self.status else "ok"
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables that only `done` hooks have. hooks/README.md documents them."""
+        return {
+            "ZSNAPDB_STATUS": str(self.status),
+            "ZSNAPDB_ERROR": self.error,
+            "ZSNAPDB_MESSAGE": self.message.replace("\0", ""),
+        }
 
 
 @dataclass(frozen=True)

@@ -119,30 +119,22 @@ def test_zsnapdb_killed_under_the_lock(guest: Guest) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "session-lost"])
 @pytest.mark.usefixtures("plain")
-def test_zsnapdb_ended_under_the_lock_lets_go_and_still_runs_the_after_hooks(
+def test_zsnapdb_ended_under_the_lock_lets_go_and_still_runs_the_last_hooks(
     guest: Guest, number: signal.Signals
 ) -> None:
     known, before = backups(guest), snapshots(guest)
     hook(guest, "locked", "touch /tmp/reached; sleep 600")
-    guest.run(
-        [
-            "sh",
-            "-c",
-            (
-                "printf '#!/bin/sh\\necho $ZSNAPDB_OUTCOME > /tmp/after\\n' > /tmp/undo; chmod +x /tmp/undo; rm -f"
-                " /tmp/after"
-            ),
-        ]
-    ).check()
-    guest.run(
-        ["sh", "-c", f'printf \'[[instance.main.hooks]]\\nwhen = "after"\\nrun = "/tmp/undo"\\n\' >> {CONFIG}']
-    ).check()
+    note = "printf '#!/bin/sh\\necho $ZSNAPDB_OUTCOME $ZSNAPDB_STATUS > /tmp/at-$ZSNAPDB_HOOK\\n' > /tmp/undo"
+    guest.run(["sh", "-c", f"{note}; chmod +x /tmp/undo; rm -f /tmp/at-*"]).check()
+    for when in ("after", "done"):
+        table = f'[[instance.main.hooks]]\\nwhen = "{when}"\\nrun = "/tmp/undo"\\n'
+        guest.run(["sh", "-c", f"printf '{table}' >> {CONFIG}"]).check()
     command = guest.spawn(["zsnapdb", "backup"])
     wait_for(guest, "/tmp/reached")
     command.signal(number)
     assert command.wait(600).code == 130
     assert not is_held(guest)
-    assert guest.run(["cat", "/tmp/after"]).stdout == "failed\n"
+    assert guest.run(["cat", "/tmp/at-after", "/tmp/at-done"]).stdout == "failed \nfailed 130\n"
     assert (backups(guest), snapshots(guest)) == (known, before)
     settle(guest, known)
 

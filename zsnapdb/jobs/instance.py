@@ -102,7 +102,10 @@ class Instance:
 
     def hooks(self) -> tuple[Hook, ...]:
         """Return its hooks in the order of the configuration."""
-        return tuple(Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure)) for h in self.settings.hooks)
+        return tuple(
+            Hook(When(h.when), h.run, h.timeout, OnFailure(h.on_failure or ("warn" if h.when == "done" else "abort")))
+            for h in self.settings.hooks
+        )
 
     def chain_policy(self) -> ChainPolicy:
         """Return the settings that decide when the next backup is a full one."""

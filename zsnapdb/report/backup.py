@@ -87,6 +87,7 @@ class BackupPlanView(View):
                 f"read the position from the snapshot's own binlog; it must contain {observed.position.describe()}"
             )
         steps.append(f"send {kind_of(plan.base.base is None)}: {'; '.join(map(str, plan.base.reasons))}")
+        steps += [f"run hook {hook}" for hook in plan.hooks if "(done" in hook]
         return "\n".join([*lines, *(f"{number}. {step}" for number, step in enumerate(steps, 1))])
 
     def fields(self) -> Fields:

@@ -1,14 +1,18 @@
-"""Runs the hooks of an instance around a snapshot. Each hook says what its failure means."""
+"""Runs the hooks of an instance: around a snapshot, and at the end of a backup.
+
+Each hook says what its failure means.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from zsnapdb import hooks
 from zsnapdb.errors import HookError
-from zsnapdb.hooks import Hook, OnFailure, When
+from zsnapdb.hooks import Ended, Hook, OnFailure, When
 from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.set_properties import snapshot_name
 
 
 class Hooked:
@@ -59,24 +63,8 @@ class Hooked:
                 self._run_one(hook, "", limit)
 
     def _run_all_after(self, outcome: str) -> list[BaseException]:
-        """Run every `after` hook and return the errors.
-
-        A hook that an interrupt ended early runs a second time, as this hook may be the one that thaws an application.
-        """
-        failures: list[BaseException] = []
-        for hook in self._hooks:
-            if hook.when is not When.AFTER:
-                continue
-            for _ in range(2):
-                try:
-                    self._run_one(hook, outcome, None)
-                    break
-                except HookError as error:
-                    failures.append(error)
-                    break
-                except BaseException as error:
-                    failures.append(error)
-        return failures
+        chosen = [hook for hook in self._hooks if hook.when is When.AFTER]
+        return _run_all(chosen, lambda hook: self._run_one(hook, outcome, None))
 
     def _run_one(self, hook: Hook, outcome: str, limit: float | None) -> None:
         variables = hooks.environment(
@@ -87,9 +75,83 @@ class Hooked:
             snapshots=self.snapshots,
             outcome=outcome,
         )
+        _run_or_warn(hook, variables, self.events, limit)
+
+
+class DoneHooks:
+    """The `done` hooks of one run of `zsnapdb backup`. `begins` says which backup the run makes."""
+
+    def __init__(self, instance: str, configured: tuple[Hook, ...], events: Events) -> None:
+        self._instance = instance
+        self._hooks = [hook for hook in configured if hook.when is When.DONE]
+        self._events = events
+        self._backup_id = ""
+        self._snapshots: tuple[str, ...] = ()
+
+    def begins(self, backup_id: str, volumes: Mapping[str, str]) -> None:
+        """Note the id and the volumes (role to dataset) of the backup that the run makes now."""
+        self._backup_id = backup_id
+        self._snapshots = tuple(f"{dataset}@{snapshot_name(backup_id)}" for _, dataset in sorted(volumes.items()))
+
+    @contextlib.contextmanager
+    def at_the_end(self) -> Iterator[None]:
+        """Run the block, then every `done` hook with the end of the block, whether it succeeded, failed or was stopped.
+
+        If the block fails, its error is raised, with a note of each hook that failed. After a block that succeeded,
+        HookError if a hook fails that is configured with on_failure = "abort".
+        """
         try:
-            hooks.run(hook, variables, limit=limit)
-        except HookError as error:
-            if hook.on_failure is OnFailure.ABORT:
-                raise
-            self.events.warn(error.message)
+            yield
+        except BaseException as error:
+            for failed in self._run(Ended.by(error)):
+                error.add_note(str(failed))
+            raise
+        failures = self._run(Ended())
+        if failures:
+            # An interrupt is more important than the failure of a hook.
+            first = next((error for error in failures if not isinstance(error, HookError)), failures[0])
+            first.add_note(f"backup {self._backup_id} is in the repository")
+            raise first
+
+    def _run(self, ended: Ended) -> list[BaseException]:
+        variables = {
+            **hooks.environment(
+                When.DONE,
+                instance=self._instance,
+                backup_id=self._backup_id,
+                lock="",
+                snapshots=self._snapshots,
+                outcome=ended.outcome,
+            ),
+            **ended.environment(),
+        }
+        return _run_all(self._hooks, lambda hook: _run_or_warn(hook, variables, self._events))
+
+
+def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseException]:
+    """Run every hook and return the errors.
+
+    A hook that an interrupt ended early runs a second time, as this hook may be the one that thaws an application.
+    """
+    failures: list[BaseException] = []
+    for hook in chosen:
+        for _ in range(2):
+            try:
+                run(hook)
+                break
+            except HookError as error:
+                failures.append(error)
+                break
+            except BaseException as error:
+                failures.append(error)
+    return failures
+
+
+def _run_or_warn(hook: Hook, variables: Mapping[str, str], events: Events, limit: float | None = None) -> None:
+    """Run the hook. HookError if it fails and must not fail; else its failure is a warning."""
+    try:
+        hooks.run(hook, variables, limit=limit)
+    except HookError as error:
+        if hook.on_failure is OnFailure.ABORT:
+            raise
+        events.warn(error.message)

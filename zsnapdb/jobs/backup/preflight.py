@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb import hooks
 from zsnapdb.errors import HookError, NotThere, PreflightError
+from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Position
@@ -216,7 +217,9 @@ def _judge_hooks(instance: Instance) -> list[FitnessFinding]:
             hooks.check(hook)
             findings.append(ok("hook", hook.describe()))
         except HookError as error:
-            findings.append(unfit("hook", error.message, error.hint))
+            # A backup is worth more than the message that it ended.
+            matters_less = hook.when is When.DONE and hook.on_failure is OnFailure.WARN
+            findings.append((warning if matters_less else unfit)("hook", error.message, error.hint))
     return findings
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from zsnapdb import __version__
 from zsnapdb.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.backup import resume as interrupted
+from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.resume import InterruptedBackup
 from zsnapdb.jobs.backup.send import Sender, protect
@@ -70,6 +71,7 @@ class _BackupRequest:
     full: bool
     fresh: bool
     opener: SourceOpener
+    done: DoneHooks
 
     def warn(self, text: str) -> None:
         """Report a warning, which is also in the result."""
@@ -133,13 +135,18 @@ def backup(
 
     Backups that earlier runs of this host left unfinished are finished first, from their own snapshots, or given up if
     `fresh` is set. If this run is interrupted after its snapshots were made, the snapshots stay held and the next run
-    continues the backup.
+    continues the backup. The `done` hooks run at the end, with no lock held, however the backup ended.
     """
     events = KeptWarnings(instance.events)
-    request = _BackupRequest(instance.with_events(events), events, full, fresh, opener)
-    with exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}", folder=instance.host.run):
+    done = DoneHooks(instance.name, instance.hooks(), events)
+    request = _BackupRequest(instance.with_events(events), events, full, fresh, opener, done)
+    with (
+        done.at_the_end(),
+        exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}", folder=instance.host.run),
+    ):
         continued = _finish_interrupted(request)
-        return replace(_make_backup(request), continued=continued, warnings=tuple(events.warnings))
+        result = _make_backup(request)
+    return replace(result, continued=continued, warnings=tuple(events.warnings))
 
 
 def _make_backup(request: _BackupRequest) -> BackupResult:
@@ -170,7 +177,9 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 
             # 6. Snapshot: hold the source still, make all snapshots in one request, let the source go, prove the set.
             started = time.monotonic()
-            taken = take(source, observed, instance.name, instance.host.new_backup_id(), request.events)
+            backup_id = instance.host.new_backup_id()
+            request.done.begins(backup_id, observed.volumes)
+            taken = take(source, observed, instance.name, backup_id, request.events)
             snapshotted = time.monotonic()
 
         # The source is released and closed. Nobody waits for this run any more.
