@@ -115,6 +115,7 @@ class KeepSettings(_Section):
     within: Annotated[Seconds, Field(ge=0)] = 0.0
     minimum: Annotated[int, Field(ge=1, le=100_000)] = 1
     local: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    local_minimum: Annotated[int, Field(ge=1, le=100_000)] = 2
     sweep_after: Annotated[Seconds, Field(ge=3600)] = 7 * 86400.0
 
     @property

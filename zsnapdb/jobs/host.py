@@ -31,6 +31,9 @@ class Host:
     journals: Path = Path("/var/lib/zsnapdb/journal")
     """What interrupted backups leave to the next run, a folder per instance."""
 
+    records: Path = Path("/var/lib/zsnapdb/stored")
+    """What this host stored in repositories, a folder per instance and repository (`host_record.py`)."""
+
     now: Callable[[], datetime] = clock.now
     """The time, UTC."""
 

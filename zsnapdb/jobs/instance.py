@@ -36,6 +36,8 @@ class Instance:
     repository: RepositorySettings
     events: Events = SILENT
     host: Host = THIS_HOST
+    is_own_repository: bool = True
+    """Whether `repository` is the one in which this host stores the backups of the instance, and no other one."""
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
@@ -67,6 +69,7 @@ class Instance:
                 update={"repository": repository, "keep": other.keep or own.settings.keep}
             ),
             repository=other,
+            is_own_repository=False,
         )
 
     def retention_policy(self) -> KeepSettings:

@@ -10,6 +10,7 @@ from tests.unit.support.events import Recorder
 from zsnapdb.config import InstanceSettings, RepositorySettings, StreamSettings
 from zsnapdb.jobs.binlog.archiver import Archiver, Round
 from zsnapdb.jobs.binlog.files import BinlogSource
+from zsnapdb.jobs.host import Host
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -87,6 +88,7 @@ class Server:
             InstanceSettings(socket=Path("/s"), repository="r"),
             RepositorySettings(url="file:///x", stream=StreamSettings(chunk_size=CHUNK)),
             Recorder(self.reported),
+            Host(records=self.folder / "stored"),
         )
         return Archiver(
             instance,

@@ -133,6 +133,7 @@ class Site:
         return Host(
             run=beside / "run",
             cache=beside / "cache",
+            records=beside / "stored",
             now=lambda: datetime.now(UTC) + self.ahead,
             open_store=self._open_store,
         )

@@ -209,6 +209,7 @@ class World:
             run=self.folder / "run",
             cache=self.folder / "cache",
             journals=self.folder / "journal",
+            records=self.folder / "stored",
             now=lambda: self.time,
             new_backup_id=self.new_id,
             open_store=lambda settings, tell: (cast(Store, WatchedStore(self, self.local)), ""),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.backup.send import keep_as_base, settle
+from zsnapdb.jobs.host_record import note_stored
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import unfinished
 from zsnapdb.jobs.set_properties import BASE_TAG
@@ -121,6 +122,7 @@ def settle_all(instance: Instance, repository: Repository, backups: Iterable[Int
         if item.judgement.decision is ResumeDecision.CONTINUE and item.journal is not None:
             to_continue.append(item.journal)
         elif item.judgement.decision is ResumeDecision.FINISH and item.journal is not None:
+            note_stored(instance, repository, repository.manifest(instance.name, item.backup_id))
             settle(instance.name, repository, item.journal)
         elif item.judgement.decision is ResumeDecision.LEAVE:
             instance.events.warn(f"the leftovers of backup {item.backup_id} stay: {item.judgement.text}")

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.errors import DamagedError, RepositoryError, ZsnapdbError
+from zsnapdb.jobs.host_record import note_stored
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.model import Progress
@@ -106,6 +107,7 @@ class Sender:
             confirm(self.repository.chunks(manifest.instance, manifest.backup_id, volume.role), volume.chunks)
         self.lease.confirm()
         self.repository.commit(manifest)
+        note_stored(self.instance, self.repository, manifest)
         settle(self.instance.name, self.repository, self.journal)
         return manifest
 

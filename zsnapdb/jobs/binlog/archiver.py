@@ -21,9 +21,11 @@ from typing import BinaryIO
 from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, read_plain, whole_span
+from zsnapdb.jobs.host_record import note_archived
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import BinlogCoordinates
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
+from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive, active_file
@@ -70,6 +72,7 @@ class Archiver:
     """Archives the binlogs of one server, round by round. No other process writes to its incarnation."""
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
+        self._instance = instance
         self._archive = archive
         self._host = instance.host
         self._settings: UploadSettings = instance.upload_settings()
@@ -79,6 +82,7 @@ class Archiver:
         self._warned: set[str] = set()
         self._keys: dict[str, DataKey] = {}
         self._disagrees = False
+        self._noted: ArchivedPosition | None = None
         self._incarnation, self._kept, self._elsewhere = self._known(archive.load())
         self._sweep()
 
@@ -99,6 +103,8 @@ class Archiver:
                 # The binlog was purged after it was listed. The next round decides whether that is a gap.
                 break
         newest = self._kept[-1] if self._kept else None
+        if newest is not None and plan.steps:
+            self._note(newest)
         commits = [file.last_commit for file in self._kept if file.last_commit is not None]
         return Round(
             begun=plan.begin if plan.steps else None,
@@ -112,6 +118,15 @@ class Archiver:
             gtids=newest.reached if newest else None,
             last_commit=max(commits, default=None),
         )
+
+    def _note(self, newest: ArchivedFile) -> None:
+        """Record on this host up to where it archived. The repository holds that already."""
+        position = ArchivedPosition(
+            incarnation=newest.incarnation, file=newest.name, end=newest.end, last_commit=newest.last_commit
+        )
+        if position != self._noted:
+            note_archived(self._instance, self._archive.repository, position)
+            self._noted = position
 
     def _known(self, archive: Archive) -> tuple[Incarnation | None, list[ArchivedFile], Gtids | None]:
         """Return the newest incarnation of this server with its files, and the GTIDs archived from other servers."""

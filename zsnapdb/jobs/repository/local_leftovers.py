@@ -60,7 +60,14 @@ def look_locally(instance: Instance, backups: Sequence[Summary]) -> LocalLeftove
                 repository = marks[REPOSITORY_PROPERTY].replace(datasets.UNSET, "")
                 own_snapshots.append(
                     LocalSnapshot(
-                        snapshot.full_name, backup_id, snapshot.guid, repository, use.holds, use.clones, use.used
+                        snapshot.full_name,
+                        backup_id,
+                        snapshot.guid,
+                        repository,
+                        use.holds,
+                        use.clones,
+                        use.used,
+                        snapshot.createtxg,
                     )
                 )
         bookmarks = snapshots.bookmarks(dataset)

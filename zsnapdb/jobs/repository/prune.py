@@ -3,8 +3,8 @@
 Invariants, each kept by the order of the steps:
 - Nothing is removed without the lease of the instance, so that no backup runs at the same time.
 - An increment is removed before its base. A run that is interrupted at any moment leaves every listed backup complete.
-- The local snapshots and bookmarks of a backup go first, then its manifest (from then on it is no backup), then its
-  chunks. The leftovers of an interrupted run are swept by a later run when they are old enough.
+- The removal of a backup is recorded on this host first. Then go its local snapshots and bookmarks, then its manifest
+  (from then on it is no backup), then its chunks. The leftovers of an interrupted run are swept by a later run when they are old enough.
 - A manifest is read again right before its removal. A manifest that cannot be read now, or differs from the plan,
   stops the run.
 - Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
@@ -13,20 +13,20 @@ Invariants, each kept by the order of the steps:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
 from zsnapdb.jobs.exclusion import writing
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.repository import prune_binlogs
+from zsnapdb.jobs.repository import prune_binlogs, prune_facts
 from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
-from zsnapdb.model import is_backup_id
 from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.repository import local_sets, retention, sweep
-from zsnapdb.planning.repository.local_sets import LocalDecision
+from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
+from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
@@ -36,12 +36,8 @@ from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished, unfinished
-from zsnapdb.store.base import Afterlife, ObjectHold
+from zsnapdb.store.base import Afterlife
 from zsnapdb.zfs import owned
-
-_PARALLEL_REQUESTS = 8
-"""The number of parallel requests for the holds of objects."""
-
 
 @dataclass(frozen=True)
 class PrunePlan:
@@ -56,6 +52,8 @@ class PrunePlan:
     base: str
     binlogs: tuple[OldBinlog, ...] = ()
     binlog_leftovers: tuple[SweptBinlog, ...] = ()
+    missing: tuple[StoredFinding, ...] = ()
+    """What the repository lacks of what this host stored."""
 
     @property
     def sizes(self) -> Mapping[str, int]:
@@ -125,16 +123,33 @@ def _plan(
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     afterlife = repository.afterlife()
     if afterlife.has_locks and decided.removal_order:
-        known = replace(known, locked=_locked(repository, instance.name, decided.removal_order))
+        known = replace(known, locked=prune_facts.locked(repository, instance.name, decided.removal_order))
         decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
-    leftovers = sweep.decide(_leftovers(repository, instance.name, backups, begun), moment, policy.sweep_after)
+    leftovers = sweep.decide(prune_facts.leftovers(repository, instance.name, backups, begun), moment, policy.sweep_after)
     binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
     there = local_sets.RepositoryAfterPrune(
-        repository.id, set(decided.kept), _guids(backups.backups, decided.removal_order), base.backup_id if base else ""
+        repository.id,
+        set(decided.kept),
+        _guids(backups.backups, decided.removal_order),
+        base.backup_id if base else "",
+        host_record.removed_here(instance, repository),
     )
-    local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, policy.local)
+    limits = LocalLimits(policy.local, policy.local_minimum)
+    local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, limits)
+    missing = host_record.findings(instance, repository, backups.backups, tuple(backups.unreadable))
     parts = prune_binlogs.leftovers(repository, instance.name, moment, policy.sweep_after)
-    return PrunePlan(instance.name, backups, decided, leftovers, local_decisions, afterlife, there.base, binlogs, parts)
+    return PrunePlan(
+        instance.name,
+        backups,
+        decided,
+        leftovers,
+        local_decisions,
+        afterlife,
+        there.base,
+        binlogs,
+        parts,
+        missing,
+    )
 
 
 def _guids(backups: Sequence[Summary], backup_ids: Sequence[str]) -> dict[str, frozenset[int]]:
@@ -159,49 +174,6 @@ def _in_use(
     return needed
 
 
-def _locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:
-    """Return which of the backups the store itself locks, and until when.
-
-    Only the manifest of a backup is checked: it was written last, so its lock ends last.
-    """
-
-    def hold_of(name: str) -> ObjectHold | None:
-        return repository.hold(layout.manifest(instance, name))
-
-    with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="hold") as pool:
-        holds = dict(zip(names, pool.map(hold_of, names), strict=True))
-    return {
-        name: f"until {hold.until:%Y-%m-%d %H:%M} UTC" if hold.until else "by a legal hold"
-        for name, hold in holds.items()
-        if hold is not None
-    }
-
-
-def _leftovers(
-    repository: Repository, instance: str, backups: Summaries, begun: Sequence[Unfinished]
-) -> list[Leftover]:
-    """Return the leftovers of ids without a manifest. Lists the ids once, then the objects of each such id."""
-    there = {backup.backup_id for backup in backups.backups} | set(backups.unreadable)
-    marked = {mark.backup_id: mark for mark in begun if mark.backup_id not in there}
-    names = set(filter(is_backup_id, repository.folders(layout.all_chunks(instance)))) - there
-    leftovers = []
-    for name in sorted(names | set(marked)):
-        objects, foreign, size = 0, 0, 0
-        written: list[datetime | None] = [marked[name].modified] if name in marked else []
-        for listed in repository.list_all(layout.chunks_of_backup(instance, name)):
-            if listed is None:
-                foreign += 1
-                continue
-            objects, size = objects + 1, size + listed.size
-            written.append(listed.modified)
-        if not objects and name not in marked:
-            continue
-        times = [time for time in written if time is not None]
-        newest = max(times) if len(times) == len(written) and times else None
-        leftovers.append(Leftover(name, objects, size, newest, name in marked, foreign))
-    return leftovers
-
-
 def prune(
     instance: Instance,
     *,
@@ -217,6 +189,8 @@ def prune(
     repository = instance.open_repository()
     with writing(instance, repository, "pruning") as still_alone:
         planned = _plan(instance, repository, local, unrestorable)
+        for finding in planned.missing:
+            instance.events.warn(finding.text)
         return _Run(instance, repository, planned, still_alone).run()
 
 
@@ -230,7 +204,7 @@ class _Run:
         planned: PrunePlan,
         still_alone: Callable[[], None],
     ) -> None:
-        self._name, self._repository, self._plan = instance.name, repository, planned
+        self._instance, self._name, self._repository, self._plan = instance, instance.name, repository, planned
         self._still_alone, self._events = still_alone, instance.events
         self._backups = {backup.backup_id: backup for backup in planned.backups.backups}
         self._removed: list[str] = []
@@ -262,6 +236,9 @@ class _Run:
         for parts in self._plan.binlog_leftovers:
             if parts.remove:
                 self._sweep_binlog(parts.leftover)
+        if self._plan.local:
+            left = {decision.backup_id for decision in self._plan.local if decision.name not in self._destroyed}
+            host_record.note_settled(self._instance, self._repository, left)
         done = (
             tuple(self._removed),
             tuple(self._swept),
@@ -302,12 +279,14 @@ class _Run:
             )
 
     def _remove(self, name: str, local: Sequence[LocalDecision]) -> None:
-        """Remove one backup: its local snapshots and bookmarks, then its manifest, then its chunks."""
+        """Remove one backup: record that, then its local snapshots and bookmarks, its manifest, and its chunks."""
         self._read_again(self._backups[name])
         if self._repository.exists(layout.pin(self._name, name)):
             raise PreflightError(
                 f"backup {name} was pinned during this prune", hint="nothing more was removed; run the prune again"
             )
+        guids = tuple(volume.guid for volume in self._backups[name].volumes)
+        host_record.note_removed(self._instance, self._repository, [RemovedBackup(backup_id=name, guids=guids)])
         self._destroy(local)
         self._still_alone()
         self._repository.delete(layout.manifest(self._name, name))
@@ -337,6 +316,7 @@ class _Run:
     def _remove_binlog(self, old: OldBinlog) -> None:
         """Remove one archived binlog. The oldest binlog goes first, so that no gap appears."""
         self._still_alone()
+        host_record.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._objects += binlog_removal.remove(BinlogArchive(self._repository, self._name), old.file)
         self._size += old.size
         self._binlogs.append(old.file.name)

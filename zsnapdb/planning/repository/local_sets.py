@@ -1,7 +1,11 @@
 """Which snapshots and bookmarks of stored backups a prune removes from this host, and why.
 
+What a repository lists decides nothing here: whoever writes to the bucket could make it list anything. A snapshot goes
+if this prune removes its backup, or if this host's own record says that an earlier prune did, or if its backup stays
+and the host keeps a limited number. The newest sets of this host always stay.
+
 A bookmark cannot carry our property. It is ours if it has the name we give it and stands for the snapshot that a
-manifest, or a snapshot that does carry our property, names by GUID.
+manifest, our record, or a snapshot that does carry our property, names by GUID.
 """
 
 from __future__ import annotations
@@ -14,7 +18,8 @@ from dataclasses import dataclass
 class LocalSnapshot:
     """A snapshot of a stored backup: its full name, who needs it, and the bytes that only it keeps in the pool.
 
-    `repository` is the id of the repository that has the backup ("": not known).
+    `createtxg` is the transaction group that made it. `repository` is the id of the repository that has the backup ("":
+    not known).
     """
 
     name: str
@@ -24,6 +29,7 @@ class LocalSnapshot:
     holds: int
     clones: tuple[str, ...]
     used: int
+    createtxg: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,13 +46,25 @@ class RepositoryAfterPrune:
     """What the repository holds after the plan.
 
     `kept` are the ids that stay, `removed` the GUIDs of those that go, `base` the id the next increment builds on
-    ("": none).
+    ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, by its record.
     """
 
     id: str
     kept: Collection[str]
     removed: Mapping[str, Collection[int]]
     base: str
+    removed_before: Mapping[str, Collection[int]]
+
+
+@dataclass(frozen=True)
+class LocalLimits:
+    """How many sets stay on this host.
+
+    `most`: of the sets whose backups stay, only the newest (None: all). `least`: of all sets, at least the newest.
+    """
+
+    most: int | None
+    least: int
 
 
 @dataclass(frozen=True)
@@ -65,20 +83,34 @@ def decide(
     snapshots: Sequence[LocalSnapshot],
     bookmarks: Sequence[LocalBookmark],
     there: RepositoryAfterPrune,
-    limit: int | None,
+    limits: LocalLimits,
 ) -> tuple[LocalDecision, ...]:
-    """Return a decision for each. Of the sets whose backups stay, the newest `limit` also stay on this host."""
-    newest = max(there.kept, default="")
-    ids = sorted({s.backup_id for s in snapshots if s.backup_id in there.kept}, reverse=True)
-    staying = set(ids if limit is None else ids[:limit]) | {there.base}
-    decided = [_snapshot(item, there, staying, newest, limit) for item in snapshots]
+    """Return a decision for each snapshot and bookmark."""
+    order = _newest_first(snapshots)
+    ids = [name for name in order if name in there.kept]
+    staying = set(ids if limits.most is None else ids[: limits.most]) | {there.base}
+    least = limits.least if limits.most is None else min(limits.least, limits.most)
+    recent = set(order[:least])
+    decided = [_snapshot(item, there, staying, recent, limits) for item in snapshots]
     going = {(d.backup_id, d.guid) for d in decided if d.remove}
-    decided += [_bookmark(item, there, going) for item in bookmarks]
+    decided += [_bookmark(item, there, recent, going) for item in bookmarks]
     return tuple(sorted(decided, key=lambda d: (d.backup_id, d.name)))
 
 
+def _newest_first(snapshots: Sequence[LocalSnapshot]) -> list[str]:
+    """Return the ids of the sets, newest first, by the transaction groups of this pool: no clock decides."""
+    made: dict[str, int] = {}
+    for item in snapshots:
+        made[item.backup_id] = max(item.createtxg, made.get(item.backup_id, 0))
+    return sorted(made, key=lambda name: (made[name], name), reverse=True)
+
+
 def _snapshot(
-    item: LocalSnapshot, there: RepositoryAfterPrune, staying: Collection[str], newest: str, limit: int | None
+    item: LocalSnapshot,
+    there: RepositoryAfterPrune,
+    staying: Collection[str],
+    recent: Collection[str],
+    limits: LocalLimits,
 ) -> LocalDecision:
     def decision(remove: bool, reason: str) -> LocalDecision:
         return LocalDecision(item.name, item.backup_id, item.guid, item.used, remove, reason)
@@ -92,11 +124,15 @@ def _snapshot(
             return decision(False, "its backup was made of another snapshot with this name")
         why = "its backup is removed"
     elif item.backup_id in there.kept:
-        why = f"its backup stays in the repository; this host keeps the newest {limit}"
-    elif item.repository == there.id and item.backup_id < newest:
+        why = f"its backup stays in the repository; this host keeps the newest {limits.most}"
+    elif item.repository == there.id and item.guid in there.removed_before.get(item.backup_id, ()):
         why = "its backup was removed from the repository before"
+    elif item.repository == there.id:
+        return decision(False, "its backup is not in this repository, and no prune of this host removed it")
     else:
         return decision(False, "its backup is not in this repository")
+    if item.backup_id in recent:
+        return decision(False, f"{why}, but this host always keeps its newest {len(recent)} (local_minimum)")
     if item.clones:
         return decision(False, f"{why}, but {', '.join(item.clones)} is a clone of it")
     if item.holds:
@@ -104,14 +140,20 @@ def _snapshot(
     return decision(True, why)
 
 
-def _bookmark(item: LocalBookmark, there: RepositoryAfterPrune, going: Collection[tuple[str, int]]) -> LocalDecision:
+def _bookmark(
+    item: LocalBookmark, there: RepositoryAfterPrune, recent: Collection[str], going: Collection[tuple[str, int]]
+) -> LocalDecision:
     def decision(remove: bool, reason: str) -> LocalDecision:
         return LocalDecision(item.name, item.backup_id, item.guid, 0, remove, reason)
 
     if item.backup_id in there.kept:
         return decision(False, "its backup stays")
+    if item.backup_id in recent:
+        return decision(False, "its snapshot stays on this host")
     if item.guid in there.removed.get(item.backup_id, ()):
         return decision(True, "its backup is removed")
+    if item.guid in there.removed_before.get(item.backup_id, ()):
+        return decision(True, "its backup was removed from the repository before")
     if item.backup_id not in there.removed and (item.backup_id, item.guid) in going:
         return decision(True, "its backup was removed from the repository before")
     return decision(False, "no backup in this repository proves that this bookmark is ours")

@@ -1,0 +1,61 @@
+"""Reads what a prune must know of the repository beside its manifests: locks of the store, and leftovers of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+from zsnapdb.model import is_backup_id
+from zsnapdb.planning.repository.sweep import Leftover
+from zsnapdb.repository import layout
+from zsnapdb.repository.catalogue import Summaries
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.unfinished import Unfinished
+from zsnapdb.store.base import ObjectHold
+
+_PARALLEL_REQUESTS = 8
+"""The number of parallel requests for the holds of objects."""
+
+
+def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:
+    """Return which of the backups the store itself locks, and until when.
+
+    Only the manifest of a backup is checked: it was written last, so its lock ends last.
+    """
+
+    def hold_of(name: str) -> ObjectHold | None:
+        return repository.hold(layout.manifest(instance, name))
+
+    with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="hold") as pool:
+        holds = dict(zip(names, pool.map(hold_of, names), strict=True))
+    return {
+        name: f"until {hold.until:%Y-%m-%d %H:%M} UTC" if hold.until else "by a legal hold"
+        for name, hold in holds.items()
+        if hold is not None
+    }
+
+
+def leftovers(
+    repository: Repository, instance: str, backups: Summaries, begun: Sequence[Unfinished]
+) -> list[Leftover]:
+    """Return the leftovers of ids without a manifest. Lists the ids once, then the objects of each such id."""
+    there = {backup.backup_id for backup in backups.backups} | set(backups.unreadable)
+    marked = {mark.backup_id: mark for mark in begun if mark.backup_id not in there}
+    names = set(filter(is_backup_id, repository.folders(layout.all_chunks(instance)))) - there
+    leftovers = []
+    for name in sorted(names | set(marked)):
+        objects, foreign, size = 0, 0, 0
+        written: list[datetime | None] = [marked[name].modified] if name in marked else []
+        for listed in repository.list_all(layout.chunks_of_backup(instance, name)):
+            if listed is None:
+                foreign += 1
+                continue
+            objects, size = objects + 1, size + listed.size
+            written.append(listed.modified)
+        if not objects and name not in marked:
+            continue
+        times = [time for time in written if time is not None]
+        newest = max(times) if len(times) == len(written) and times else None
+        leftovers.append(Leftover(name, objects, size, newest, name in marked, foreign))
+    return leftovers

@@ -1,0 +1,272 @@
+"""What a host recorded of the backups and binlogs that it stored, and what a repository lacks of them. Pure.
+
+The record lies on the host, out of reach of whoever can write to the repository. So a backup that was deleted, hidden
+or rolled back there is missed, and the record alone says which backups this host itself removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from zsnapdb.config import KeepSettings
+from zsnapdb.model import Flavour
+from zsnapdb.planning.chain import Link
+from zsnapdb.planning.repository import retention
+from zsnapdb.planning.repository.retention import RetentionFacts
+
+_SHOWN = 3
+
+BackupId = Annotated[str, Field(pattern=r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}$")]
+Guid = Annotated[int, Field(ge=0, lt=1 << 64)]
+
+
+class RecordPart(BaseModel):
+    """A part of a record. Unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RecordedVolume(RecordPart):
+    """One volume of a stored backup, as far as its lineage goes."""
+
+    role: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+    dataset: Annotated[str, Field(pattern=r"^[^\x00-\x1f@#]{1,255}$")]
+    guid: Guid
+    from_guid: Guid | None
+    send_flags: tuple[Annotated[str, Field(pattern=r"^-[A-Za-z]+$")], ...]
+
+
+class RecordedBackup(RecordPart):
+    """A backup that this host stored: its server, its position and its volumes.
+
+    `server` is the name of the server in the history of its binlogs (None: the source is no server).
+    """
+
+    backup_id: BackupId
+    server: Annotated[str, Field(pattern=r"^[A-Za-z0-9:_ -]{1,80}$")] | None = None
+    flavour: Flavour | None = None
+    binlog_file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}$")] | None = None
+    binlog_offset: Annotated[int, Field(ge=0)] | None = None
+    gtids: Annotated[str, Field(pattern=r"^[0-9A-Za-z:,_\s-]*$")] | None = None
+    volumes: tuple[RecordedVolume, ...]
+
+
+class RemovedBackup(RecordPart):
+    """A backup that a prune of this host removed, or that a person told this host to forget.
+
+    Removal may not have ended yet: the record is written first. `guids` are those of its snapshots.
+    """
+
+    backup_id: BackupId
+    guids: tuple[Guid, ...]
+
+
+class BackupRecord(RecordPart):
+    """The backups of one instance that this host stored in one repository, in the order in which it stored them."""
+
+    format: Literal[1] = 1
+    instance: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
+    repository_id: Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,200}$")]
+    url: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
+    stored: tuple[RecordedBackup, ...] = ()
+    removed: tuple[RemovedBackup, ...] = ()
+
+    def with_stored(self, backup: RecordedBackup) -> BackupRecord:
+        """Return the record with one more backup. A backup that is in the record already keeps its place."""
+        if any(known.backup_id == backup.backup_id for known in self.stored):
+            return self
+        return self.model_copy(update={"stored": (*self.stored, backup)})
+
+    def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
+        """Return the record in which these backups are removed, and are no longer expected in the repository."""
+        gone = {backup.backup_id: backup for backup in (*self.removed, *removed)}
+        stored = tuple(backup for backup in self.stored if backup.backup_id not in gone)
+        return self.model_copy(update={"stored": stored, "removed": tuple(gone[name] for name in sorted(gone))})
+
+    def only_removed(self, names: Collection[str]) -> BackupRecord:
+        """Return the record with only these of the removed backups: the others left nothing on this host."""
+        return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
+
+    def removed_guids(self) -> Mapping[str, frozenset[int]]:
+        """Return the GUIDs of the snapshots of each backup that this host removed, by backup id."""
+        return {backup.backup_id: frozenset(backup.guids) for backup in self.removed}
+
+
+class ArchivedPosition(RecordPart):
+    """The newest position that this host archived: an incarnation, a binlog, the end of what is archived of it.
+
+    `last_commit` is in microseconds UTC.
+    """
+
+    format: Literal[1] = 1
+    incarnation: BackupId
+    file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$")]
+    end: Annotated[int, Field(ge=0)]
+    last_commit: Annotated[int, Field(ge=0)] | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The number of the binlog and the offset in it; later positions of an incarnation are greater."""
+        return int(self.file.rpartition(".")[2]), self.end
+
+
+class StoredKind(StrEnum):
+    """What a comparison of a repository with the record of this host found."""
+
+    BACKUPS_MISSING = "backups-missing"
+    EXPIRED_MISSING = "expired-backups-missing"
+    ARCHIVE_SHORT = "archive-short"
+    OTHER_REPOSITORY = "other-repository"
+    RECORD_UNREADABLE = "record-unreadable"
+
+
+@dataclass(frozen=True)
+class StoredFinding:
+    """One difference between a repository and what this host stored there, in words, with a hint."""
+
+    kind: StoredKind
+    text: str
+    hint: str
+    backups: tuple[str, ...] = ()
+
+    @property
+    def is_alarming(self) -> bool:
+        """Whether something may be lost: only expired backups may be missing without harm."""
+        return self.kind is not StoredKind.EXPIRED_MISSING
+
+
+@dataclass(frozen=True)
+class LocalBackup:
+    """A backup of which this host still has snapshots that say it is stored. `guids` are by role."""
+
+    backup_id: str
+    guids: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class _UnknownVolume:
+    role: str
+    dataset: str
+    guid: int
+    from_guid: int | None = None
+    send_flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _UnknownBackup:
+    """A backup that only its local snapshots know. Its base is not known."""
+
+    backup_id: str
+    volumes: tuple[_UnknownVolume, ...]
+
+
+@dataclass(frozen=True)
+class MissingBackup:
+    """A backup that this host stored and the repository lacks. `recorded` is None if only local snapshots know it."""
+
+    backup_id: str
+    recorded: RecordedBackup | None
+    is_expired: bool
+
+
+def missing_backups(
+    record: BackupRecord,
+    local: Sequence[LocalBackup],
+    there: Sequence[Link],
+    unreadable: Collection[str],
+    rules: KeepSettings | None,
+    now: datetime,
+) -> tuple[MissingBackup, ...]:
+    """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
+
+    `there` are the readable backups of the repository, `unreadable` the ids of the others that it lists. A missing
+    backup is expired if the retention policy would not keep it: another host may have removed it.
+    """
+    listed = {link.backup_id for link in there} | set(unreadable)
+    gone = {backup.backup_id for backup in record.removed}
+    recorded = {backup.backup_id: backup for backup in record.stored}
+    unknown = {
+        backup.backup_id: _UnknownBackup(
+            backup.backup_id, tuple(_UnknownVolume(role, "", guid) for role, guid in sorted(backup.guids.items()))
+        )
+        for backup in local
+        if backup.backup_id not in recorded and backup.backup_id not in gone
+    }
+    lacking: list[Link] = [
+        backup for backup in (*recorded.values(), *unknown.values()) if backup.backup_id not in listed
+    ]
+    if not lacking:
+        return ()
+    expired: set[str] = set()
+    if rules is not None:
+        facts = RetentionFacts(unreadable=dict.fromkeys(unreadable, "it cannot be read"))
+        decided = retention.decide([*there, *lacking], rules, now, facts)
+        expired = set(decided.removal_order)
+    return tuple(
+        MissingBackup(link.backup_id, recorded.get(link.backup_id), link.backup_id in expired) for link in lacking
+    )
+
+
+def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:
+    """Return the findings about missing backups: those that should be there, and those that are expired."""
+    needed = tuple(backup.backup_id for backup in missing if not backup.is_expired)
+    expired = tuple(backup.backup_id for backup in missing if backup.is_expired)
+    findings = []
+    if needed:
+        findings.append(
+            StoredFinding(
+                StoredKind.BACKUPS_MISSING,
+                f"the repository lacks {_count(needed)} that this host stored: deleted, hidden, or rolled back"
+                f" ({_names(needed)})",
+                "look for the objects in older versions or in a copy of the bucket. If they were removed on purpose,"
+                f" run `zsnapdb forget {instance}`",
+                needed,
+            )
+        )
+    if expired:
+        findings.append(
+            StoredFinding(
+                StoredKind.EXPIRED_MISSING,
+                f"the repository lacks {_count(expired)} that this host stored and that the retention policy does not"
+                f" keep ({_names(expired)})",
+                f"if another host prunes this repository, run `zsnapdb forget {instance}` on this one",
+                expired,
+            )
+        )
+    return tuple(findings)
+
+
+def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedPosition]) -> StoredFinding | None:
+    """Return the finding if the archive does not reach the newest position that this host archived.
+
+    `reached` are the positions at which the binlogs end that the archive holds.
+    """
+    if archived is None:
+        return None
+    own = [position for position in reached if position.incarnation == archived.incarnation]
+    newest = max(own, key=lambda position: position.place, default=None)
+    if newest is not None and newest.place >= archived.place:
+        return None
+    ends = f"ends at {newest.file}:{newest.end}" if newest is not None else "has nothing of that history"
+    return StoredFinding(
+        StoredKind.ARCHIVE_SHORT,
+        f"this host archived binlogs up to {archived.file}:{archived.end}, and the repository's archive {ends}:"
+        " deleted, hidden, or rolled back",
+        "look for the objects in older versions or in a copy of the bucket",
+    )
+
+
+def _count(names: Sequence[str]) -> str:
+    return f"{len(names)} backup{'s' if len(names) > 1 else ''}"
+
+
+def _names(names: Sequence[str]) -> str:
+    """Return the newest of the names, and how many others there are."""
+    shown = ", ".join(reversed(names[-_SHOWN:]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} older"
