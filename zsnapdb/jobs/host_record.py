@@ -187,7 +187,9 @@ def _warning(instance: Instance) -> Iterator[None]:
     try:
         yield
     except (OSError, ValidationError) as error:
-        why = error.strerror if isinstance(error, OSError) else f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
+        why = (
+            error.strerror if isinstance(error, OSError) else f"{error.errors()[0]['loc']}: {error.errors()[0]['msg']}"
+        )
         instance.events.warn(
             f"this host's record of what it stored, below {instance.host.records}, cannot be written ({why}): a backup"
             " that disappears from the repository may not be missed"

@@ -15,7 +15,7 @@ from zsnapdb.jobs import host_record
 from zsnapdb.jobs.host_record import HostRecord
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
-from zsnapdb.planning.repository.host_record import ArchivedPosition, RemovedBackup, StoredKind, judge_archive
+from zsnapdb.planning.repository.host_record import ArchivedPosition, RemovedBackup, StoredFinding, StoredKind, judge_archive
 from zsnapdb.repository import layout
 
 
@@ -41,7 +41,7 @@ def kinds(world: World) -> list[StoredKind]:
     return [finding.kind for finding in found(world)]
 
 
-def found(world: World) -> tuple[host_record.StoredFinding, ...]:
+def found(world: World) -> tuple[StoredFinding, ...]:
     catalogue = world.repository.catalogue("main")
     return host_record.findings(world.instance, world.repository, catalogue.manifests, ())
 
@@ -164,7 +164,7 @@ def test_a_prune_tells_that_a_backup_disappeared(tmp_path: Path) -> None:
 
 
 def test_the_record_of_a_repository_does_not_speak_of_its_copy(tmp_path: Path) -> None:
-    site = new_site(tmp_path, 'last = 3')
+    site = new_site(tmp_path, "last = 3")
     site.fill([None])
     assert HostRecord.of(site.instance("there"), site.instance().open_repository()) is None
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotOursError, PreflightError
-from zsnapdb.jobs.exclusion import writing
 from zsnapdb.jobs import host_record
+from zsnapdb.jobs.exclusion import writing
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import prune_binlogs, prune_facts
 from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
@@ -38,6 +38,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.store.base import Afterlife
 from zsnapdb.zfs import owned
+
 
 @dataclass(frozen=True)
 class PrunePlan:
@@ -125,7 +126,9 @@ def _plan(
     if afterlife.has_locks and decided.removal_order:
         known = replace(known, locked=prune_facts.locked(repository, instance.name, decided.removal_order))
         decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
-    leftovers = sweep.decide(prune_facts.leftovers(repository, instance.name, backups, begun), moment, policy.sweep_after)
+    leftovers = sweep.decide(
+        prune_facts.leftovers(repository, instance.name, backups, begun), moment, policy.sweep_after
+    )
     binlogs = prune_binlogs.plan(repository, instance.name, decided.kept, backups.backups)
     there = local_sets.RepositoryAfterPrune(
         repository.id,

@@ -36,9 +36,7 @@ def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[
     }
 
 
-def leftovers(
-    repository: Repository, instance: str, backups: Summaries, begun: Sequence[Unfinished]
-) -> list[Leftover]:
+def leftovers(repository: Repository, instance: str, backups: Summaries, begun: Sequence[Unfinished]) -> list[Leftover]:
     """Return the leftovers of ids without a manifest. Lists the ids once, then the objects of each such id."""
     there = {backup.backup_id for backup in backups.backups} | set(backups.unreadable)
     marked = {mark.backup_id: mark for mark in begun if mark.backup_id not in there}

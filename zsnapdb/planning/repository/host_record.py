@@ -198,9 +198,8 @@ def missing_backups(
         for backup in local
         if backup.backup_id not in recorded and backup.backup_id not in gone
     }
-    lacking: list[Link] = [
-        backup for backup in (*recorded.values(), *unknown.values()) if backup.backup_id not in listed
-    ]
+    known: list[Link] = [*recorded.values(), *unknown.values()]
+    lacking = [backup for backup in known if backup.backup_id not in listed]
     if not lacking:
         return ()
     expired: set[str] = set()
