@@ -15,7 +15,13 @@ from zsnapdb.jobs import host_record
 from zsnapdb.jobs.host_record import HostRecord
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
-from zsnapdb.planning.repository.host_record import ArchivedPosition, RemovedBackup, StoredFinding, StoredKind, judge_archive
+from zsnapdb.planning.repository.host_record import (
+    ArchivedPosition,
+    RemovedBackup,
+    StoredFinding,
+    StoredKind,
+    judge_archive,
+)
 from zsnapdb.repository import layout
 
 
