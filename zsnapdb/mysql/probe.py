@@ -10,6 +10,7 @@ from zsnapdb.errors import ServerError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
 from zsnapdb.mysql.capability import dialect, lock_statements
+from zsnapdb.mysql.schema_catalogue import engine_counts
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
 from zsnapdb.planning.backup.crash_safety import row_versions_are_flawed
@@ -30,7 +31,7 @@ def probe(session: Session) -> ServerFacts:
         server_uuid=variables.get("server_uuid"),
         server_id=int(variables.get("server_id", "0")),
         variables=variables,
-        engines=_engines(session),
+        engines=engine_counts(session, SYSTEM_SCHEMAS),
         tablespace_files=_tablespace_files(session, flavour),
         lock_statements=lock_statements(session),
         dialect=forms,
@@ -58,24 +59,13 @@ def what_may_have_changed(session: Session, facts: ServerFacts, *, engines: bool
     return replace(
         facts,
         variables=variables,
-        engines=_engines(session) if engines else facts.engines,
+        engines=engine_counts(session, SYSTEM_SCHEMAS) if engines else facts.engines,
         redo_disabled=_redo_disabled(session),
     )
 
 
 def _redo_disabled(session: Session) -> bool:
     return any(str(row[1]) == "OFF" for row in session.query("SHOW GLOBAL STATUS LIKE 'Innodb_redo_log_enabled'"))
-
-
-def _engines(session: Session) -> dict[str, int]:
-    """Return how many user tables there are of each storage engine."""
-    marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
-    rows = session.query(
-        "SELECT engine, COUNT(*) FROM information_schema.tables WHERE table_type = 'BASE TABLE' AND engine IS NOT NULL "
-        f"AND table_schema NOT IN ({marks}) GROUP BY engine",
-        SYSTEM_SCHEMAS,
-    )
-    return {str(name): int(count) for name, count in rows}
 
 
 def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:

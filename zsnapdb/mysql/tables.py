@@ -1,115 +1,32 @@
-"""Schemas and tables: names, content, columns, checks."""
+"""One table: its rows, its columns, its check. Which tables there are is in `schema_catalogue`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.clone.diff import Column
 from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.schema_content import CatalogueTable
 
 
-@dataclass(frozen=True)
-class BaseTable:
-    """A base table: its name, its engine, its approximate size in bytes.
+def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False) -> list[Row]:
+    """Run CHECK TABLE and return the rows of its result: table, operation, kind, text.
 
-    `engine` is None for a table that cannot be opened (MariaDB lists a damaged table this way).
+    No engine can check a sequence (MariaDB manual, "CHECK TABLE"), so the one row of a sequence is read instead.
     """
-
-    schema: str
-    name: str
-    engine: str | None
-    size: int
-
-    @property
-    def quoted(self) -> str:
-        """The quoted name for a statement."""
-        return quoted(self.schema, self.name)
+    if table.is_sequence:
+        rows = session.query(f"SELECT * FROM {table.quoted}")
+        return [
+            (table.quoted, "read", *(("status", "OK") if len(rows) == 1 else ("error", f"{len(rows)} rows, not 1")))
+        ]
+    return session.query(f"CHECK TABLE {table.quoted} FOR UPGRADE" if for_upgrade else f"CHECK TABLE {table.quoted}")
 
 
-@dataclass(frozen=True)
-class SchemaContent:
-    """The content of a schema: base tables, views and similar objects, character set and collation."""
-
-    tables: tuple[str, ...]
-    others: tuple[str, ...]
-    charset: str
-    collation: str
-
-
-def base_tables(session: Session) -> list[BaseTable]:
-    """Return the base tables that have files, including those of the system schemas."""
-    rows = session.query(
-        "SELECT table_schema, table_name, engine, COALESCE(data_length, 0) + COALESCE(index_length, 0) FROM"
-        " information_schema.tables WHERE table_type = 'BASE TABLE' AND table_schema NOT IN ('information_schema',"
-        " 'performance_schema') ORDER BY table_schema, table_name"
-    )
-    return [
-        BaseTable(str(schema), str(name), None if engine is None else str(engine), int(size))
-        for schema, name, engine, size in rows
-    ]
-
-
-def check(session: Session, table: str, *, for_upgrade: bool = False) -> list[Row]:
-    """Run CHECK TABLE for a quoted name and return the rows of the result: table, operation, kind, text."""
-    return session.query(f"CHECK TABLE {table} FOR UPGRADE" if for_upgrade else f"CHECK TABLE {table}")
-
-
-def schemas(session: Session) -> list[str]:
-    """Return the names of the schemas, sorted."""
-    rows = session.query("SELECT schema_name FROM information_schema.schemata ORDER BY schema_name")
-    return [str(row[0]) for row in rows]
-
-
-def has_schema(session: Session, schema: str) -> bool:
-    """Whether a schema of that name exists."""
-    return bool(session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (schema,)))
-
-
-def has_table(session: Session, schema: str, table: str) -> bool:
-    """Whether a table or view of that name exists."""
-    sql = "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
-    return bool(session.query(sql, (schema, table)))
-
-
-def has_base_table(session: Session, schema: str, table: str) -> bool:
-    """Whether a base table (not a view) of that name exists."""
-    sql = (
-        "SELECT 1 FROM information_schema.tables WHERE table_schema = %s AND table_name = %s AND table_type = 'BASE"
-        " TABLE'"
-    )
-    return bool(session.query(sql, (schema, table)))
-
-
-def names(session: Session, schema: str, limit: int) -> list[str]:
-    """Return the names of the schema's first `limit` tables and views, sorted."""
-    sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY table_name LIMIT %s"
-    return [str(row[0]) for row in session.query(sql, (schema, limit))]
-
-
-def content(session: Session, schema: str) -> SchemaContent:
-    """Return the content of the schema, which must exist."""
-    rows = session.query(
-        "SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = %s ORDER BY table_name",
-        (schema,),
-    )
-    charset, collation = session.query(
-        "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata WHERE"
-        " schema_name = %s",
-        (schema,),
-    )[0]
-    return SchemaContent(
-        tuple(str(table) for table, kind in rows if kind == "BASE TABLE"),
-        tuple(str(table) for table, kind in rows if kind != "BASE TABLE"),
-        str(charset),
-        str(collation),
-    )
-
-
-def count(session: Session, schema: str, table: str) -> int:
-    """Return how many rows the table has."""
-    return int(session.value(f"SELECT COUNT(*) FROM {quoted(schema, table)}"))
+def count(session: Session, schema: str, table: str, *, with_history: bool = False) -> int:
+    """Return how many rows the table has. `with_history`: and how many old versions of rows, if it is versioned."""
+    history = " FOR SYSTEM_TIME ALL" if with_history else ""
+    return int(session.value(f"SELECT COUNT(*) FROM {quoted(schema, table)}{history}"))
 
 
 def columns(session: Session, schema: str, table: str) -> list[Column]:

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from zsnapdb.mysql import schema_catalogue
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.tables import SchemaContent
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.quoting import quoted
+from zsnapdb.planning.schema_content import SchemaContent
 from zsnapdb.planning.trial.rescue import TableKind, TableName
 
 
@@ -20,13 +21,8 @@ def move_away(session: Session, schema: str, table: str, target: TableName) -> l
     """
     left_out = []
     session.query("SET SESSION foreign_key_checks = 0")
-    triggers = session.query(
-        "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table"
-        " = %s",
-        (schema, table),
-    )
-    for (trigger,) in triggers:
-        session.query(f"DROP TRIGGER {quoted(schema, str(trigger))}")
+    for trigger in schema_catalogue.triggers_of(session, schema, table):
+        session.query(f"DROP TRIGGER {quoted(schema, trigger)}")
         left_out.append(f"trigger {trigger}")
     session.query(f"CREATE DATABASE {quoted(target.schema)}")
     session.query(f"RENAME TABLE {quoted(schema, table)} TO {_quoted(target)}")

@@ -88,7 +88,8 @@ class ChannelPart(Part):
 class ServerPart(Part):
     """The identity of a server, and the settings that a server needs to start on its files.
 
-    `absolute_tablespaces` are the paths of tablespaces outside the data directory.
+    `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
+    have each storage engine.
     """
 
     flavour: Flavour
@@ -97,6 +98,7 @@ class ServerPart(Part):
     server_id: int
     variables: dict[str, str]
     absolute_tablespaces: tuple[str, ...] = ()
+    engines: dict[str, int] = {}
 
 
 class ServerSourcePart(Part):

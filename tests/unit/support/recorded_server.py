@@ -113,7 +113,7 @@ class RecordedSession(Session):
             (r"SHOW GLOBAL VARIABLES", lambda: list(self._answers["variables"].items())),
             (r"SHOW GLOBAL STATUS LIKE '(\w+)'", self._status),
             (
-                r"SELECT engine, COUNT\(\*\) FROM information_schema\.tables .*",
+                r"SELECT COALESCE\(engine, 'unknown'\), COUNT\(\*\) FROM information_schema\.tables .*",
                 lambda: [tuple(row) for row in self._answers["engines"].items()],
             ),
             (r"SELECT 1 FROM information_schema\.columns .*", self._column),

@@ -136,6 +136,7 @@ class ServerSource:
                 server_id=facts.server_id,
                 variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
                 absolute_tablespaces=absolute_tablespaces(facts),
+                engines=dict(facts.engines),
             ),
         )
         return SourceDescription(

@@ -24,9 +24,12 @@ from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.mysql import processes, tables, variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.processes import Limits
+from zsnapdb.mysql.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged
+from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
+from zsnapdb.planning.schema_content import CatalogueTable
 
 _CLIENT = "upgrade.cnf"
 _LONG_SECONDS = 6 * 3600.0
@@ -120,7 +123,7 @@ def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, 
                     f"{binary} is {new_version}, which is not of the same family as the instance's {old_version}",
                     hint="give a newer server program of the same family (MySQL or MariaDB)",
                 )
-            checked = tuple(_check(session, name) for name in _tables(session))
+            checked = tuple(_check(session, table) for table in _tables(session))
             clock.done("check tables")
             compared = tuple(_compare(session, query, result) for query, result in zip(queries, before, strict=True))
             clock.done("queries after")
@@ -181,14 +184,19 @@ def _upgrade_program(binary: Path) -> Path:
     )
 
 
-def _tables(session: Session) -> list[str]:
-    return [table.quoted for table in tables.base_tables(session) if table.schema not in SYSTEM_SCHEMAS]
+def _tables(session: Session) -> list[CatalogueTable]:
+    """Return the tables of the users. Tables whose rows are on other hosts must not be accessed by a rehearsal."""
+    return [
+        table
+        for table in stored_tables(session)
+        if table.schema not in SYSTEM_SCHEMAS and table.row_place is not RowPlace.ELSEWHERE
+    ]
 
 
-def _check(session: Session, table: str) -> Checked:
+def _check(session: Session, table: CatalogueTable) -> Checked:
     """Let the new server check that it can use the table without conversion, and that the table is intact."""
     rows = [row for for_upgrade in (True, False) for row in tables.check(session, table, for_upgrade=for_upgrade)]
-    return judged(table.replace("`", ""), [(str(kind), str(text)) for _, _, kind, text in rows])
+    return judged(f"{table.schema}.{table.name}", [(str(kind), str(text)) for _, _, kind, text in rows])
 
 
 def _run_query(session: Session, query: str) -> Result:

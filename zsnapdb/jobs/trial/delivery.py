@@ -15,10 +15,11 @@ from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.mysql import programs, tables, transfer
+from zsnapdb.mysql import programs, schema_catalogue, tables, transfer
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.family import family
+from zsnapdb.planning.schema_content import TableType
 from zsnapdb.planning.trial.rescue import (
     ServerKind,
     TableName,
@@ -72,15 +73,16 @@ def _dump_argv(isolated: Isolated, tools: Tools, words: Sequence[str]) -> list[s
 
 def check_there(session: Session, original: TableName) -> None:
     """Raise PreflightError unless the schema, and the table in it, exist at the restored point."""
-    if not tables.has_schema(session, original.schema):
-        listing = ", ".join(tables.schemas(session))
+    if not schema_catalogue.has_schema(session, original.schema):
+        listing = ", ".join(schema_catalogue.schemas(session))
         raise PreflightError(
             f"there was no schema {original.schema} at that point", hint=f"the schemas were: {listing}"
         )
     if original.table is None:
         return
-    if not tables.has_base_table(session, original.schema, original.table):
-        there = ", ".join(tables.names(session, original.schema, _LISTED))
+    found = schema_catalogue.find_table(session, original.schema, original.table)
+    if found is None or found.type is TableType.VIEW:
+        there = ", ".join(schema_catalogue.names(session, original.schema, _LISTED))
         raise PreflightError(
             f"there was no table {original} at that point",
             hint=f"{original.schema} contained {there or 'no table'}; try another --to",
@@ -135,7 +137,7 @@ class Target:
 
 def check_free(target: Target, name: TableName) -> None:
     """Raise ExistsError if the name is taken on the live server, PreflightError if a table's schema does not exist."""
-    has_schema = tables.has_schema(target.session, name.schema)
+    has_schema = schema_catalogue.has_schema(target.session, name.schema)
     if name.table is None:
         if has_schema:
             raise ExistsError(
@@ -148,7 +150,7 @@ def check_free(target: Target, name: TableName) -> None:
             f"{target.address} has no schema {name.schema}",
             hint="create the schema, or name another: --as schema.table",
         )
-    if tables.has_table(target.session, name.schema, name.table):
+    if schema_catalogue.find_table(target.session, name.schema, name.table) is not None:
         raise ExistsError(
             f"{target.address} has a table {name}", hint="name another table with --as; nothing is overwritten"
         )
@@ -283,21 +285,26 @@ def schema_to_server(
     Views, triggers, routines and events are left out, because they name the old schema.
     """
     with isolated.session() as session:
-        schema = tables.content(session, original.schema)
+        schema = schema_catalogue.content(session, original.schema)
         transfer.create_schema(target.session, name.schema, schema)
         with undone_on_error(lambda: _drop(target, name, unlogged=False)):
             words = [
                 "--skip-triggers",
                 "--skip-add-locks",
-                *(f"--ignore-table={original.schema}.{view}" for view in schema.others),
+                *(f"--ignore-table={original.schema}.{view}" for view in schema.views),
                 original.schema,
             ]
             _load(isolated, tools, words, target, name.schema)
             counts = tuple(
-                (table, _compare(session, TableName(original.schema, table), target, TableName(name.schema, table)))
-                for table in schema.tables
+                (
+                    table.name,
+                    _compare(
+                        session, TableName(original.schema, table.name), target, TableName(name.schema, table.name)
+                    ),
+                )
+                for table in schema.stored
             )
-    left_out = [f"view {view}" for view in schema.others] + ["triggers, routines and events: they name the old schema"]
+    left_out = [f"view {view}" for view in schema.views] + ["triggers, routines and events: they name the old schema"]
     return Delivered(
         f"{name} on {target.address}", TransportChoice(Transport.DUMP, "a schema goes by dump"), counts, tuple(left_out)
     )

@@ -13,16 +13,17 @@ from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
 from zsnapdb.mysql import programs
 from zsnapdb.mysql.probe import probe
+from zsnapdb.mysql.schema_catalogue import stored_tables
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.mysql.tables import base_tables, check
+from zsnapdb.mysql.tables import check
+from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole
 from zsnapdb.repository.drills import Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
-_NO_CHECK = ("PERFORMANCE_SCHEMA", "MEMORY", "BLACKHOLE", "FEDERATED", "CONNECT", "SPIDER", "SEQUENCE", "NDBCLUSTER")
-"""Engines without their own data on disk, or with data on other hosts that a drill must not access."""
 _SMALLEST_TABLE = 16384
 
 
@@ -144,33 +145,37 @@ class Isolated:
         )
 
 
-def tables(session: Session) -> list[Sized]:
-    """Return the base tables that can be checked, quoted, with their approximate bytes.
+def checkable_tables(session: Session) -> list[CatalogueTable]:
+    """Return the tables that can be checked: those of every type with rows in files of the server.
+
+    Rows on other hosts must not be accessed by a drill.
+    """
+    return [table for table in stored_tables(session) if table.row_place is RowPlace.FILES]
+
+
+def _sized(table: CatalogueTable) -> Sized:
+    """Return the table by its quoted name, with its approximate bytes.
 
     A table that cannot be opened is listed without its engine (MariaDB does so for a damaged table). It counts as
     empty, so that it is always checked.
     """
-    return [
-        Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
-        for table in base_tables(session)
-        if (table.engine or "").upper() not in _NO_CHECK
-    ]
+    return Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
 
 
 def check_tables(isolated: Isolated, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
     """Let the server check about `budget` bytes of tables (None: all). The checks end early if the server ends."""
     with isolated.session() as session:
-        chosen = sample_whole(tables(session), budget, seed)
-        for table in chosen:
+        tables = {table.quoted: table for table in checkable_tables(session)}
+        for chosen in sample_whole([_sized(table) for table in tables.values()], budget, seed):
             try:
-                wrong = judge_table(check(session, table.name))
+                wrong = judge_table(check(session, tables[chosen.name]))
             except ServerError as error:
-                yield isolated.died(table.name, error)
+                yield isolated.died(chosen.name, error)
                 return
             yield (
-                CheckOutcome(table.name, Outcome.PASSED)
+                CheckOutcome(chosen.name, Outcome.PASSED)
                 if wrong is None
-                else CheckOutcome(table.name, Outcome.DAMAGED, wrong)
+                else CheckOutcome(chosen.name, Outcome.DAMAGED, wrong)
             )
 
 

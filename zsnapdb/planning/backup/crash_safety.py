@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from zsnapdb.model import Flavour
+from zsnapdb.planning.engines import survives_a_crash
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
-
-_TRANSACTIONAL = {"InnoDB", "ROCKSDB"}
-_STATELESS = {"MEMORY", "BLACKHOLE", "PERFORMANCE_SCHEMA", "FEDERATED", "CONNECT", "SEQUENCE"}
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
 """MySQL releases whose redo log cannot be trusted for tables with row versions: from the first to before the second.
@@ -19,7 +17,7 @@ with its repair (XtraBackup 8.0 manual, "Found tables with row versions").
 
 def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
     """Return the engines of user tables, with counts, whose files a crash at any moment may leave torn."""
-    return {name: count for name, count in facts.engines.items() if name not in _TRANSACTIONAL | _STATELESS}
+    return {name: count for name, count in facts.engines.items() if not survives_a_crash(name)}
 
 
 def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:

@@ -10,6 +10,7 @@ from zsnapdb.errors import PreflightError
 from zsnapdb.planning.backup.crash_safety import has_flawed_row_versions, unsafe_engines
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.placement import Placement
+from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
 
@@ -41,6 +42,7 @@ class BlockSizes:
     examples: Mapping[int, str]
 
 
+_WITHOUT_ROWS = "after a restore, load these rows again from where they come from"
 _ATOMIC_REWRITE = (2, 2)
 """OpenZFS from which a write that covers several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
 
@@ -202,8 +204,8 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
 
 
 def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return the findings about states that a restored copy brings back and that someone must then decide on."""
-    findings = []
+    """Return the findings about what a restore does not bring back, and what it brings back for someone to decide."""
+    findings = [warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines)]
     if facts.prepared_xa:
         detail = (
             f"{facts.prepared_xa} external XA transaction(s) in prepared state: they come back after a restore and hold"

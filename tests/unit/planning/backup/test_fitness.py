@@ -56,6 +56,14 @@ def test_an_applier_that_may_stop_with_gaps_is_not_stopped() -> None:
         assert judged(facts)["replica"] is Severity.OK
 
 
+def test_a_backup_says_which_rows_no_restore_brings_back() -> None:
+    facts = replace(server(), engines={"InnoDB": 7, "MEMORY": 2, "FEDERATED": 1, "BLACKHOLE": 1})
+    remote, memory = [text for text in warnings(judge_server(facts, "z", forced=False)) if "rows" in text]
+    assert "the rows of 1 FEDERATED table(s) are not in the files of the server" in remote
+    assert "the rows of 2 MEMORY table(s) are only in the memory of the server" in memory
+    assert "rows" not in judged(server())
+
+
 def test_doublewrite_that_only_detects_repairs_nothing() -> None:
     assert [
         repairs_torn_pages(server(variables={"innodb_doublewrite": value}))

@@ -15,6 +15,7 @@ from zsnapdb.planning.clone.upgrade import Compared, Result, complaints, judged
         ([("status", "Table is already up to date")], True),
         ([("Warning", "Column x has an old type"), ("status", "OK")], False),
         ([("error", "Table upgrade required. Please do REPAIR"), ("status", "OK")], False),
+        ([("note", "The storage engine for the table doesn't support check")], True),
         ([("status", "Operation failed")], False),
         ([("error", "Corrupt")], False),
         ([], False),

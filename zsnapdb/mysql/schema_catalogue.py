@@ -1,0 +1,167 @@
+"""The catalogue of a server: what its schemas hold. Every other module asks here which tables there are.
+
+The types of tables are those of both families (refman 8.4, "The INFORMATION_SCHEMA TABLES Table"; MariaDB manual,
+"Information Schema TABLES Table"). MariaDB's system-versioned tables and sequences are not base tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from zsnapdb.mysql.session import Row, Session
+from zsnapdb.planning.engines import UNKNOWN
+from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, SequenceDefault, TableType
+
+HAS_ROWS = "table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'TEMPORARY', 'TEMPORARY SEQUENCE')"
+"""The condition on `information_schema.tables` for tables with rows of their own that outlive a session.
+
+A type that a later server adds counts as a table.
+"""
+_WITHOUT_FILES = ("information_schema", "performance_schema")
+_COLUMNS = (
+    "table_schema, table_name, table_type, engine, COALESCE(create_options, ''), COALESCE(data_length, 0) +"
+    " COALESCE(index_length, 0)"
+)
+_NEXT_VALUE = re.compile(r"^nextval\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)$", re.IGNORECASE)
+
+
+def stored_tables(session: Session) -> list[CatalogueTable]:
+    """Return every table with rows of its own, sorted, including those of the system schemas `mysql` and `sys`.
+
+    These are base tables, system-versioned tables and sequences, of all engines.
+    """
+    rows = session.query(
+        f"SELECT {_COLUMNS} FROM information_schema.tables WHERE {HAS_ROWS} AND"
+        f" table_schema NOT IN {_WITHOUT_FILES} ORDER BY table_schema, table_name"
+    )
+    return [_table(row) for row in rows]
+
+
+def engine_counts(session: Session, without_schemas: Sequence[str]) -> dict[str, int]:
+    """Return how many tables with rows of their own there are of each engine, outside of the named schemas.
+
+    A table that cannot be opened has the engine `unknown`.
+    """
+    marks = ", ".join(["%s"] * len(without_schemas))
+    rows = session.query(
+        f"SELECT COALESCE(engine, '{UNKNOWN}'), COUNT(*) FROM information_schema.tables WHERE {HAS_ROWS} AND"
+        f" table_schema NOT IN ({marks}) GROUP BY COALESCE(engine, '{UNKNOWN}')",
+        without_schemas,
+    )
+    return {str(name): int(count) for name, count in rows}
+
+
+def schemas(session: Session) -> list[str]:
+    """Return the names of the schemas, sorted."""
+    rows = session.query("SELECT schema_name FROM information_schema.schemata ORDER BY schema_name")
+    return [str(row[0]) for row in rows]
+
+
+def has_schema(session: Session, schema: str) -> bool:
+    """Whether a schema of that name exists."""
+    return bool(session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (schema,)))
+
+
+def find_table(session: Session, schema: str, name: str) -> CatalogueTable | None:
+    """Return the table, sequence or view of that name, None if there is none."""
+    return next(iter(_tables(session, schema, " AND table_name = %s", (name,))), None)
+
+
+def names(session: Session, schema: str, limit: int) -> list[str]:
+    """Return the names of the schema's first `limit` tables, sequences and views, sorted."""
+    sql = "SELECT table_name FROM information_schema.tables WHERE table_schema = %s ORDER BY table_name LIMIT %s"
+    return [str(row[0]) for row in session.query(sql, (schema, limit))]
+
+
+def content(session: Session, schema: str) -> SchemaContent:
+    """Return everything that the schema holds. The schema must exist."""
+    charset, collation = session.query(
+        "SELECT default_character_set_name, default_collation_name FROM information_schema.schemata WHERE"
+        " schema_name = %s",
+        (schema,),
+    )[0]
+    tables = _tables(session, schema)
+    has_sequences = any(table.is_sequence for table in tables)
+    return SchemaContent(
+        schema,
+        str(charset),
+        str(collation),
+        tables,
+        versioned_by_transaction(session, schema) if any(table.is_versioned for table in tables) else frozenset(),
+        sequence_defaults(session, schema) if has_sequences else (),
+        tuple(f"{kind.lower()} {name}" for kind, name in _routines(session, schema)),
+        _names(session, "SELECT event_name FROM information_schema.events WHERE event_schema = %s", schema),
+        _names(session, "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = %s", schema),
+    )
+
+
+def triggers_of(session: Session, schema: str, table: str) -> tuple[str, ...]:
+    """Return the names of the triggers of a table, sorted."""
+    sql = (
+        "SELECT trigger_name FROM information_schema.triggers WHERE event_object_schema = %s AND event_object_table"
+        " = %s"
+    )
+    return _names(session, sql, schema, table)
+
+
+def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
+    """Return the system-versioned tables whose history names transactions (MariaDB manual, "System-Versioned Tables").
+
+    Their row start is a number of a transaction of this very server.
+    """
+    sql = (
+        "SELECT table_name FROM information_schema.columns WHERE table_schema = %s AND generation_expression = 'ROW"
+        " START' AND data_type = 'bigint'"
+    )
+    return frozenset(_names(session, sql, schema))
+
+
+def sequence_defaults(session: Session, schema: str) -> tuple[SequenceDefault, ...]:
+    """Return the columns of the schema whose default takes numbers from a sequence."""
+    rows = session.query(
+        "SELECT table_name, column_name, column_default FROM information_schema.columns WHERE table_schema = %s AND"
+        " column_default LIKE 'nextval(%%' ORDER BY table_name, ordinal_position",
+        (schema,),
+    )
+    matches = ((str(table), str(column), _NEXT_VALUE.match(str(default))) for table, column, default in rows)
+    return tuple(
+        SequenceDefault(table, column, *(part.replace("``", "`") for part in match.groups()))
+        for table, column, match in matches
+        if match is not None
+    )
+
+
+def _tables(session: Session, schema: str, more: str = "", values: Sequence[str] = ()) -> tuple[CatalogueTable, ...]:
+    rows = session.query(
+        f"SELECT {_COLUMNS} FROM information_schema.tables WHERE table_schema = %s AND table_type NOT LIKE"
+        f" 'TEMPORARY%%'{more} ORDER BY table_name",
+        (schema, *values),
+    )
+    return tuple(_table(row) for row in rows)
+
+
+def _table(row: Row) -> CatalogueTable:
+    schema, name, kind, engine, options, size = row
+    return CatalogueTable(
+        str(schema), str(name), _type(str(kind)), None if engine is None else str(engine), str(options), int(size)
+    )
+
+
+def _type(text: str) -> TableType:
+    if text == "SYSTEM VIEW":
+        return TableType.VIEW
+    return TableType(text) if text in set(TableType) else TableType.BASE
+
+
+def _routines(session: Session, schema: str) -> Iterable[tuple[str, str]]:
+    rows = session.query(
+        "SELECT routine_type, routine_name FROM information_schema.routines WHERE routine_schema = %s ORDER BY"
+        " routine_name, routine_type",
+        (schema,),
+    )
+    return ((str(kind), str(name)) for kind, name in rows)
+
+
+def _names(session: Session, sql: str, *values: str) -> tuple[str, ...]:
+    return tuple(sorted(str(row[0]) for row in session.query(sql, values)))

@@ -1,0 +1,61 @@
+"""Where the rows of a table are, by its storage engine, and what a crash does to them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+UNKNOWN = "unknown"
+"""The engine of a table that the server cannot open. Nobody knows whether its files survive a crash."""
+
+
+class RowPlace(StrEnum):
+    """Where the rows of a table are: in files of the server, in its memory, nowhere, or elsewhere."""
+
+    FILES = "files"
+    MEMORY = "memory"
+    NOWHERE = "nowhere"
+    ELSEWHERE = "elsewhere"
+    """On another host, or in files that somebody else writes."""
+
+
+_PLACES = {
+    "memory": RowPlace.MEMORY,
+    "blackhole": RowPlace.NOWHERE,
+    "performance_schema": RowPlace.NOWHERE,
+    "sequence": RowPlace.NOWHERE,
+    "federated": RowPlace.ELSEWHERE,
+    "connect": RowPlace.ELSEWHERE,
+    "spider": RowPlace.ELSEWHERE,
+    "ndbcluster": RowPlace.ELSEWHERE,
+    "s3": RowPlace.ELSEWHERE,
+    "sphinx": RowPlace.ELSEWHERE,
+}
+"""`sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the type of table CREATE SEQUENCE makes."""
+_RECOVERS = ("innodb", "rocksdb")
+_NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
+"""CONNECT is not among them: most types of CONNECT tables are files, by default in the data directory."""
+
+
+def row_place(engine: str) -> RowPlace:
+    """Return where the rows of the engine's tables are. An engine that is not known here has files."""
+    return _PLACES.get(engine.lower(), RowPlace.FILES)
+
+
+def survives_a_crash(engine: str) -> bool:
+    """Whether a crash at any moment leaves the files of the engine's tables whole, or there are no files."""
+    return engine.lower() in (*_RECOVERS, *_NO_FILES)
+
+
+def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
+    """Return one sentence for each engine whose rows no restore brings back. `engines`: how many tables have each."""
+    words = {
+        RowPlace.MEMORY: "only in the memory of the server, so a restore brings them back without rows",
+        RowPlace.ELSEWHERE: "not in the files of the server, so a snapshot does not hold them",
+    }
+    sentences = []
+    for engine, count in sorted(engines.items()):
+        place = row_place(engine)
+        if place in words:
+            sentences.append(f"the rows of {count} {engine} table(s) are {words[place]}")
+    return tuple(sentences)
