@@ -13,6 +13,7 @@
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
     │   └── LeaseError      6   another run has the lease, or took it over
     ├── DamagedError        7   stored bytes are not the bytes that were written
+    │   └── HistoryError    7   the repository holds something newer, or several histories with the point
     ├── ExistsError         8   the target already exists
     ├── CommandError        9   an external command failed
     │   └── HookError       12  a hook of the site failed, or took too long
@@ -133,6 +134,15 @@ class DamagedError(ZsnapdbError):
 
     code = "damaged"
     exit_code = 7
+
+
+class HistoryError(DamagedError):
+    """The repository holds something newer than the point that would be reached, or several histories with that point.
+
+    Nothing was changed.
+    """
+
+    code = "history"
 
 
 class ExistsError(ZsnapdbError):

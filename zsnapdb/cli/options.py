@@ -36,6 +36,14 @@ RepositoryName = Annotated[
     ),
 ]
 
+AcceptOlder = Annotated[
+    bool,
+    typer.Option(
+        "--accept-older",
+        help="With latest: if the repository holds something newer that cannot be restored, restore what is before it.",
+    ),
+]
+
 HANDOVER_KINDS = ("stopped", "run", "promote", "replica")
 
 RestoreTarget = Annotated[

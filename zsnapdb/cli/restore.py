@@ -9,6 +9,7 @@ import typer
 
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
+    AcceptOlder,
     AsJson,
     ConfigFile,
     HandoverName,
@@ -57,6 +58,7 @@ StopAfter = Annotated[
 def restore(
     instance: NamedInstance,
     to: RequestedPoint = "latest",
+    accept_older: AcceptOlder = False,
     target: RestoreTarget = None,
     name: RestoreName = None,
     handover: HandoverName = "stopped",
@@ -94,7 +96,11 @@ def restore(
         result = job.resume(settings, chosen, target, confirm, stop_after)
     else:
         request = job.RestoreRequest(
-            to, target, name, handover_of(handover, port, server_id, source, source_user, source_password_file)
+            to,
+            target,
+            name,
+            handover_of(handover, port, server_id, source, source_user, source_password_file),
+            accept_older=accept_older,
         )
         if plan:
             repository = chosen.open_repository()

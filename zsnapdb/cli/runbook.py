@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import (
+    AcceptOlder,
     AsJson,
     ConfigFile,
     HandoverName,
@@ -30,6 +31,7 @@ OutputFormat = Annotated[str, typer.Option("--format", metavar="FORM", help="The
 def runbook(
     instance: NamedInstance,
     to: RunbookPoint = "latest",
+    accept_older: AcceptOlder = False,
     target: RestoreTarget = None,
     name: RestoreName = None,
     handover: HandoverName = "run",
@@ -58,7 +60,11 @@ def runbook(
         raise typer.BadParameter(f"invalid --format {form!r}; choose md or html")
     settings = load(config)
     request = RestoreRequest(
-        to, target, name, handover_of(handover, port, server_id, source, source_user, source_password_file)
+        to,
+        target,
+        name,
+        handover_of(handover, port, server_id, source, source_user, source_password_file),
+        accept_older=accept_older,
     )
     book = job.make(settings, Instance.of(settings, instance), request, config)
     show(report.RunbookView(book, as_html=form == "html"), json)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from zsnapdb.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.model import Flavour
+from zsnapdb.planning.binlog.history import NOTHING_KNOWN, ArchiveState, Unreadable
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment, covering, number_of
 from zsnapdb.repository.layout import IncarnationKey, K, RotatedBinlogKey, SegmentKey
@@ -24,12 +25,14 @@ _READINGS = 5
 class Archive:
     """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
 
-    `damaged` has an error for each description that cannot be read.
+    `damaged` has an error for each description that cannot be read, and for each part of an active binlog that is
+    missing before a later part. `state` says where in the archive these are.
     """
 
     incarnations: tuple[Incarnation, ...]
     files: tuple[ArchivedFile, ...]
     damaged: tuple[DamagedError, ...] = ()
+    state: ArchiveState = NOTHING_KNOWN
 
     def of(self, incarnation: str) -> tuple[ArchivedFile, ...]:
         """Return the files of one incarnation, in order."""
@@ -42,47 +45,108 @@ def load(repository: Repository, instance: str) -> Archive:
     A damaged description does not hide the others. RepositoryError if the store cannot be reached.
     """
     keys = [listed.key for listed in repository.list(layout.incarnations(instance))]
-    incarnations, damaged = _partition(_read_all(repository, keys, _incarnation))
+    incarnations: list[Incarnation] = []
+    damages: list[_Damage] = []
+    for key, read in _read_all(repository, keys, _incarnation):
+        if isinstance(read, Incarnation):
+            incarnations.append(read)
+        else:
+            damages.append(_Damage(read, Unreadable(key.incarnation, None, 0, read.message)))
     incarnations.sort(key=lambda incarnation: (incarnation.began, incarnation.id))
     files: list[ArchivedFile] = []
     for incarnation in incarnations:
-        for _ in range(_READINGS):
-            readable, wrong = _files(repository, instance, incarnation)
-            if readable is not None:
-                break
-        else:
-            raise ConsistencyError(
-                f"the active binlogs of {instance} change faster than they can be read", hint="try again"
-            )
+        readable, wrong = _files(repository, instance, incarnation)
         files += readable
-        damaged += wrong
-    return Archive(tuple(incarnations), tuple(files), tuple(damaged))
+        damages += wrong
+    return Archive(
+        tuple(incarnations),
+        tuple(files),
+        tuple(damage.error for damage in damages),
+        ArchiveState(tuple(damage.place for damage in damages)),
+    )
 
 
-def _files(
-    repository: Repository, instance: str, incarnation: Incarnation
-) -> tuple[list[ArchivedFile] | None, list[DamagedError]]:
-    """Return the files of an incarnation, or None for them if a listed segment is gone when it is read."""
-    # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
-    segments = list(repository.list(layout.segments(instance, incarnation.id)))
-    keys = [listed.key for listed in repository.list(layout.rotated_binlogs(instance, incarnation.id))]
-    files, damaged = _partition(_read_all(repository, keys, _rotated))
-    rotated = {key.name for key in keys}
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for listed in segments:
-        if listed.key.name not in rotated:
-            spans.setdefault(listed.key.name, []).append(listed.key.span)
-    for name, known in spans.items():
-        chosen = [layout.segment(instance, incarnation.id, name, *span) for span in covering(known)]
-        read = _read_all(repository, chosen, _segment)
-        if len(read) < len(chosen):
-            return None, []
-        readable, wrong = _partition(read)
-        damaged += wrong
-        file = active_file(instance, incarnation, name, readable) if not wrong else None
-        if file is not None:
-            files.append(file)
-    return sorted(files, key=lambda file: number_of(file.name)), damaged
+@dataclass(frozen=True)
+class _Damage:
+    """A part of the archive that cannot be read, and its place."""
+
+    error: DamagedError
+    place: Unreadable
+
+    @classmethod
+    def of_binlog(cls, incarnation: str, name: str, error: DamagedError) -> _Damage:
+        return cls(error, Unreadable(incarnation, name, number_of(name), error.message))
+
+
+def _files(repository: Repository, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
+    """Return the files of an incarnation, in order.
+
+    The binlogs are read again if a listed description is gone when it is read, or if a segment seems to be missing: the
+    archiver may have replaced it meanwhile. ConsistencyError if this happens every time.
+    """
+    for reading in range(1, _READINGS + 1):
+        # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
+        segments = list(repository.list(layout.segments(instance, incarnation.id)))
+        keys = [listed.key for listed in repository.list(layout.rotated_binlogs(instance, incarnation.id))]
+        files: list[ArchivedFile] = []
+        damages: list[_Damage] = []
+        read = _read_all(repository, keys, _rotated)
+        for key, file in read:
+            if isinstance(file, ArchivedFile):
+                files.append(file)
+            else:
+                damages.append(_Damage.of_binlog(incarnation.id, key.name, file))
+        rotated = {key.name for key in keys}
+        spans: dict[str, list[tuple[int, int]]] = {}
+        for listed in segments:
+            if listed.key.name not in rotated:
+                spans.setdefault(listed.key.name, []).append(listed.key.span)
+        actives = [_active(repository, instance, incarnation, name, known) for name, known in spans.items()]
+        if len(read) < len(keys) or any(active.is_changed for active in actives):
+            continue
+        if any(active.is_cut for active in actives) and reading < _READINGS:
+            continue
+        files += [active.file for active in actives if active.file is not None]
+        damages += [active.damage for active in actives if active.damage is not None]
+        return sorted(files, key=lambda file: number_of(file.name)), damages
+    raise ConsistencyError(f"the binlogs of {instance} change faster than they can be read", hint="try again")
+
+
+@dataclass(frozen=True)
+class _Active:
+    """The readable part of an active binlog, from its beginning, and why the rest cannot be read, if so.
+
+    `is_changed`: a segment was removed after it was listed. `is_cut`: a segment is missing before another one.
+    """
+
+    file: ArchivedFile | None = None
+    damage: _Damage | None = None
+    is_changed: bool = False
+    is_cut: bool = False
+
+
+def _active(
+    repository: Repository, instance: str, incarnation: Incarnation, name: str, known: Sequence[tuple[int, int]]
+) -> _Active:
+    chosen = [layout.segment(instance, incarnation.id, name, *span) for span in covering(known)]
+    read = _read_all(repository, chosen, _segment)
+    if len(read) < len(chosen):
+        return _Active(is_changed=True)
+    readable: list[Segment] = []
+    for _, segment in read:
+        if isinstance(segment, DamagedError):
+            damage = _Damage.of_binlog(incarnation.id, name, segment)
+            return _Active(active_file(instance, incarnation, name, readable), damage)
+        readable.append(segment)
+    file = active_file(instance, incarnation, name, readable)
+    reached = chosen[-1].span[1] if chosen and file is not None else 0
+    if max(end for _, end in known) <= reached:
+        return _Active(file)
+    error = DamagedError(
+        f"{layout.segments(instance, incarnation.id, name).path} lacks the segment of {name} from byte {reached} on",
+        hint="the object was removed after it was written; the archive has a gap there",
+    )
+    return _Active(file, _Damage.of_binlog(incarnation.id, name, error), is_cut=True)
 
 
 def _incarnation(body: bytes, key: IncarnationKey) -> Incarnation:
@@ -112,26 +176,21 @@ def _check_place(key: str, described: str) -> None:
         )
 
 
-def _read_all(repository: Repository, keys: Sequence[K], decode: Callable[[bytes, K], T]) -> list[T | DamagedError]:
+def _read_all(
+    repository: Repository, keys: Sequence[K], decode: Callable[[bytes, K], T]
+) -> list[tuple[K, T | DamagedError]]:
     """Return the decoded objects in order, without those that were removed since they were listed."""
 
-    def read(key: K) -> T | DamagedError | None:
+    def read(key: K) -> tuple[K, T | DamagedError] | None:
         try:
-            return decode(repository.keyring.verified(repository.get(key), key), key)
+            return key, decode(repository.keyring.verified(repository.get(key), key), key)
         except DamagedError as error:
-            return error
+            return key, error
         except NotThere:
             return None
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="binlogs") as pool:
         return [item for item in pool.map(read, keys) if item is not None]
-
-
-def _partition(read: Sequence[T | DamagedError]) -> tuple[list[T], list[DamagedError]]:
-    return (
-        [item for item in read if not isinstance(item, DamagedError)],
-        [item for item in read if isinstance(item, DamagedError)],
-    )
 
 
 def active_file(instance: str, incarnation: Incarnation, name: str, segments: Sequence[Segment]) -> ArchivedFile | None:

@@ -28,8 +28,11 @@ CHUNK = 1 << 20
 class Server:
     """The binlogs of a server in one folder, and their archive in another folder."""
 
-    def __init__(self, folder: Path, uuid: str = str(UUID)) -> None:
+    def __init__(
+        self, folder: Path, uuid: str = str(UUID), *, has_gtids: bool = True, is_encrypted: bool = True
+    ) -> None:
         self.folder, self.uuid = folder, uuid
+        self.has_gtids, self.is_encrypted = has_gtids, is_encrypted
         self.files: dict[str, File] = {}
         self.number = 0
         self.executed = 0
@@ -57,10 +60,19 @@ class Server:
 
     def commit(self, count: int = 1, size: int = 80) -> None:
         for _ in range(count):
-            self.executed += 1
             self.clock += 1
+            if not self.has_gtids:
+                self.newest.anonymous(committed=self.clock * 1_000_000)
+                continue
+            self.executed += 1
             self.newest.transaction(self.executed, committed=self.clock * 1_000_000, size=size)
         self.write()
+
+    def reset(self) -> None:
+        """Remove all binlogs, and begin again with number 1 and without GTIDs, like RESET MASTER."""
+        self.remove(*self.files)
+        self.number = self.executed = 0
+        self.rotate()
 
     def write(self) -> None:
         for name, file in self.files.items():
@@ -76,7 +88,7 @@ class Server:
         self.write()
 
     def archive(self) -> BinlogArchive:
-        keyring = Keyring((IDENTITY.recipient,), self.folder / "identity")
+        keyring = Keyring((IDENTITY.recipient,), self.folder / "identity") if self.is_encrypted else Keyring()
         return BinlogArchive(Repository.open_or_create(self.store, "", "0123", keyring), "main")
 
     def archiver(self, store: Store | None = None) -> Archiver:

@@ -87,5 +87,10 @@ class File:
     def mariadb_transaction(self, sequence: int, *, domain: int = 0, server: int = 1) -> File:
         return self.mariadb(sequence, domain=domain, server=server).add(ROWS, bytes(50)).add(XID, bytes(8))
 
+    def anonymous(self, *, committed: int = 0) -> File:
+        """A transaction of a server with gtid_mode=OFF."""
+        body = b"\x01" + bytes(16) + struct.pack("<q", 0) + b"\x02" + bytes(16) + committed.to_bytes(7, "little")
+        return self.add(ANONYMOUS, body).query(b"BEGIN").add(ROWS, bytes(80)).add(XID, bytes(8))
+
     def transaction(self, number: int, *, committed: int = 0, size: int = 80) -> File:
         return self.gtid(number, committed=committed).query(b"BEGIN").add(ROWS, bytes(size)).add(XID, bytes(8))

@@ -146,7 +146,11 @@ class Archiver:
         elsewhere: Gtids | None = None
         for file in others:
             elsewhere = joined(elsewhere, file.reached)
-        return (mine[-1], list(archive.of(mine[-1].id)), elsewhere) if mine else (None, [], elsewhere)
+        if not mine:
+            return None, [], elsewhere
+        # A binlog of which only a part can be read is archived again from its beginning.
+        broken = {place.name for place in archive.state.unreadable if place.incarnation == mine[-1].id}
+        return mine[-1], [file for file in archive.of(mine[-1].id) if file.name not in broken], elsewhere
 
     def _sweep(self) -> None:
         """Remove the segments that a killed run left beside the newest rotated file."""

@@ -55,7 +55,9 @@ def status(instance: Instance) -> ProtectionStatus:
         newest=newest,
         backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
         window=window(
-            [point_of(manifest) for manifest in catalogue.manifests if is_of_server(manifest)], archive.files
+            [point_of(manifest) for manifest in catalogue.manifests if is_of_server(manifest)],
+            archive.files,
+            archive.state,
         ),
         last=last,
         archive_lag=(

@@ -55,7 +55,7 @@ class RestoreRequest:
     """The requested restore: the point, the target dataset, and how to hand over the restored server.
 
     The target is `top`, or `name` below our own datasets. `makes_parent`: the caller makes the dataset above `top`
-    before the restore begins.
+    before the restore begins. `accept_older`: if the latest state cannot be reached, restore the newest that can.
     """
 
     to: str = "latest"
@@ -63,6 +63,7 @@ class RestoreRequest:
     name: str | None = None
     handover: Handover = field(default_factory=Handover)
     makes_parent: bool = False
+    accept_older: bool = False
 
 
 def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
@@ -77,6 +78,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     missing server program.
     """
     target = parse_target(request.to)
+    if isinstance(target, Latest):
+        target = Latest(request.accept_older)
     manifests = repository.catalogue(instance.name).manifests
     if isinstance(target, AtBackup) and target.backup_id is not None:
         # If the backup was requested by its id, a damaged manifest is reported as damaged and not as missing.
@@ -301,12 +304,13 @@ def _choose(instance: Instance, repository: Repository, manifests: Sequence[Mani
         choice = points.choose(target, backups, (), instance.host.now())
         return _Chosen(choice, points.restore_point(choice, None))
     archive = archive_of(instance, repository)
-    files = archive.load().files
+    contents = archive.load()
+    files = contents.files
     by_place = {(file.incarnation, file.name): file for file in files}
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
         reader = _Reader(archive, by_place, Path(folder))
         while True:
-            choice = points.choose(target, backups, files, instance.host.now())
+            choice = points.choose(target, backups, files, instance.host.now(), contents.state)
             if choice.exact_backup or not choice.files:
                 return _Chosen(choice, points.restore_point(choice, None))
             first = choice.files[0]

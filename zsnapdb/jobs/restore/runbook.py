@@ -42,7 +42,7 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
     file = str(config) if config is not None else None
     # Without --target the restore also makes the dataset above.
     where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
-    commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned), file)
+    commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned, request), file)
     check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]
     pool = pool_of(planned.layout.top)
     before = (Look(shlex.join(check)), Look(shlex.join(["zpool", "list", "-H", "-o", "health", pool]), "ONLINE"))
@@ -56,8 +56,8 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
     )
 
 
-def _options(planned: RestorePlan) -> tuple[str, ...]:
-    """Return the command-line words for the plan's handover, with the chosen port and server_id."""
+def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
+    """Return the command-line words for the plan's point and handover, with the chosen port and server_id."""
     last = planned.steps[-1]
     words = ["--handover", last.kind]
     if isinstance(last, RunBeside | MakeReplica):
@@ -65,4 +65,6 @@ def _options(planned: RestorePlan) -> tuple[str, ...]:
     if isinstance(last, MakeReplica):
         words += ["--source", f"{last.source_host}:{last.source_port}", "--source-user", last.source_user]
         words += ["--source-password-file", last.password_file] if last.password_file is not None else []
+    if request.accept_older and pinned(planned) == "latest":
+        words.append("--accept-older")
     return tuple(words)

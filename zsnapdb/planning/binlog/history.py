@@ -58,6 +58,7 @@ class EndKind(StrEnum):
     NOT_ARCHIVED = "not-archived"
     AMBIGUOUS = "ambiguous"
     GAP = "gap"
+    UNREADABLE = "unreadable"
     RESET = "reset"
     SET_BACK = "set-back"
     LOST_IN_FAILOVER = "lost-in-failover"
@@ -70,6 +71,54 @@ class RouteEnd:
 
     kind: EndKind
     reason: str
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A place in the archive that cannot be read: a binlog, or all binlogs of an incarnation (`name` is None).
+
+    If a part of the binlog can be read, that part is among the archived files. `reason` names the damaged object.
+    """
+
+    incarnation: str
+    name: str | None
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class ArchiveState:
+    """What is known about an archive beside its readable files."""
+
+    unreadable: tuple[Unreadable, ...] = ()
+
+    def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
+        """Return the end of a route at a file if what follows in its incarnation cannot be read; else None.
+
+        `following` is the next readable file of the incarnation (None: the file is the last).
+        """
+        for place in self.unreadable:
+            is_between = place.number >= file.number and (following is None or place.number < following.number)
+            if place.name is not None and place.incarnation == file.incarnation and is_between:
+                return RouteEnd(EndKind.UNREADABLE, f"{place.name} cannot be read: {place.reason}")
+        return None
+
+    def lost_history_after(self, file: RouteFile) -> RouteEnd | None:
+        """Return the end of a route at a file if an incarnation that began later cannot be read; else None."""
+        for place in self.unreadable:
+            # Ids begin with the time in seconds.
+            if place.name is None and place.incarnation.partition("-")[0] >= file.incarnation.partition("-")[0]:
+                reason = f"a later history of the archive cannot be read: {place.reason}"
+                return RouteEnd(EndKind.UNREADABLE, reason)
+        return None
+
+    @property
+    def has_lost_history(self) -> bool:
+        """Whether the archive has an incarnation that cannot be read."""
+        return any(place.name is None for place in self.unreadable)
+
+
+NOTHING_KNOWN = ArchiveState()
 
 
 @dataclass(frozen=True)

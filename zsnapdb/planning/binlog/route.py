@@ -13,11 +13,33 @@ from datetime import UTC, datetime, timedelta
 
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
-from zsnapdb.planning.binlog.history import BackupPoint, EndKind, History, RouteEnd, RouteFile, histories_of
+from zsnapdb.planning.binlog.history import (
+    NOTHING_KNOWN,
+    ArchiveState,
+    BackupPoint,
+    EndKind,
+    History,
+    RouteEnd,
+    RouteFile,
+    Unreadable,
+    histories_of,
+)
 from zsnapdb.planning.binlog.takeover import begins_at, failback, takeover
 from zsnapdb.planning.family import family
 
-__all__ = ["NEWEST", "NOT_ARCHIVED", "NO_ARCHIVE", "BackupPoint", "EndKind", "Route", "RouteEnd", "RouteFile"]
+__all__ = [
+    "NEWEST",
+    "NOTHING_KNOWN",
+    "NOT_ARCHIVED",
+    "NO_ARCHIVE",
+    "ArchiveState",
+    "BackupPoint",
+    "EndKind",
+    "Route",
+    "RouteEnd",
+    "RouteFile",
+    "Unreadable",
+]
 
 _MICROSECONDS = 1_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,14 +81,15 @@ def commit_time(microseconds: int) -> datetime:
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
-def follow(point: BackupPoint, files: Sequence[RouteFile]) -> Route:
+def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Route:
     """Return the route from a backup through the archived files (incarnations, oldest first, and their files in order).
 
     The route stays in the backup's own history. It leads on into a newer history of the same server that begins where
     the older history ended, and into the history of a server that took over and provably contains everything reached.
+    What cannot be read ends the route, unless GTIDs prove that nothing is missing there.
     """
     histories = tuple(histories_of(files))
-    begin = _begin(point, files, histories) if files else NO_ARCHIVE
+    begin = _begin(point, files, histories, state) if files or state.unreadable else NO_ARCHIVE
     if isinstance(begin, RouteEnd):
         return Route(point, (), 0, True, point.taken, point.gtids, begin)
     visited: list[RouteFile] = []
@@ -76,7 +99,7 @@ def follow(point: BackupPoint, files: Sequence[RouteFile]) -> Route:
         file = files[step]
         visited.append(file)
         reached = None if point.gtids is None else joined(reached, file.gtids)
-        step = _next(files, histories, step, reached)
+        step = _next(files, histories, step, reached, state)
     commits = [file.last_commit for file in visited if file.last_commit is not None]
     return Route(point, tuple(visited), begin.offset, begin.is_exact, max([point.taken, *commits]), reached, step)
 
@@ -99,7 +122,9 @@ class _Begin:
     is_exact: bool
 
 
-def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> _Begin | RouteEnd:
+def _begin(
+    point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
+) -> _Begin | RouteEnd:
     """Return where a backup's position is.
 
     File and offset identify it within the history of the backup's server; GTIDs identify it in any history. If the
@@ -114,7 +139,7 @@ def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[H
         for at in reversed(history.places)
         if files[at].created * _MICROSECONDS <= point.before
     ]
-    only = _only_history(point, files, histories)
+    only = () if state.has_lost_history else _only_history(point, files, histories)
     fitting = [at for at in older if _is_at_coordinates(files[at], point)] or [
         at for at in only if _is_at_coordinates(files[at], point) and _is_at_gtids(files[at], point, files[at])
     ]
@@ -129,8 +154,17 @@ def _begin(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[H
     if by_gtids is None:
         by_gtids = next((at for at in only if _begins_at(files, at, point)), None)
     if by_gtids is None:
-        return NOT_ARCHIVED
+        return _damage_at(point, state) or NOT_ARCHIVED
     return _Begin(by_gtids, files[by_gtids].start, same_gtids(point.gtids, files[by_gtids].previous))
+
+
+def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
+    """Return the end of a route whose backup is in a binlog that cannot be read; None if no such binlog is known."""
+    for place in reversed(state.unreadable):
+        if place.name is None or (point.coordinates is not None and place.name == point.coordinates.file):
+            what = place.name or "a history of the archive"
+            return RouteEnd(EndKind.UNREADABLE, f"{what}, which may hold its position, cannot be read: {place.reason}")
+    return None
 
 
 def _only_history(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> Sequence[int]:
@@ -212,7 +246,9 @@ def _is_at_gtids(file: RouteFile, point: BackupPoint, last: RouteFile) -> bool:
     return contains(point.gtids, file.previous) and last.reached is not None and contains(last.reached, point.gtids)
 
 
-def _next(files: Sequence[RouteFile], histories: Sequence[History], at: int, reached: Gtids | None) -> int | RouteEnd:
+def _next(
+    files: Sequence[RouteFile], histories: Sequence[History], at: int, reached: Gtids | None, state: ArchiveState
+) -> int | RouteEnd:
     """Return the place of the next file, or why there is no next file.
 
     If the server was set back to the end of this file and then wrote another history, the newer history counts.
@@ -222,17 +258,19 @@ def _next(files: Sequence[RouteFile], histories: Sequence[History], at: int, rea
     newer = _newer_history(files, at, later)
     if newer.place is not None:
         return newer.place
-    gap = None
-    if at + 1 < len(files) and files[at + 1].incarnation == here.incarnation:
-        missing = missing_before(here, files[at + 1])
+    following = files[at + 1] if at + 1 < len(files) and files[at + 1].incarnation == here.incarnation else None
+    gap = state.damage_after(here, following)
+    if following is not None:
+        missing = missing_before(here, following)
         if missing is None:
             return at + 1
-        gap = RouteEnd(EndKind.GAP, f"before {files[at + 1].name}: {missing}")
+        gap = gap or RouteEnd(EndKind.GAP, f"before {following.name}: {missing}")
     later = [history for history in later if history.high <= newer.limit]
     other = takeover(files, at, later, reached)
     if isinstance(other, int):
         return other
-    return gap or newer.end or other or failback(files, at, histories, reached) or NEWEST
+    lost = state.lost_history_after(here)
+    return gap or newer.end or other or failback(files, at, histories, reached) or lost or NEWEST
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.gtid import contains
-from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route, RouteEnd, RouteFile, follow
+from zsnapdb.planning.binlog.route import (
+    NOTHING_KNOWN,
+    ArchiveState,
+    BackupPoint,
+    EndKind,
+    Route,
+    RouteEnd,
+    RouteFile,
+    follow,
+)
 from zsnapdb.planning.family import family
 
 
@@ -58,6 +67,19 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
     return alone
 
 
+def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
+    """Return why the newest archived state is not reached by this route; None if nothing newer is known.
+
+    A backup whose position is not archived yet is the newest state, unless the archive has later transactions.
+    """
+    if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
+        return None
+    if route.end.kind is EndKind.NOT_ARCHIVED:
+        later = [file for file in files if file.last_commit is not None and file.last_commit > route.point.before]
+        return route.end if later else None
+    return route.end
+
+
 def _is_on(route: Route, point: BackupPoint) -> bool:
     """Whether a route that begins at an older backup is known to pass the position of this backup."""
     if route.to < point.taken or route.reached is None or point.gtids is None:
@@ -66,13 +88,13 @@ def _is_on(route: Route, point: BackupPoint) -> bool:
     return contains(route.reached, point.gtids) and (is_same_server or family(point.flavour).gtids_are_sets)
 
 
-def window(points: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Window:
+def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Window:
     """Return what can be recovered from the backups and the archived files (incarnations and their files in order).
 
     A time is in a range exactly if a restore to it can be planned.
     """
     ordered = sorted(points, key=lambda point: (point.taken, point.backup_id))
-    routes = {point.backup_id: follow(point, files) for point in ordered}
+    routes = {point.backup_id: follow(point, files, state) for point in ordered}
     ranges: list[Range] = []
     gaps: list[Gap] = []
     for index, point in enumerate(ordered):

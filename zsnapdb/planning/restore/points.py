@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.errors import HistoryError, NotThere, PreflightError
 from zsnapdb.gtid import Gtids, contains, joined
 from zsnapdb.model import Flavour, parse_gtids
-from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route, RouteFile, commit_time, follow
-from zsnapdb.planning.binlog.window import leading
+from zsnapdb.planning.binlog.route import (
+    NOTHING_KNOWN,
+    ArchiveState,
+    BackupPoint,
+    EndKind,
+    Route,
+    RouteFile,
+    commit_time,
+    follow,
+)
+from zsnapdb.planning.binlog.window import leading, newer_beyond
 from zsnapdb.planning.restore.steps import ArchivedTransaction, LogPart, Replay, RestorePoint
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
@@ -56,10 +65,17 @@ class RestoreRoute:
         return self.route.point
 
 
-def choose(target: Target, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime) -> RestoreRoute:
+def choose(
+    target: Target,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    now: datetime,
+    state: ArchiveState = NOTHING_KNOWN,
+) -> RestoreRoute:
     """Return which backup and binlogs lead to the target. NotThere or PreflightError says what can be reached instead.
 
     `backups` are oldest first. Of all backups that lead to the target the newest is chosen: it needs the least replay.
+    HistoryError if the target is the latest state and the archive holds something newer that cannot be reached.
     """
     if not backups:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
@@ -73,11 +89,25 @@ def choose(target: Target, backups: Sequence[BackupPoint], files: Sequence[Route
             raise NotThere(f"the repository holds no backup {target.backup_id}", hint="see `zsnapdb list`")
         return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
     if isinstance(target, Latest):
-        route = leading(backups, lambda point: follow(point, files))
-        return RestoreRoute(target, route, route.files, None)
+        return _choose_latest(target, backups, files, state)
     if isinstance(target, AtTime):
-        return _choose_time(target, backups, files, now)
-    return _choose_gtid(target, backups, files)
+        return _choose_time(target, backups, files, now, state)
+    return _choose_gtid(target, backups, files, state)
+
+
+def _choose_latest(
+    target: Latest, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
+) -> RestoreRoute:
+    route = leading(backups, lambda point: follow(point, files, state))
+    beyond = newer_beyond(route, files)
+    if beyond is not None and not target.accepts_older:
+        reach = "that backup alone" if route.is_empty else _shown(commit_time(route.to))
+        raise HistoryError(
+            f"the latest state cannot be reached: from backup {route.point.backup_id} the archive leads to {reach}, and"
+            f" there it ends: {beyond.reason}",
+            hint="back the server up now; `zsnapdb restore --accept-older` restores as far as the archive leads",
+        )
+    return RestoreRoute(target, route, route.files, None)
 
 
 def _shown(moment: datetime) -> str:
@@ -86,7 +116,7 @@ def _shown(moment: datetime) -> str:
 
 
 def _choose_time(
-    target: AtTime, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime
+    target: AtTime, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime, state: ArchiveState
 ) -> RestoreRoute:
     moment = target.moment
     if moment > now:
@@ -94,7 +124,7 @@ def _choose_time(
     early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
         raise NotThere(f"no backup is older than {_shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
-    route = leading(early, lambda point: follow(point, files))
+    route = leading(early, lambda point: follow(point, files, state))
     if route.is_empty:
         raise NotThere(
             f"{_shown(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
@@ -140,7 +170,7 @@ def _because(route: Route) -> str:
 
 
 def _choose_gtid(
-    target: AtGtids | BeforeGtid, backups: Sequence[BackupPoint], files: Sequence[RouteFile]
+    target: AtGtids | BeforeGtid, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
 ) -> RestoreRoute:
     flavour = backups[-1].flavour
     try:
@@ -155,9 +185,9 @@ def _choose_gtid(
             raise PreflightError("the server's transactions have no GTIDs", hint="name a time, or a backup")
         if contains(point.gtids, gtids):
             if isinstance(target, AtGtids) and contains(gtids, point.gtids):
-                return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
+                return RestoreRoute(target, follow(point, files, state), (), None, exact_backup=True)
             continue
-        route = follow(point, files)
+        route = follow(point, files, state)
         reached: Gtids | None = point.gtids
         for index, file in enumerate(route.files):
             reached = joined(reached, file.gtids)

@@ -22,7 +22,12 @@ _OFFSET = re.compile(r"[+-]\d{2}:?\d{2}")
 
 @dataclass(frozen=True)
 class Latest:
-    """As far as the newest backup and the archive after it reach."""
+    """As far as the newest backup and the archive after it reach.
+
+    `accepts_older`: also if the repository holds something newer that cannot be reached.
+    """
+
+    accepts_older: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,20 @@ No route crosses a gap or leads into another history, and what status promises i
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.support.binlog_simulation import Simulation, restored, simulate
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
-from zsnapdb.errors import NotThere
+from zsnapdb.errors import HistoryError, NotThere
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.archive import missing_between
 from zsnapdb.planning.binlog.route import NEWEST, NO_ARCHIVE, NOT_ARCHIVED, BackupPoint, EndKind, commit_time, follow
-from zsnapdb.planning.binlog.window import window
+from zsnapdb.planning.binlog.window import newer_beyond, window
 from zsnapdb.planning.restore.points import choose
 from zsnapdb.planning.restore.targets import AtTime, Latest
 
@@ -292,9 +294,14 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
     now = commit_time(10**9 * SECOND)
     alone = {route.point.taken for route in promised.routes if route.is_empty}
     last = promised.ranges[-1]
-    latest = choose(Latest(), points, files, now)
+    latest = choose(Latest(accepts_older=True), points, files, now)
     assert latest.route.to == last.end
     assert latest.route.end == last.ends
+    if newer_beyond(latest.route, files) is None:
+        assert choose(Latest(), points, files, now) == replace(latest, target=Latest())
+    else:
+        with pytest.raises(HistoryError, match="and there it ends"):
+            choose(Latest(), points, files, now)
     moments = {moment for part in promised.ranges for edge in (part.start, part.end) for moment in (edge, edge + 1)}
     moments |= {file.last_commit for file in files if file.last_commit is not None}
     for moment in moments - alone:

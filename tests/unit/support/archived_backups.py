@@ -1,0 +1,100 @@
+"""Backups of a server whose binlogs are made event by event, in the repository of its archive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.archived_server import Server
+from tests.unit.support.manifests import manifest
+from tests.unit.support.stored_backups import Site
+from zsnapdb.config import parse
+from zsnapdb.gtid import GtidSet
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.repository.status import ProtectionStatus, status
+from zsnapdb.jobs.restore import plan
+from zsnapdb.jobs.restore.plan import RestoreRequest
+from zsnapdb.model import Flavour
+from zsnapdb.mysql import server as programs
+from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.repository.manifest import PositionPart, ServerPart, ServerSourcePart
+from zsnapdb.zfs import datasets
+
+
+@dataclass
+class ProtectedServer:
+    """A server, its archive and its backups, on a host whose clock stands still a minute after the last change."""
+
+    server: Server
+    site: Site
+    backups: list[str] = field(default_factory=list)
+
+    @classmethod
+    def make(cls, folder: Path, monkeypatch: pytest.MonkeyPatch, *, has_gtids: bool = True) -> ProtectedServer:
+        """Return a new server. Plans of restores find one empty pool, and a server program."""
+        monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
+        monkeypatch.setattr(datasets, "exists", lambda dataset: dataset == "tank")
+        monkeypatch.setattr(programs, "find_binary", lambda *_: Path("/usr/sbin/mysqld"))
+        monkeypatch.setattr(programs, "account", lambda *_: None)
+        server = Server(folder, has_gtids=has_gtids, is_encrypted=False)
+        return cls(server, Site(folder / "store"))
+
+    def instance(self) -> Instance:
+        self.site.ahead = datetime.fromtimestamp(self.server.clock + 60, UTC) - datetime.now(UTC)
+        return self.site.instance()
+
+    def back_up(self) -> str:
+        """Store a full backup of the server now, a second after its last transaction. Return its id."""
+        server, number = self.server, len(self.backups)
+        server.clock += 1
+        made = datetime.fromtimestamp(server.clock, UTC)
+        name = f"{made:%Y%m%dT%H%M%SZ}-{number:04x}"
+        like = manifest(name)
+        gtids = GtidSet.parse(f"{server.uuid}:1-{server.executed}") if server.executed else GtidSet()
+        source = ServerSourcePart(
+            server=ServerPart(
+                flavour=Flavour.MYSQL, version="9.7.4", server_uuid=server.uuid, server_id=1, variables=VARIABLES
+            ),
+            position=PositionPart(
+                binlog_file=f"binlog.{server.number:06d}",
+                binlog_offset=len(server.newest.data),
+                gtids=str(gtids),
+                source="tail",
+            ),
+            lock=like.source.lock,  # type: ignore[union-attr]
+        )
+        volume = like.volumes[0].model_copy(update={"guid": number + 1})
+        repository = self.instance().open_or_create_repository()
+        repository.commit(
+            like.model_copy(
+                update={
+                    "repository_id": repository.id,
+                    "created": made,
+                    "source": source,
+                    "createtxg": number + 1,
+                    "volumes": (volume,),
+                }
+            )
+        )
+        self.backups.append(name)
+        return name
+
+    def status(self) -> ProtectionStatus:
+        return status(self.instance())
+
+    def plan(self, to: str = "latest", **options: bool | str) -> RestorePlan:
+        """Return what `restore --plan` shows."""
+        instance = self.instance()
+        request = RestoreRequest(to=to, **options)  # type: ignore[arg-type]
+        return plan.make(parse(self.site.text(), "test"), instance, instance.open_repository(), request)
+
+    def objects(self, text: str) -> list[Path]:
+        """Return the files of the repository's objects whose key contains `text`, in order."""
+        folder = self.site.folder
+        return sorted(path for path in folder.rglob("*") if path.is_file() and text in str(path.relative_to(folder)))
+
+
+VARIABLES = {"datadir": "/var/lib/mysql/data/", "log_bin_basename": "/var/lib/mysql/data/binlog"}
