@@ -118,7 +118,14 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
     )
     assert (stopped["finished"], stopped["next_step"]) == (False, "replay-1")
     assert guest.run(LISTING).check().stdout != before
-    guest.run(["zsnapdb", "restore", "main", "--abandon", *other]).check()
+    for words in (["--resume", "--stop-after", "replay-1"], ["--abandon"]):
+        # A recursive snapshot of somebody else: ZFS does not roll back over it.
+        guest.run(["zfs", "snapshot", "-r", "tank/given-up@autosnap_one"]).check()
+        kept = guest.run(LISTING).check().stdout
+        refused = guest.run(["zsnapdb", "restore", "main", *words, *other])
+        assert (refused.code, "made by sanoid" in refused.stderr) == (4, True), refused.stderr
+        assert guest.run(LISTING).check().stdout == kept
+        guest.run(["zsnapdb", "restore", "main", *words, *other, "--with-foreign-snapshots"], timeout=600).check()
     assert guest.run(LISTING).check().stdout == before
 
 

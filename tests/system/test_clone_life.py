@@ -129,7 +129,19 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
     with connected(lab, "child") as here:
         assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
         assert ask(here, "SELECT @@port") == [(child["port"],)]
-    assert lab.zsnapdb("clone", "destroy", "child").code == 0
+    pid = show(lab, "child")["pid"]
+    for dataset in child["volumes"].values():
+        assert zfs("get", "-H", "-o", "value", "com.sun:auto-snapshot,syncoid:sync", dataset) == ["false", "false"]
+    # An administrator or a program made a recursive snapshot, and holds one of its snapshots.
+    held = f"{child['volumes']['data']}@autosnap_2026-11-20_10:00:00_hourly"
+    zfs("snapshot", "-r", f"tank/zsnapdb/clones@{held.partition('@')[2]}")
+    zfs("hold", "theirs", held)
+    for words, said in (((), "made by sanoid"), (("--with-foreign-snapshots",), "held by theirs")):
+        refused = lab.zsnapdb("clone", "destroy", "child", *words)
+        assert (refused.code, said in refused.stderr, show(lab, "child")["pid"]) == (4, True, pid), refused.stderr
+    zfs("release", "theirs", held)
+    assert lab.zsnapdb("clone", "destroy", "child", "--with-foreign-snapshots").code == 0
+    zfs("destroy", f"tank/zsnapdb/clones@{held.partition('@')[2]}")
     assert everything() == before
     assert not list(MOUNTS.iterdir())
 

@@ -26,6 +26,13 @@ ConfigFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what the command would do and why; change nothing.")]
+WithForeignSnapshots = Annotated[
+    bool,
+    typer.Option(
+        "--with-foreign-snapshots",
+        help="Also destroy snapshots that others (sanoid, an administrator) made on the datasets.",
+    ),
+]
 RepositoryName = Annotated[
     str | None,
     typer.Option(

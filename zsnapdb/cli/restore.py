@@ -22,6 +22,7 @@ from zsnapdb.cli.options import (
     RestoredServerId,
     RestoreName,
     RestoreTarget,
+    WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
 from zsnapdb.errors import PreflightError
@@ -71,6 +72,7 @@ def restore(
     abandon: Abandon = False,
     step: ConfirmSteps = False,
     stop_after: StopAfter = None,
+    with_foreign_snapshots: WithForeignSnapshots = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -89,11 +91,14 @@ def restore(
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
     if abandon:
-        show(report.AbandonedView(job.abandon(settings, chosen, target)), json)
+        given_up = job.abandon(settings, chosen, target, with_foreign_snapshots=with_foreign_snapshots)
+        show(report.AbandonedView(given_up), json)
         return
     confirm = _confirm_on_terminal if step else _always_continue
     if resume:
-        result = job.resume(settings, chosen, target, confirm, stop_after)
+        result = job.resume(
+            settings, chosen, target, confirm, stop_after, with_foreign_snapshots=with_foreign_snapshots
+        )
     else:
         request = job.RestoreRequest(
             to,

@@ -112,6 +112,19 @@ def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
         _destroy(name)
 
 
+def destroy_snapshots_on(names: Sequence[str], *marks: Mark) -> None:
+    """Destroy exactly these snapshots, whoever made them, on datasets of ours. The caller was told to do so.
+
+    NotOursError, and nothing is destroyed, unless the dataset of each snapshot carries one of the marks. The call fails
+    if a snapshot has holds or clones.
+    """
+    for name in names:
+        _check_separator(name, "@")
+    prove(sorted({name.partition("@")[0] for name in names}), *marks)
+    for name in names:
+        _destroy(name)
+
+
 def destroy_snapshot(name: str, *marks: Mark) -> None:
     """Destroy exactly this snapshot. NotOursError unless it carries one of the marks.
 

@@ -153,9 +153,14 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     run([ZFS, "hold", tag, *names])
 
 
+def hold_tags(name: str) -> tuple[str, ...]:
+    """Return the tags of the holds on the snapshot."""
+    return tuple(row[1] for row in rows([ZFS, "holds", "-H", name]))
+
+
 def is_held(name: str, tag: str = HOLD_TAG) -> bool:
     """Whether the snapshot has a hold with our tag."""
-    return any(row[1] == tag for row in rows([ZFS, "holds", "-H", name]))
+    return tag in hold_tags(name)
 
 
 def ensure_held(name: str, tag: str) -> None:

@@ -246,6 +246,12 @@ def test_a_bookmark_goes_by_our_name_and_its_guid(zfs: Zfs) -> None:
     assert zfs.destroyed == [BOOKMARK]
 
 
+def test_only_a_dataset_of_ours_is_rolled_back(zfs: Zfs) -> None:
+    with pytest.raises(NotOursError, match="r1 is not ours"):
+        owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", Mark("zsnapdb:clone", "other"))
+    assert zfs.changes == []
+
+
 def test_rolling_back_destroys_marked_later_snapshots_alone(zfs: Zfs) -> None:
     later = {f"{ANCHOR}/r1@zsnapdb-step-two": OURS, f"{ANCHOR}/r1@zsnapdb-step-three": OURS}
     for name, seen in later.items():
@@ -257,6 +263,16 @@ def test_rolling_back_destroys_marked_later_snapshots_alone(zfs: Zfs) -> None:
     zfs.objects[f"{ANCHOR}/r1@zsnapdb-step-four"] = {}
     with pytest.raises(NotOursError):
         owned.roll_back(f"{ANCHOR}/r1", "zsnapdb-one", "zsnapdb-step-", MARK)
+
+
+def test_snapshots_of_others_go_by_their_names_and_only_on_datasets_of_ours(zfs: Zfs) -> None:
+    theirs, elsewhere = f"{ANCHOR}/r1@autosnap_one", "tank/mysql@autosnap_one"
+    zfs.objects |= {theirs: {}, elsewhere: {}, "tank/mysql": {}}
+    with pytest.raises(NotOursError, match="tank/mysql is not ours"):
+        owned.destroy_snapshots_on([theirs, elsewhere], MARK)
+    assert zfs.changes == []
+    owned.destroy_snapshots_on([theirs], MARK)
+    assert zfs.destroyed == [theirs]
 
 
 WRONG_KINDS: dict[str, Callable[[], None]] = {

@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.clone.options import CloneName
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, WithForeignSnapshots
 from zsnapdb.cli.output import show
 
 
 def destroy(
     name: CloneName,
     commits: Annotated[bool, typer.Option("--commits", help="Also destroy the commits of the clone.")] = False,
+    with_foreign_snapshots: WithForeignSnapshots = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -24,9 +25,11 @@ def destroy(
     from zsnapdb.report.clone import destroy as report
 
     settings = load(config)
+    chosen = {job.GoesToo.COMMITS: commits, job.GoesToo.FOREIGN_SNAPSHOTS: with_foreign_snapshots}
+    also = [part for part, goes in chosen.items() if goes]
     if plan:
-        planned = job.plan(settings, name, with_commits=commits)
+        planned = job.plan(settings, name, also)
         show(report.DestroyPlanView(planned, name), json)
         return
-    destroyed = job.destroy(settings, name, with_commits=commits)
+    destroyed = job.destroy(settings, name, also)
     show(report.DestroyedView(destroyed, name), json)

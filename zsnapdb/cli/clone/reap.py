@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, WithForeignSnapshots
 from zsnapdb.cli.output import show
 
 
-def reap(config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def reap(
+    with_foreign_snapshots: WithForeignSnapshots = False,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
     """Destroy expired clones and the leftovers of runs that died."""
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import reaper
+    from zsnapdb.jobs.clone.destroy import GoesToo
     from zsnapdb.report.clone import destroy as report
 
     settings = load(config)
-    outcomes = reaper.plan(settings) if plan else reaper.reap(settings)
+    also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
+    outcomes = reaper.plan(settings) if plan else reaper.reap(settings, also)
     show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)
     for item in outcomes:
         if item.error is not None:

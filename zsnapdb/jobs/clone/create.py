@@ -32,6 +32,7 @@ from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 
 _POSITION_BYTES = 4000
 
@@ -181,6 +182,7 @@ def _make_datasets(
 
 def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
     return {
+        **NO_SNAPSHOTS,
         CLONE_PROPERTY: planned.name,
         properties.PHASE_PROPERTY: ClonePhase.MAKING,
         INSTANCE_PROPERTY: planned.instance,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.jobs.clone import locks, properties
+from zsnapdb.jobs.clone import foreign, locks, properties
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.properties import ClonePhase, clone_mark
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, SourceKind, commits
@@ -18,21 +20,34 @@ from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.set_properties import LIVE
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
 
 
 @dataclass(frozen=True)
 class DestroyPlan:
-    """What `destroy` removes: the clone's server, commits and datasets, and a live set that only this clone uses."""
+    """What `destroy` removes: the clone's server, commits and datasets, and a live set that only this clone uses.
+
+    `foreign` are snapshots that others made on its datasets.
+    """
 
     info: CloneInfo
     commits: tuple[Commit, ...]
+    foreign: tuple[ForeignSnapshot, ...] = ()
 
 
-def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | None:
+class GoesToo(StrEnum):
+    """What goes with a clone only if the caller says so: its commits, the snapshots that others made on it."""
+
+    COMMITS = "commits"
+    FOREIGN_SNAPSHOTS = "foreign-snapshots"
+
+
+def plan(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> DestroyPlan | None:
     """Return what `destroy` would do; None if there is no such clone. Change nothing.
 
-    PreflightError if another clone depends on this clone, or if it has commits and `with_commits` is False.
+    PreflightError if another clone depends on this clone, or if it has commits or snapshots of others that are
+    not in `also`.
     """
     try:
         info = find(settings, name)
@@ -45,33 +60,34 @@ def plan(settings: Settings, name: str, *, with_commits: bool) -> DestroyPlan | 
             f"clone {name} has commits that were cloned: {'; '.join(cloned)}",
             hint="destroy or detach the clones of these commits first",
         )
-    if made and not with_commits:
+    if made and GoesToo.COMMITS not in also:
         raise PreflightError(
             f"clone {name} has commits: {', '.join(commit.set.backup_id for commit in made)}",
             hint="add --commits to destroy the commits too, or keep the clone",
         )
     owned.members(info.top, clone_mark(name))
-    return DestroyPlan(info, made)
+    return DestroyPlan(info, made, tuple(foreign.refuse(info.top, name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also)))
 
 
-def destroy(settings: Settings, name: str, *, with_commits: bool = False) -> DestroyPlan | None:
+def destroy(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> DestroyPlan | None:
     """Stop the clone's server and destroy exactly its datasets; None if there is no such clone, so it can be repeated.
 
     Every dataset must carry the clone's name, set locally; else nothing is destroyed. `reap` finishes an interrupted
     destroy.
     """
     with locks.on_clone(name):
-        return destroy_locked(settings, name, with_commits=with_commits)
+        return destroy_locked(settings, name, also)
 
 
-def destroy_locked(settings: Settings, name: str, *, with_commits: bool = False) -> DestroyPlan | None:
+def destroy_locked(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> DestroyPlan | None:
     """Destroy the clone; the caller holds the clone's lock."""
-    planned = plan(settings, name, with_commits=with_commits)
+    planned = plan(settings, name, also)
     if planned is None:
         return None
     info = planned.info
     instance = settings.instance.get(info.instance)
     datasets.set_properties(info.top, {properties.PHASE_PROPERTY: ClonePhase.DESTROYING})
+    foreign.let_go(planned.foreign, name)
     for commit in planned.commits:
         destroy_commit(commit.set)
     remove_all(info.top, name, info.mount)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone import locks, properties, volumes
+from zsnapdb.jobs.clone import foreign, locks, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import server_settings, start_locked
@@ -63,6 +63,7 @@ def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
     with locks.on_clone(name):
         planned = detach_plan(settings, name)
         info = planned.info
+        foreign.warn_of_kept(info.top, name, events)
         if info.phase is ClonePhase.CHANGING:
             drop_leftovers(info)
         was_running = info.pid is not None

@@ -5,17 +5,17 @@ It removes nothing that has dependents, and no clone whose server runs and does 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ServerError, ZsnapdbError
+from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.clone import locks, properties, reusable_sets
+from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, policy, unreadable
-from zsnapdb.jobs.clone.destroy import destroy_locked, remove_all, unused_live
+from zsnapdb.jobs.clone.destroy import GoesToo, destroy_locked, remove_all, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.properties import HALF_MADE, ClonePhase
 from zsnapdb.jobs.clone.reusable_sets import ReusableSet
@@ -107,16 +107,19 @@ def plan(settings: Settings) -> list[ReapOutcome]:
     return list(_sweep(settings, now(), act=False))
 
 
-def reap(settings: Settings) -> list[ReapOutcome]:
+def reap(settings: Settings, also: Collection[GoesToo] = ()) -> list[ReapOutcome]:
     """Remove what runs that died left behind, and expired clones, at most `clones.reap_limit` clones in one sweep.
 
     Each clone is judged under its lock, by what its properties say at that moment. A clone that another process is
-    changing is skipped. An error with one clone does not stop the sweep.
+    changing is skipped. An error with one clone does not stop the sweep. A clone with snapshots that others made stays,
+    unless `also` lets them go.
     """
-    return list(_sweep(settings, now(), act=True))
+    return list(_sweep(settings, now(), act=True, also=also))
 
 
-def _sweep(settings: Settings, moment: datetime, *, act: bool) -> Iterator[ReapOutcome]:
+def _sweep(
+    settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()
+) -> Iterator[ReapOutcome]:
     taken = 0
     limit = settings.clones.reap_limit
     for known in listing(settings):
@@ -127,7 +130,7 @@ def _sweep(settings: Settings, moment: datetime, *, act: bool) -> Iterator[ReapO
             info = next((info for info in listing(settings) if info.name == known.name), None)
             if info is None:
                 continue
-            done = _sweep_clone(settings, info, moment, act=act, below_limit=taken < limit)
+            done = _sweep_clone(settings, info, moment, act=act, below_limit=taken < limit, also=also)
             taken += done.verdict is LeaseVerdict.REAP
             yield done
     for item in reusable_sets.listing(settings):
@@ -138,16 +141,18 @@ def _sweep(settings: Settings, moment: datetime, *, act: bool) -> Iterator[ReapO
     yield from _sweep_live(settings, act=act)
 
 
-def _sweep_clone(settings: Settings, info: CloneInfo, moment: datetime, *, act: bool, below_limit: bool) -> ReapOutcome:
+def _sweep_clone(
+    settings: Settings, info: CloneInfo, moment: datetime, *, act: bool, below_limit: bool, also: Collection[GoesToo]
+) -> ReapOutcome:
     """Judge one clone under its lock, and act on the verdict if `act`."""
     if info.phase in HALF_MADE:
         return _done(
             ReapOutcome("clone", info.name, LeaseVerdict.REAP, f"half made (phase {info.phase})"),
             act,
-            lambda: remove_all(info.top, info.name, info.mount),
+            lambda: _remove_half_made(info, also),
         )
     if info.phase is ClonePhase.CHANGING or _droppable(info):
-        error = _mend(info) if act else None
+        error = _mend(info, also) if act else None
         if error is not None:
             return ReapOutcome("clone", info.name, LeaseVerdict.KEEP, "its reset or detach was interrupted", error)
     verdict = _verdict(settings, info, moment, notes=act)
@@ -159,19 +164,38 @@ def _sweep_clone(settings: Settings, info: CloneInfo, moment: datetime, *, act: 
     return _done(
         ReapOutcome("clone", info.name, verdict.verdict, verdict.reason),
         act,
-        lambda: destroy_locked(settings, info.name),
+        lambda: destroy_locked(settings, info.name, [part for part in also if part is GoesToo.FOREIGN_SNAPSHOTS]),
     )
 
 
-def _mend(info: CloneInfo) -> ZsnapdbError | None:
-    """Finish a clone whose reset or detach was interrupted: the clone has its old data, the new revision is removed."""
+def _remove_half_made(info: CloneInfo, also: Collection[GoesToo]) -> None:
+    _let_foreign_go(info.top, info.name, also)
+    remove_all(info.top, info.name, info.mount)
+
+
+def _let_foreign_go(top: str, name: str, also: Collection[GoesToo]) -> None:
+    """Destroy the snapshots that others made below `top`. PreflightError if `also` does not let them go."""
+    foreign.let_go(foreign.refuse(top, name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also), name)
+
+
+def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:
+    """Finish a clone whose reset or detach was interrupted: the clone has its old data, the new revision is removed.
+
+    A revision with snapshots that others made stays, with the error that says whose they are.
+    """
+    refused: ZsnapdbError | None = None
     try:
+        for top in _droppable(info):
+            try:
+                _let_foreign_go(top, info.name, also)
+            except PreflightError as error:
+                refused = error
         drop_leftovers(info)
         if info.phase is ClonePhase.CHANGING:
             datasets.set_properties(info.top, {properties.PHASE_PROPERTY: ClonePhase.READY})
     except ZsnapdbError as error:
         return error
-    return None
+    return refused
 
 
 def _verdict(settings: Settings, info: CloneInfo, moment: datetime, *, notes: bool) -> Verdict:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone import credentials, fetch, locks, properties, volumes
+from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
 from zsnapdb.jobs.clone.lifecycle import start_locked
@@ -72,6 +72,7 @@ def reset(settings: Settings, name: str, requested: str | None, events: Events) 
     """
     with locks.on_clone(name):
         info = ready(settings, name)
+        foreign.warn_of_kept(info.top, name, events)
         if requested != LIVE_STATE:
             source = _source(settings, info, requested, events)
             return _replace_data(settings, info, source, _clone_beside(info, source))

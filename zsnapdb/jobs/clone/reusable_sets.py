@@ -26,6 +26,7 @@ from zsnapdb.mysql import server
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
 from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs.owned import Mark
 
 RECEIVED = "received"
@@ -185,6 +186,7 @@ def mark_used(home: str, set_id: str) -> None:
 def facts_of(set_id: str, instance: str, origin: Origin, kind: SourceKind) -> dict[str, str]:
     """Return the properties of the anchor of a set that is being made."""
     return {
+        **NO_SNAPSHOTS,
         KEPT_PROPERTY: set_id,
         INSTANCE_PROPERTY: instance,
         BACKUP_PROPERTY: set_id,

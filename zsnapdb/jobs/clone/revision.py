@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from zsnapdb.jobs.clone import properties, volumes
+from zsnapdb.jobs.clone import foreign, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase, clone_mark
 from zsnapdb.zfs import datasets, owned, snapshots
@@ -49,7 +49,7 @@ def hide_volumes(info: CloneInfo) -> None:
 def drop_leftovers(info: CloneInfo) -> list[str]:
     """Destroy the revisions that are not current, and return their datasets; the caller holds the clone's lock.
 
-    A revision with commits stays, because the commits need it.
+    A revision with commits, or with snapshots that others made, stays, because these need it.
     """
     volumes.drop_detaching(info.top, clone_mark(info.name))
     destroyed: list[str] = []
@@ -60,6 +60,8 @@ def drop_leftovers(info: CloneInfo) -> list[str]:
         if any(values[properties.COMMIT_PROPERTY].is_local for values in marked.values()):
             continue
         mark = clone_mark(info.name)
+        if foreign.on_clone(top, info.name):
+            continue
         for snapshot, values in marked.items():
             if mark.is_on(values):
                 owned.destroy_snapshot(snapshot.full_name, mark)

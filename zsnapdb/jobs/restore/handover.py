@@ -22,6 +22,7 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.zfs import datasets, owned
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs.owned import Mark
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
@@ -43,6 +44,7 @@ def hand_over(work: Work, step: HandoverStep) -> HandedOver:
         be_mounted(work)
         for dataset in work.datasets:
             datasets.set_properties(dataset, {"canmount": "on"})
+        _open_to_snapshot_programs(work)
     if isinstance(step, LeaveStopped):
         return _leave_stopped(work, step)
     if isinstance(step, RunBeside):
@@ -50,6 +52,13 @@ def hand_over(work: Work, step: HandoverStep) -> HandedOver:
     if isinstance(step, MakeReplica):
         return _make_replica(work, step)
     return _promote(work, step)
+
+
+def _open_to_snapshot_programs(work: Work) -> None:
+    """Let other snapshot programs work on the restored datasets again: from now on they belong to the site."""
+    for dataset in {work.plan.layout.top, *work.datasets}:
+        if owned.is_ours(dataset, restored_mark(work.plan)):
+            datasets.inherit(dataset, list(NO_SNAPSHOTS))
 
 
 def _drop_step_snapshots(work: Work) -> None:
@@ -201,7 +210,7 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             continue
         # Without a snapshot of the old history the next backup is a full backup, of the new history alone.
         owned.destroy_snapshots_of(part.place, restored_mark(work.plan))
-        datasets.inherit(part.place, [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
+        datasets.inherit(part.place, [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )

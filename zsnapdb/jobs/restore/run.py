@@ -16,6 +16,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import foreign
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.handover import HandedOver, hand_over
 from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
@@ -189,14 +190,18 @@ def resume(
     top: str | None,
     confirm: Confirm = lambda _step: True,
     stop_after: str | None = None,
+    *,
+    with_foreign_snapshots: bool = False,
 ) -> RestoreResult:
     """Continue an interrupted restore. The interrupted step begins anew.
 
+    PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go.
     An error keeps the received volumes for another try. The datasets and the journal are removed only if no volume was
     received yet, or if the repository is damaged.
     """
     journals = Journals(settings.restore.journal)
     with _alone_with_journal(instance, journals, top) as journal:
+        foreign.clear(journal.plan, may_go=with_foreign_snapshots)
         work = Work(settings, instance, instance.open_repository(), journal.plan)
         return _carry_out(work, journals, journal, confirm, stop_after)
 
@@ -214,11 +219,17 @@ def find(journals: Journals, instance: str, top: str | None) -> RestoreJournal:
     return chosen[0]
 
 
-def abandon(settings: Settings, instance: Instance, top: str | None) -> RestorePlan:
-    """Give an interrupted restore up: remove its datasets, each proved to be ours, and its journal."""
+def abandon(
+    settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
+) -> RestorePlan:
+    """Give an interrupted restore up: remove its datasets, each proved to be ours, and its journal.
+
+    PreflightError, before anything is changed, if others made snapshots on its datasets and they are not let go.
+    """
     journals = Journals(settings.restore.journal)
     with _alone_with_journal(instance, journals, top) as journal:
         planned = journal.plan
+        foreign.clear(planned, may_go=with_foreign_snapshots)
         remove_all(planned, copy_of(instance, planned))
         journals.forget(planned.layout.top)
     return planned

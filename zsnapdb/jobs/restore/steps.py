@@ -29,6 +29,7 @@ from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
 from zsnapdb.zfs import datasets, owned, snapshots, version
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
@@ -186,7 +187,7 @@ def make_top(work: Work, step: MakeTop) -> None:
     if datasets.exists(step.dataset):
         owned.prove([step.dataset], restored_mark(work.plan))
         return
-    datasets.create(step.dataset, {"mountpoint": "none", "canmount": "off", **restored_property(work.plan)})
+    datasets.create(step.dataset, {"mountpoint": "none", "canmount": "off", **NO_SNAPSHOTS, **restored_property(work.plan)})
 
 
 def receive(work: Work, step: Receive) -> None:
@@ -206,7 +207,7 @@ def receive(work: Work, step: Receive) -> None:
         )
     datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
     properties = (
-        {"canmount": "noauto", "mountpoint": step.mountpoint, **restored_property(work.plan)}
+        {"canmount": "noauto", "mountpoint": step.mountpoint, **NO_SNAPSHOTS, **restored_property(work.plan)}
         if step.from_guid is None
         else {}
     )

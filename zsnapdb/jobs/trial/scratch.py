@@ -17,6 +17,7 @@ from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.model import PROPERTY, pool_of
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.zfs import datasets, owned
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs.owned import Mark
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
@@ -73,7 +74,7 @@ def ephemeral(instance: Instance, place: Scratch, mount_root: Path) -> Iterator[
         for left in sweep(home_dataset, mount_root):
             instance.events.tell(f"removed {left}, which an interrupted run left")
         datasets.ensure(home_dataset, _NO_MOUNT)
-        datasets.create(place.container, {**_NO_MOUNT, SCRATCH_PROPERTY: place.scratch_id})
+        datasets.create(place.container, {**_NO_MOUNT, **NO_SNAPSHOTS, SCRATCH_PROPERTY: place.scratch_id})
         try:
             yield
         finally:

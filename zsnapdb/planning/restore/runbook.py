@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from posixpath import join
 from typing import assert_never
 
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     LeaveStopped,
@@ -29,6 +30,7 @@ from zsnapdb.planning.restore.steps import (
 )
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
+_LEFT_OUT = " ".join(f"-o {name}={value}" for name, value in NO_SNAPSHOTS.items())
 _MIB = 1 << 20
 
 
@@ -184,7 +186,8 @@ def _preflight(planned: RestorePlan, step: Preflight) -> _Words:
 
 
 def _make_top(planned: RestorePlan, step: MakeTop) -> _Words:
-    made = f"zfs create -o mountpoint=none -o canmount=off -o zsnapdb:restored={planned.restore_id} {step.dataset}"
+    marks = f"{_LEFT_OUT} -o zsnapdb:restored={planned.restore_id}"
+    made = f"zfs create -o mountpoint=none -o canmount=off {marks} {step.dataset}"
     return (
         (made,),
         (Look(_get(step.dataset, "zsnapdb:restored"), planned.restore_id),),
@@ -194,7 +197,7 @@ def _make_top(planned: RestorePlan, step: MakeTop) -> _Words:
 
 def _receive(planned: RestorePlan, step: Receive, commands: Commands) -> _Words:
     properties = (
-        f"-o canmount=noauto -o mountpoint={step.mountpoint} -o zsnapdb:restored={planned.restore_id} "
+        f"-o canmount=noauto -o mountpoint={step.mountpoint} {_LEFT_OUT} -o zsnapdb:restored={planned.restore_id} "
         if step.from_guid is None
         else ""
     )

@@ -28,6 +28,9 @@ class DestroyPlanView(View):
             return f"there is no clone {self.name}; nothing to do"
         lines = [f"end the server of the clone, process {plan.info.pid}"] if plan.info.pid else []
         lines += [
+            f"zfs destroy {snapshot.name}, which was made by {snapshot.maker}" for snapshot in plan.foreign
+        ]
+        lines += [
             f"zfs destroy {snapshot.full_name}" for commit in plan.commits for snapshot in commit.set.snapshots.values()
         ]
         return "\n".join([*lines, *(f"zfs destroy {dataset}" for dataset in reversed(plan.info.datasets))])
@@ -39,6 +42,7 @@ class DestroyPlanView(View):
             "name": self.name,
             "clone": clone_fields(plan.info) if plan else None,
             "commits": commits,
+            "foreign_snapshots": [snapshot.name for snapshot in plan.foreign] if plan else [],
         }
 
 

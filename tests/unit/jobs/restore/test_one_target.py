@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore import steps
 from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, receive, remove_all
-from zsnapdb.model import new_backup_id
+from zsnapdb.model import Snapshot, new_backup_id
 from zsnapdb.planning.restore.steps import Receive, RestorePlan
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property
@@ -75,6 +75,38 @@ def _marked(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     """Every dataset exists and carries the mark of the restore with this id."""
     marked = {RESTORED_PROPERTY: Property(value, "local")}
     monkeypatch.setattr(datasets, "properties_of", lambda names, keys: dict.fromkeys(names, marked))
+
+
+@pytest.mark.parametrize("verb", ["resume", "abandon"])
+def test_snapshots_of_others_are_named_before_anything_is_done_and_go_if_that_was_requested(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    planned = host.plan()
+    _begin(host, planned)
+    top = planned.layout.top
+    host.datasets.add(top)
+    step = next(step for step in planned.steps if isinstance(step, Receive))
+    theirs, stream = Snapshot(top, "autosnap_one", 1, 5), Snapshot(step.dataset, step.snapshot, step.guid, 4)
+    own = Snapshot(top, "zsnapdb-restore-recover", 2, 6)
+
+    def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
+        unset = {name: Property("-", "-") for name in names} | {"userrefs": Property("0", "-")}
+        return {theirs: unset, stream: unset, own: unset | {RESTORED_PROPERTY: Property(planned.restore_id, "local")}}
+
+    monkeypatch.setattr(snapshots, "below", below)
+    destroyed: list[str] = []
+    monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: destroyed.extend(names))
+
+    def call(*, with_foreign_snapshots: bool) -> object:
+        job: Any = restoring.resume if verb == "resume" else restoring.abandon
+        return job(host.settings, host.instance, None, with_foreign_snapshots=with_foreign_snapshots)
+
+    before = list(host.executed)
+    with pytest.raises(PreflightError, match=r"autosnap_one \(made by sanoid\)"):
+        call(with_foreign_snapshots=False)
+    assert (host.executed, destroyed) == (before, [])
+    call(with_foreign_snapshots=True)
+    assert destroyed == [theirs.full_name]
 
 
 class _NoServer:

@@ -1,0 +1,45 @@
+"""Snapshots that others made on the datasets of a clone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.jobs.clone.properties import COMMIT_PROPERTY, clone_mark
+from zsnapdb.jobs.clone.volumes import DETACHING
+from zsnapdb.jobs.events import Events
+from zsnapdb.planning.foreign_snapshots import ForeignSnapshot, listed, objection
+from zsnapdb.zfs import foreign, owned
+from zsnapdb.zfs.owned import Mark
+
+
+def on_clone(top: str, name: str) -> list[ForeignSnapshot]:
+    """Return the snapshots that others made on `top`, a dataset of the clone, and on the datasets below it."""
+    marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
+    return foreign.below(top, marks, lambda snapshot: snapshot.name.startswith(f"{DETACHING}-"))
+
+
+def refuse(top: str, name: str, *, may_go: bool) -> list[ForeignSnapshot]:
+    """Return the snapshots that others made on the clone and that go with it.
+
+    PreflightError, which says whose they are and what holds them, if they must stay. Nothing is changed.
+    """
+    snapshots = on_clone(top, name)
+    error = objection(f"clone {name}", snapshots, may_go=may_go)
+    if error is not None:
+        raise error
+    return snapshots
+
+
+def warn_of_kept(top: str, name: str, events: Events) -> None:
+    """Warn that snapshots of others keep the data that the clone has now, when it gets other data."""
+    kept = on_clone(top, name)
+    if kept:
+        events.warn(
+            f"the data of before stays in the pool, because others made snapshots of clone {name}: {listed(kept)};"
+            " `zsnapdb reap --with-foreign-snapshots` removes both"
+        )
+
+
+def let_go(snapshots: Sequence[ForeignSnapshot], name: str) -> None:
+    """Destroy the snapshots. NotOursError, and nothing is destroyed, unless they lie on datasets of the clone."""
+    owned.destroy_snapshots_on([snapshot.name for snapshot in snapshots], clone_mark(name))
