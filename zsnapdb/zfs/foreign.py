@@ -9,6 +9,7 @@ from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.owned import Mark
 
+
 def below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]) -> list[ForeignSnapshot]:
     """Return the snapshots of `top` and of the datasets below it that others made, oldest first.
 

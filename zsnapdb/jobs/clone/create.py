@@ -29,10 +29,10 @@ from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Position
 from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets
-from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 
 _POSITION_BYTES = 4000
 

@@ -117,9 +117,7 @@ def reap(settings: Settings, also: Collection[GoesToo] = ()) -> list[ReapOutcome
     return list(_sweep(settings, now(), act=True, also=also))
 
 
-def _sweep(
-    settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()
-) -> Iterator[ReapOutcome]:
+def _sweep(settings: Settings, moment: datetime, *, act: bool, also: Collection[GoesToo] = ()) -> Iterator[ReapOutcome]:
     taken = 0
     limit = settings.clones.reap_limit
     for known in listing(settings):

@@ -24,9 +24,9 @@ from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, snap
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql import server
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
 from zsnapdb.zfs import datasets, owned, snapshots
-from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs.owned import Mark
 
 RECEIVED = "received"

@@ -19,10 +19,10 @@ from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.zfs import datasets, owned
-from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs.owned import Mark
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"

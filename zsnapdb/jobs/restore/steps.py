@@ -22,6 +22,7 @@ from zsnapdb.model import PROPERTY, Position, Progress
 from zsnapdb.mysql import processes, server
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.chain import newest_without
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.server_copy.versions import objection_to
@@ -29,7 +30,6 @@ from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
 from zsnapdb.zfs import datasets, owned, snapshots, version
-from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
@@ -187,7 +187,9 @@ def make_top(work: Work, step: MakeTop) -> None:
     if datasets.exists(step.dataset):
         owned.prove([step.dataset], restored_mark(work.plan))
         return
-    datasets.create(step.dataset, {"mountpoint": "none", "canmount": "off", **NO_SNAPSHOTS, **restored_property(work.plan)})
+    datasets.create(
+        step.dataset, {"mountpoint": "none", "canmount": "off", **NO_SNAPSHOTS, **restored_property(work.plan)}
+    )
 
 
 def receive(work: Work, step: Receive) -> None:

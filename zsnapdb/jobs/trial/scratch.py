@@ -16,8 +16,8 @@ from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.model import PROPERTY, pool_of
 from zsnapdb.mysql.server import ServerProcess
-from zsnapdb.zfs import datasets, owned
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.zfs import datasets, owned
 from zsnapdb.zfs.owned import Mark
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"

@@ -27,9 +27,7 @@ class DestroyPlanView(View):
         if plan is None:
             return f"there is no clone {self.name}; nothing to do"
         lines = [f"end the server of the clone, process {plan.info.pid}"] if plan.info.pid else []
-        lines += [
-            f"zfs destroy {snapshot.name}, which was made by {snapshot.maker}" for snapshot in plan.foreign
-        ]
+        lines += [f"zfs destroy {snapshot.name}, which was made by {snapshot.maker}" for snapshot in plan.foreign]
         lines += [
             f"zfs destroy {snapshot.full_name}" for commit in plan.commits for snapshot in commit.set.snapshots.values()
         ]
