@@ -12,14 +12,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 
 from zsnapdb.config_errors import explain
 from zsnapdb.errors import ConfigError
+from zsnapdb.patterns import INSTANCE, RoleName
 from zsnapdb.quantities import Level, Seconds, Size
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
 
 _LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 
-Role = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
-Volumes = dict[Role, str]
+Volumes = dict[RoleName, str]
 
 STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"file:///"}
 """The address of each kind of store as users write it, and its pattern. `zsnapdb.store.open` has the stores."""
@@ -345,7 +345,7 @@ class Settings(_Section):
     @model_validator(mode="after")
     def _repositories_exist(self) -> Settings:
         for name, instance in self.instance.items():
-            if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,47}", name):
+            if not re.fullmatch(INSTANCE, name):
                 raise ValueError(
                     f"instance name {name!r} is not valid; use at most 48 lower-case letters, digits, - and _"
                 )

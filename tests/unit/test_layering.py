@@ -12,12 +12,13 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "zsnapdb"
 
-BASE = {"errors", "gtid", "model", "config", "quantities", ""}
+BASE = {"errors", "gtid", "model", "config", "quantities", "patterns", ""}
 ALLOWED = {
     "errors": set(),
     "gtid": set(),
     "model": {"errors", "gtid"},
-    "config": {"config_errors", "errors", "model", "quantities"},
+    "patterns": {"errors"},
+    "config": {"config_errors", "errors", "model", "patterns", "quantities"},
     "config_errors": set(),
     "quantities": {"errors"},
     "planning": BASE | {"planning"},

@@ -81,7 +81,9 @@ class BinlogArchive:
         ciphers, count = self._ciphers(file.keys, file.name), len(file.chunks)
         for index, chunk in enumerate(file.chunks, 1):
             key = self.chunk_key(file.incarnation, file.name, file.attempt, index)
-            associated = self.associated(file.incarnation, f"binlog/{file.name}", index, last=index == count)
+            associated = self.associated(
+                file.repository_id, file.incarnation, f"binlog/{file.name}", index, last=index == count
+            )
             yield self._open(key, chunk, file.codec, ciphers, associated)
 
     def _plain_segments(self, file: ArchivedFile) -> Iterator[Body]:
@@ -91,7 +93,9 @@ class BinlogArchive:
             if wrapped not in opened:
                 opened[wrapped] = self._ciphers((segment.key,) if segment.key else (), file.name)
             key = self.segment_body_key(file.incarnation, segment)
-            associated = self.associated(file.incarnation, f"segment/{segment.name}", segment.start, last=False)
+            associated = self.associated(
+                segment.repository_id, file.incarnation, f"segment/{segment.name}", segment.start, last=False
+            )
             yield self._open(key, segment.chunk, segment.codec, opened[wrapped], associated)
 
     def begin(self, incarnation: Incarnation) -> None:
@@ -175,14 +179,15 @@ class BinlogArchive:
             self.instance, incarnation, segment.name, segment.start, segment.end, segment.attempt
         )
 
-    def associated(self, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
+    def associated(self, repository_id: str, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
         """Return the associated data of an encrypted chunk: the place it belongs to.
 
+        `repository_id` is the id in the description of the file or segment: the repository it was written to.
         `role` is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk from 1, or the segment's first
         byte.
         """
         return "\n".join(
-            ("zsnapdb/1", self.repository.id, self.instance, incarnation, role, str(index), str(int(last)))
+            ("zsnapdb/1", repository_id, self.instance, incarnation, role, str(index), str(int(last)))
         ).encode()
 
     def _put(self, key: Key, body: bytes) -> None:

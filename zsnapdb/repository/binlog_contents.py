@@ -201,6 +201,7 @@ def active_file(instance: str, incarnation: Incarnation, name: str, segments: Se
     for segment in segments[1:]:
         span = span.then(segment.span, Flavour(incarnation.flavour))
     return ArchivedFile(
+        repository_id=incarnation.repository_id,
         instance=instance,
         incarnation=incarnation.id,
         name=name,

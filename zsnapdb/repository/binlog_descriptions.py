@@ -11,6 +11,9 @@ A rotated binlog has its own description. Its segments no longer count; they are
 first. Readers start at byte 0 and take each time the longest segment that starts where the last one ended. So one
 longer segment may replace several shorter ones at any time. An attempt is four random hexadecimal digits, so that no
 body is ever written over another.
+
+`repository_id` is the repository that a description was written to. It is part of the associated data of encrypted
+chunks, so that they can be read without the marker, and also in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -24,6 +27,19 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.patterns import (
+    Attempt,
+    BackupId,
+    BinlogName,
+    Count,
+    GtidText,
+    InstanceName,
+    RepositoryId,
+    ServerUuid,
+    Sha256,
+    ShortLine,
+    Words,
+)
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.stream.chunks import Chunk, Codec
@@ -54,13 +70,14 @@ class Incarnation(_Part):
     """One unbroken binlog history of one server. `id` sorts by time; `reason` says why a new one was begun."""
 
     format: Literal[1] = 1
-    id: str
-    instance: str
+    id: BackupId
+    repository_id: RepositoryId
+    instance: InstanceName
     flavour: Flavour
-    server_uuid: str | None
-    server_id: int
+    server_uuid: ServerUuid | None
+    server_id: Count
     began: datetime
-    reason: str
+    reason: Words
 
 
 class HeadPart(_Part):
@@ -71,13 +88,13 @@ class HeadPart(_Part):
     `end`; it distinguishes the file from another file of the same name.
     """
 
-    server_uuid: str | None
-    server_id: int
-    version: str
-    created: int
-    previous_gtids: str | None
-    end: int
-    fingerprint: str
+    server_uuid: ServerUuid | None
+    server_id: Count
+    version: ShortLine
+    created: Count
+    previous_gtids: GtidText | None
+    end: Count
+    fingerprint: Sha256
 
 
 class SpanPart(_Part):
@@ -88,14 +105,14 @@ class SpanPart(_Part):
     earliest and latest commit time in microseconds UTC, rounded to seconds where `is_exact` is False.
     """
 
-    start: int
-    end: int
-    transactions: int = 0
-    gtids: str | None = None
-    first_gtid: str | None = None
-    last_gtid: str | None = None
-    first_commit: int | None = None
-    last_commit: int | None = None
+    start: Count
+    end: Count
+    transactions: Count = 0
+    gtids: GtidText | None = None
+    first_gtid: GtidText | None = None
+    last_gtid: GtidText | None = None
+    first_commit: Count | None = None
+    last_commit: Count | None = None
     is_exact: bool = True
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
@@ -130,13 +147,14 @@ class Segment(_Part):
     """
 
     format: Literal[1] = 1
-    name: str
-    start: int
-    end: int
-    attempt: str
+    repository_id: RepositoryId
+    name: BinlogName
+    start: Count
+    end: Count
+    attempt: Attempt
     span: SpanPart
     head: HeadPart | None = None
-    gap: str | None = None
+    gap: Words | None = None
     codec: Codec
     chunk: Chunk
     key: KeyPart | None = None
@@ -153,18 +171,19 @@ class ArchivedFile(_Part):
     """
 
     format: Literal[1] = 1
-    instance: str
-    incarnation: str
-    name: str
+    repository_id: RepositoryId
+    instance: InstanceName
+    incarnation: BackupId
+    name: BinlogName
     flavour: Flavour
     is_rotated: bool
     head: HeadPart
     span: SpanPart
-    size: int
-    sha256: str
-    gap: str | None = None
+    size: Count
+    sha256: Sha256 | Literal[""]
+    gap: Words | None = None
     codec: Codec = Codec.NONE
-    attempt: str = ""
+    attempt: Attempt | Literal[""] = ""
     chunks: tuple[Chunk, ...] = ()
     keys: tuple[KeyPart, ...] = ()
     segments: tuple[Segment, ...] = ()

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.model import is_backup_id
+from zsnapdb.patterns import BackupId, Count, InstanceName, RepositoryId, ShortLine, Text, Words
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
@@ -35,19 +36,19 @@ class Outcome(StrEnum):
 class StepPart(_Part):
     """A step that was done: its kind, its object, its duration in seconds, and the number of bytes it moved."""
 
-    kind: str
-    what: str
+    kind: Words
+    what: Words
     seconds: float
-    size: int = 0
+    size: Count = 0
 
 
 class CheckPart(_Part):
     """A check: its kind (position, pages, table, probe …), the object that was checked, the outcome and the finding."""
 
-    kind: str
-    what: str
+    kind: Words
+    what: Words
     outcome: Outcome
-    finding: str = ""
+    finding: Text = ""
 
 
 class Evidence(_Part):
@@ -57,22 +58,22 @@ class Evidence(_Part):
     """
 
     format: Literal[1] = 1
-    drill_id: str
-    instance: str
-    repository_id: str
-    requested: str
-    backup_id: str
+    drill_id: BackupId
+    instance: InstanceName
+    repository_id: RepositoryId
+    requested: Words
+    backup_id: BackupId
     seed: int
-    host: str
+    host: Words
     started: datetime
     finished: datetime
-    tool_version: str
-    zfs_version: str
-    server_version: str
-    position: str
+    tool_version: ShortLine
+    zfs_version: ShortLine
+    server_version: ShortLine
+    position: Text
     steps: tuple[StepPart, ...]
     checks: tuple[CheckPart, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Text, ...] = ()
 
     @property
     def outcome(self) -> Outcome:

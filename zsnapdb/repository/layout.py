@@ -25,12 +25,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, Generic, Self, TypeVar
 
+from zsnapdb import patterns
 from zsnapdb.errors import DamagedError
 
-_INSTANCE = r"[a-z0-9][a-z0-9_-]*"
-_ID = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}"
-_ROLE = r"[a-z0-9][a-z0-9_-]{0,31}"
-_BINLOG = r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+"
+_INSTANCE = patterns.INSTANCE
+_ID = patterns.BACKUP_ID
+_ROLE = patterns.ROLE
+_BINLOG = patterns.BINLOG
 _SPAN = r"[0-9]{16}-[0-9]{16}"
 _ATTEMPT = r"[0-9a-f]+"
 _PREFIX = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)+")

@@ -9,6 +9,31 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
+from zsnapdb.patterns import (
+    AgeFile,
+    BackupId,
+    Count,
+    DatasetName,
+    FileName,
+    GtidText,
+    Guid,
+    InstanceName,
+    KeyId,
+    Line,
+    MountPoint,
+    Port,
+    PropertyName,
+    PropertyValue,
+    RepositoryId,
+    RoleName,
+    SendFlag,
+    ServerUuid,
+    Sha256,
+    ShortLine,
+    SnapshotName,
+    VariableName,
+    Words,
+)
 from zsnapdb.planning.facts import Channel
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.expected import DatasetKind, ExpectedStream
@@ -23,10 +48,10 @@ class Part(BaseModel):
 class PositionPart(Part):
     """A position as it is stored: binlog file and offset, GTIDs as the server prints them, and their source."""
 
-    binlog_file: str | None
-    binlog_offset: int | None
-    gtids: str | None
-    source: str
+    binlog_file: FileName | None
+    binlog_offset: Count | None
+    gtids: GtidText | None
+    source: Words
 
     def position(self, flavour: Flavour) -> Position:
         """Return the position as a value of the model. ValueError if the GTIDs are malformed."""
@@ -51,8 +76,8 @@ class PositionPart(Part):
 class LockPart(Part):
     """The lock of the server: its strategy, the reason for this strategy, and for how many milliseconds it was held."""
 
-    strategy: str
-    reason: str
+    strategy: ShortLine
+    reason: Words
     held_ms: float
 
 
@@ -62,12 +87,12 @@ class ChannelPart(Part):
     `exact`: the replica's applier was stopped for the snapshot. Otherwise the position is approximate.
     """
 
-    name: str
-    host: str
-    port: int
-    binlog_file: str | None
-    binlog_offset: int | None
-    gtids: str
+    name: Words
+    host: Words
+    port: Port
+    binlog_file: FileName | None
+    binlog_offset: Count | None
+    gtids: GtidText
     exact: bool
 
     @classmethod
@@ -93,12 +118,12 @@ class ServerPart(Part):
     """
 
     flavour: Flavour
-    version: str
-    server_uuid: str | None
-    server_id: int
-    variables: dict[str, str]
-    absolute_tablespaces: tuple[str, ...] = ()
-    engines: dict[str, int] = {}
+    version: ShortLine
+    server_uuid: ServerUuid | None
+    server_id: Count
+    variables: dict[VariableName, Line]
+    absolute_tablespaces: tuple[Line, ...] = ()
+    engines: dict[ShortLine, Count] = {}
 
 
 class ServerSourcePart(Part):
@@ -145,17 +170,17 @@ class FilesystemType(Part):
     """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets."""
 
     kind: Literal["filesystem"] = "filesystem"
-    mountpoint: str
-    properties: dict[str, str]
+    mountpoint: MountPoint
+    properties: dict[PropertyName, PropertyValue]
 
 
 class ZvolType(Part):
     """The facts about a volume that is a zvol: its size and block size in bytes, and the ZFS properties to restore."""
 
     kind: Literal["zvol"] = "zvol"
-    volsize: int = Field(gt=0)
-    volblocksize: int = Field(gt=0)
-    properties: dict[str, str]
+    volsize: int = Field(gt=0, lt=2**63)
+    volblocksize: int = Field(gt=0, lt=2**31)
+    properties: dict[PropertyName, PropertyValue]
 
 
 VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
@@ -165,25 +190,25 @@ VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
 class KeyPart(Part):
     """A data key in its stored form: wrapped to these age recipients. Each of them can open it."""
 
-    id: str
-    recipients: tuple[str, ...]
-    wrapped: str
+    id: KeyId
+    recipients: tuple[ShortLine, ...]
+    wrapped: AgeFile
 
 
 class VolumePart(Part):
     """One volume's stream. `from_guid` is None for a full stream. Sizes are in bytes, chunks in order."""
 
-    role: str
-    dataset: str
-    snapshot: str
-    guid: int
-    from_guid: int | None
-    send_flags: tuple[str, ...]
-    features: int
+    role: RoleName
+    dataset: DatasetName
+    snapshot: SnapshotName
+    guid: Guid
+    from_guid: Guid | None
+    send_flags: tuple[SendFlag, ...]
+    features: Count
     type: VolumeType
     codec: Codec
-    plain_size: int
-    sha256: str
+    plain_size: Count
+    sha256: Sha256
     chunks: tuple[Chunk, ...]
 
     @property
@@ -228,14 +253,14 @@ class Manifest(Part):
     """A backup: its identity, its source, its data keys and the streams of its volumes."""
 
     format: Literal[1] = 1
-    backup_id: str
-    instance: str
-    repository_id: str
+    backup_id: BackupId
+    instance: InstanceName
+    repository_id: RepositoryId
     created: datetime
-    tool_version: str
-    zfs_version: str
-    pool_guid: int
-    createtxg: int
+    tool_version: ShortLine
+    zfs_version: ShortLine
+    pool_guid: Guid
+    createtxg: Guid
     source: SourcePart
     keys: tuple[KeyPart, ...] = ()
     volumes: tuple[VolumePart, ...]

@@ -3,44 +3,51 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.errors import DamagedError, ExistsError, PreflightError, RepositoryError
+from zsnapdb.patterns import RepositoryId
 from zsnapdb.repository import layout
 from zsnapdb.repository.objects import RepositoryObjects
 
 FORMAT = 1
 
+Recipient = Annotated[str, Field(pattern=r"^age1[0-9a-z]{1,5000}$")]
 
-@dataclass(frozen=True)
-class Marker:
+
+class _Version(BaseModel):
+    format: int
+
+
+class Marker(BaseModel):
     """Format and id of a repository, and the recipients of its backups when the marker was last written."""
 
-    format: int
-    id: str
-    recipients: tuple[str, ...]
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: int = FORMAT
+    id: RepositoryId
+    recipients: tuple[Recipient, ...] = ()
 
     @classmethod
     def parse(cls, body: bytes, name: str) -> Marker:
         """Return the marker. DamagedError if `body` is not a marker, or has another format."""
         try:
-            document = json.loads(body)
-            marker = cls(
-                int(document["format"]),
-                str(document["id"]),
-                tuple(str(text) for text in document.get("recipients", ())),
-            )
-        except (ValueError, KeyError, TypeError) as error:
+            version = _Version.model_validate_json(body)
+            if version.format != FORMAT:
+                raise DamagedError(
+                    f"the repository has format {version.format}, this zsnapdb reads format {FORMAT}",
+                    hint="use the version of zsnapdb that wrote the repository, or a newer version",
+                )
+            return cls.model_validate_json(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "(document)"
             raise DamagedError(
-                f"{name} cannot be read", hint="check that the url is that of a zsnapdb repository"
+                f"{name} cannot be read: {where}: {first['msg']}",
+                hint="check that the url is that of a zsnapdb repository",
             ) from error
-        if marker.format != FORMAT:
-            raise DamagedError(
-                f"the repository has format {marker.format}, this zsnapdb reads format {FORMAT}",
-                hint="use the version of zsnapdb that wrote the repository, or a newer version",
-            )
-        return marker
 
     @classmethod
     def read(cls, objects: RepositoryObjects) -> Marker:
@@ -49,9 +56,7 @@ class Marker:
 
     def encode(self) -> bytes:
         """Return the stored form: JSON, UTF-8."""
-        return json.dumps(
-            {"format": self.format, "id": self.id, "recipients": list(self.recipients)}, indent=1
-        ).encode()
+        return self.model_dump_json(indent=1).encode()
 
     def write(self, objects: RepositoryObjects) -> None:
         """Write the marker. ExistsError if the repository has one.
@@ -68,7 +73,7 @@ class Marker:
 
     def with_recipients(self, recipients: tuple[str, ...]) -> Marker:
         """Return a copy of the marker with these recipients."""
-        return replace(self, recipients=recipients)
+        return self.model_copy(update={"recipients": recipients})
 
 
 def prove_conditional_writes(objects: RepositoryObjects) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from zsnapdb.errors import ExistsError, NotThere
+from zsnapdb.patterns import printable
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -28,7 +29,7 @@ def pins(repository: Repository, instance: str) -> dict[str, Pin]:
         backup_id = listed.key.backup_id
         try:
             document = json.loads(repository.get(listed.key))
-            known[backup_id] = Pin(backup_id, str(document["reason"]), str(document["since"]))
+            known[backup_id] = Pin(backup_id, printable(str(document["reason"])), printable(str(document["since"])))
         except NotThere:
             continue
         except (ValueError, KeyError, TypeError):

@@ -13,7 +13,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import ChunkKey
 from zsnapdb.repository.manifest import Manifest, decode
-from zsnapdb.repository.marker import FORMAT, Marker
+from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.store.base import Store
 from zsnapdb.stream.chunks import Body
@@ -159,7 +159,7 @@ class Repository(RepositoryObjects):
             return repository
         # Another first backup may be quicker. Then its marker counts.
         with contextlib.suppress(ExistsError):
-            Marker(FORMAT, repository.id, used_keyring.recipients).write(repository)
+            Marker(id=repository.id, recipients=used_keyring.recipients).write(repository)
         return cls.open(store, prefix, used_keyring)
 
     def check_writable(self) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from pydantic import BaseModel, ValidationError
+
 from zsnapdb.errors import NotThere
+from zsnapdb.patterns import FullSnapshotName, Guid, RoleName, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -54,19 +57,26 @@ class Unfinished:
         return not self.snapshots or any(mark.from_guid in guids for mark in self.snapshots.values())
 
 
+class _SnapshotMarkPart(BaseModel):
+    name: FullSnapshotName
+    guid: Guid
+    from_guid: Guid | None
+
+
+class _UnfinishedPart(BaseModel):
+    host: Words
+    started: Words = "an unknown time"
+    snapshots: dict[RoleName, _SnapshotMarkPart]
+
+
 def _parse(body: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     try:
-        document = json.loads(body)
-        parts = {
-            str(role): SnapshotMark(part["name"], part["guid"], part["from_guid"])
-            for role, part in document["snapshots"].items()
-        }
-        return Unfinished(
-            backup_id, instance, str(document["host"]), str(document.get("started", "an unknown time")), parts, modified
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
+        document = _UnfinishedPart.model_validate_json(body)
+    except ValidationError:
         # The mark's content is for people. Its existence counts.
         return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
+    marks = {role: SnapshotMark(part.name, part.guid, part.from_guid) for role, part in document.snapshots.items()}
+    return Unfinished(backup_id, instance, document.host, document.started, marks, modified)
 
 
 def unfinished(repository: Repository, instance: str, stored: Collection[str] = ()) -> list[Unfinished]:

@@ -16,6 +16,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import NotThere
+from zsnapdb.patterns import BackupId, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository
@@ -34,14 +35,14 @@ class VerificationRecord(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     when: datetime
-    damage: tuple[str, ...] = ()
+    damage: tuple[Words, ...] = ()
 
 
 class _File(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     format: int = 1
-    backups: dict[str, dict[Depth, VerificationRecord]]
+    backups: dict[BackupId, dict[Depth, VerificationRecord]]
 
 
 @dataclass(frozen=True)

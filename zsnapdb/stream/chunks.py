@@ -7,12 +7,14 @@ import hashlib
 import mmap
 import threading
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Annotated, NamedTuple, Protocol
 
 import zstandard
 from blake3 import blake3
+from pydantic import Field
 
 from zsnapdb.errors import DamagedError
+from zsnapdb.patterns import KeyId, Sha256
 from zsnapdb.stream.crypto import NONCE_BYTES, OVERHEAD_BYTES, ChunkCipher
 
 Body = bytes | bytearray | memoryview
@@ -28,17 +30,25 @@ class Codec(StrEnum):
     ZSTD = "zstd"
 
 
+ChunkSize = Annotated[int, Field(ge=0, le=(1 << 30) + (1 << 24))]
+"""A size in bytes: at most the largest chunk that can be configured, and what a chunk that does not compress adds."""
+
+
 class Chunk(NamedTuple):
     """The description of a chunk. Sizes are in bytes, hashes in hexadecimal. `key_id` is None without encryption.
 
     A manifest, a journal and a binlog's description store it as an array of these five values, in this order.
     """
 
-    plain_size: int
-    plain_hash: str
-    stored_size: int
-    stored_sha256: str
-    key_id: str | None
+    plain_size: ChunkSize
+    plain_hash: Sha256
+    stored_size: ChunkSize
+    stored_sha256: Sha256
+    key_id: KeyId | None
+
+
+NO_CHUNK = Chunk(0, "0" * 64, 0, "0" * 64, None)
+"""Stands for a chunk that is not stored yet."""
 
 
 def plain_hash(data: Body = b"") -> blake3:

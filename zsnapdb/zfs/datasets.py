@@ -12,6 +12,13 @@ UNSET = "-"
 """What `zfs get` prints for a user property that is not set."""
 
 
+SAFE_MOUNT = {"setuid": "off", "devices": "off"}
+"""The options of a dataset whose files others wrote: no set-user-id program and no device file works in it.
+
+zfsprops(7): `setuid=off` is the mount option nosuid, `devices=off` is nodev.
+"""
+
+
 @dataclass(frozen=True)
 class Property:
     """A property's value and its source: local, received, default, inherited from …, or -."""

@@ -12,7 +12,7 @@ from tests.unit.support.manifests import manifest, of_kind
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere, PreflightError, UnreachableError
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import server_source
-from zsnapdb.repository.marker import FORMAT, Marker, prove_conditional_writes
+from zsnapdb.repository.marker import Marker, prove_conditional_writes
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Body
@@ -149,7 +149,7 @@ class _Lossy(LocalStore):
 
 def test_a_lost_answer_is_not_taken_for_a_store_that_ignores_conditions(tmp_path: Path) -> None:
     store = PatientStore(_Lossy(tmp_path), 30.0)
-    marker = Marker(FORMAT, "id-1", ())
+    marker = Marker(id="id-1")
     objects = RepositoryObjects(store, "")
     marker.write(objects)
     prove_conditional_writes(objects)
@@ -157,7 +157,7 @@ def test_a_lost_answer_is_not_taken_for_a_store_that_ignores_conditions(tmp_path
 
 
 def test_the_proof_leaves_the_marker_as_it_was(tmp_path: Path) -> None:
-    marker = Marker(FORMAT, "id-1", ("age1x",))
+    marker = Marker(id="id-1", recipients=("age1x",))
     objects = RepositoryObjects(LocalStore(tmp_path), "")
     objects.put(layout.MARKER, marker.encode())
     prove_conditional_writes(objects)

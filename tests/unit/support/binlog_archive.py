@@ -19,9 +19,16 @@ UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 ID = "20261121T101112Z-7f3a"
 NAME = "binlog.000007"
 HEAD = HeadPart(
-    server_uuid=UUID, server_id=1, version="9.7.4", created=1, previous_gtids=f"{UUID}:1-5", end=60, fingerprint="00"
+    server_uuid=UUID,
+    server_id=1,
+    version="9.7.4",
+    created=1,
+    previous_gtids=f"{UUID}:1-5",
+    end=60,
+    fingerprint="00" * 32,
 )
 INCARNATION = Incarnation(
+    repository_id="r",
     id=ID,
     instance="main",
     flavour=Flavour.MYSQL,
@@ -43,10 +50,15 @@ def add(
 ) -> Segment:
     end = start + len(body)
     stored, chunk = seal(
-        memoryview(body), Codec.ZSTD, 3, cipher, archive.associated(ID, f"segment/{NAME}", start, last=False)
+        memoryview(body),
+        Codec.ZSTD,
+        3,
+        cipher,
+        archive.associated(archive.repository.id, ID, f"segment/{NAME}", start, last=False),
     )
     gtid = f"{UUID}:{number}" if number else None
     segment = Segment(
+        repository_id=archive.repository.id,
         name=NAME,
         start=start,
         end=end,
@@ -76,11 +88,16 @@ def rotated(archive: BinlogArchive, body: bytes, attempt: str = "00aa") -> Archi
     rows = []
     for index, part in enumerate((body[:half], body[half:]), 1):
         stored, chunk = seal(
-            memoryview(part), Codec.ZSTD, 3, cipher, archive.associated(ID, f"binlog/{NAME}", index, last=index == 2)
+            memoryview(part),
+            Codec.ZSTD,
+            3,
+            cipher,
+            archive.associated(archive.repository.id, ID, f"binlog/{NAME}", index, last=index == 2),
         )
         archive.put_chunk(ID, NAME, attempt, index, stored)
         rows.append(chunk)
     return ArchivedFile(
+        repository_id=archive.repository.id,
         instance="main",
         incarnation=ID,
         name=NAME,

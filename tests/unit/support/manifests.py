@@ -31,8 +31,8 @@ def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -
         type=FilesystemType(mountpoint="/var/lib/mysql/data", properties={"recordsize": "16384"}),
         codec=Codec.ZSTD,
         plain_size=10,
-        sha256="00",
-        chunks=(Chunk(10, "aa", 7, "bb", None),),
+        sha256="00" * 32,
+        chunks=(Chunk(10, "aa" * 32, 7, "bb" * 32, None),),
     )
     return Manifest(
         backup_id=backup_id,

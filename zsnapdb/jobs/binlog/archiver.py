@@ -31,7 +31,7 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive, active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment, server_name
 from zsnapdb.repository.keyring import DataKey
-from zsnapdb.stream.chunks import Chunk, plain_hash, seal, stream_hash
+from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
 
@@ -187,6 +187,7 @@ class Archiver:
             return
         self._incarnation = Incarnation(
             id=self._host.new_backup_id(),
+            repository_id=self._archive.repository.id,
             instance=self._archive.instance,
             flavour=self._source.flavour,
             server_uuid=self._source.server_uuid,
@@ -231,6 +232,7 @@ class Archiver:
                     os.fsync(file.fileno())
                     synced = True
                 segment = Segment(
+                    repository_id=self._archive.repository.id,
                     name=step.name,
                     start=cut.start,
                     end=cut.end,
@@ -239,7 +241,7 @@ class Archiver:
                     head=head_part(self._source, opening) if cut.start == 0 else None,
                     gap=step.gap if cut.start == 0 else None,
                     codec=self._settings.codec,
-                    chunk=(0, "", 0, "", None),
+                    chunk=NO_CHUNK,
                 )
                 self._store(file, segment)
                 done.transactions += cut.span.transactions
@@ -250,7 +252,9 @@ class Archiver:
         """Store a segment, which then counts as archived."""
         key = self._key(segment.name)
         plain = read_plain(file, segment.start, segment.end)
-        associated = self._archive.associated(self._id(), f"segment/{segment.name}", segment.start, last=False)
+        associated = self._archive.associated(
+            segment.repository_id, self._id(), f"segment/{segment.name}", segment.start, last=False
+        )
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         body, chunk = seal(memoryview(plain), segment.codec, self._settings.level, cipher, associated)
         segment = segment.model_copy(update={"chunk": chunk, "key": key.part if key else None})
@@ -282,7 +286,13 @@ class Archiver:
         for segment in small[1:]:
             span = span.then(segment.span, self._source.flavour)
         merged = small[0].model_copy(
-            update={"end": small[-1].end, "span": span, "attempt": secrets.token_hex(2), "is_merged": True}
+            update={
+                "repository_id": self._archive.repository.id,
+                "end": small[-1].end,
+                "span": span,
+                "attempt": secrets.token_hex(2),
+                "is_merged": True,
+            }
         )
         merged = self._store(file, merged)
         if hashlib.sha256(self._archive.get_segment(self._id(), merged)).hexdigest() != merged.chunk.stored_sha256:
@@ -317,6 +327,7 @@ class Archiver:
             key = self._key(step.name)
             chunks = self._put_chunks(file, step.name, attempt, span.end, key)
         rotated = ArchivedFile(
+            repository_id=self._archive.repository.id,
             instance=self._archive.instance,
             incarnation=self._id(),
             name=step.name,
@@ -353,7 +364,9 @@ class Archiver:
         starts = range(0, end, self._settings.chunk_size)
 
         def put(index: int, plain: bytearray) -> Chunk:
-            associated = self._archive.associated(self._id(), f"binlog/{name}", index, last=index == len(starts))
+            associated = self._archive.associated(
+                self._archive.repository.id, self._id(), f"binlog/{name}", index, last=index == len(starts)
+            )
             body, chunk = seal(memoryview(plain), self._settings.codec, self._settings.level, cipher, associated)
             self._archive.put_chunk(self._id(), name, attempt, index, body)
             if (

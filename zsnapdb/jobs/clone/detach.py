@@ -101,6 +101,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             **kept_properties(info.volumes[role]),
             "mountpoint": layout.mountpoints[role],
             "canmount": "noauto",
+            **datasets.SAFE_MOUNT,
         }
         options |= {properties.ROLE_PROPERTY: role, **marks}
         copied_bytes = 0

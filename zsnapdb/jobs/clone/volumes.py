@@ -72,6 +72,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
             "mountpoint": layout.mountpoints[role],
             "canmount": canmount,
             "readonly": "off",
+            **datasets.SAFE_MOUNT,
         }
         datasets.clone(snapshot.full_name, dataset, {**options, ROLE_PROPERTY: role, **marks})
 

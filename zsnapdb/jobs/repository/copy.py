@@ -27,7 +27,7 @@ from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries
 from zsnapdb.repository.layout import ChunkKey
 from zsnapdb.repository.manifest import Manifest
-from zsnapdb.repository.marker import FORMAT, Marker
+from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
@@ -148,7 +148,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
     here = source.open_repository()
     there = _there(here, source, target)
     if there is None:
-        Marker(FORMAT, here.id, here.recipients).write(RepositoryObjects(*target.open_store()))
+        Marker(id=here.id, recipients=here.recipients).write(RepositoryObjects(*target.open_store()))
         there = target.open_repository()
     name, host = target.name, target.host
     with lease(

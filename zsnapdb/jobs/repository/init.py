@@ -10,7 +10,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import ConfigError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.marker import FORMAT, Marker
+from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
 from zsnapdb.repository.repository import Repository
 from zsnapdb.store.open import open_store
@@ -96,11 +96,11 @@ def _without_marker(place: _Place) -> InitPlan:
         repository = Repository.among(place.objects, place.keyring, instances=place.instances)
     except NotThere:
         return InitPlan(
-            place.name, place.url, InitStep.CREATE, Marker(FORMAT, secrets.token_hex(8), place.keyring.recipients)
+            place.name, place.url, InitStep.CREATE, Marker(id=secrets.token_hex(8), recipients=place.keyring.recipients)
         )
     recipients = place.keyring.recipients or repository.recipients
     return InitPlan(
-        place.name, place.url, InitStep.REBUILD, Marker(FORMAT, repository.id, recipients), repository.recipients
+        place.name, place.url, InitStep.REBUILD, Marker(id=repository.id, recipients=recipients), repository.recipients
     )
 
 

@@ -19,6 +19,7 @@ from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import programs, server
 from zsnapdb.mysql.transactions import transactions
+from zsnapdb.patterns import below
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
@@ -367,7 +368,7 @@ class _Reader:
 
     def scan(self, binlog: RouteFile) -> Iterator[Scanned]:
         """Yield the transactions of a binlog, in order. The first request fetches the binlog."""
-        path = self.folder / f"{binlog.incarnation}-{binlog.name}"
+        path = Path(below(self.folder, f"{binlog.incarnation}-{binlog.name}"))
         if not path.exists():
             self.archive.fetch(self.files[binlog.incarnation, binlog.name], path)
         with path.open("rb") as file:

@@ -209,7 +209,13 @@ def receive(work: Work, step: Receive) -> None:
         )
     datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
     properties = (
-        {"canmount": "noauto", "mountpoint": step.mountpoint, **NO_SNAPSHOTS, **restored_property(work.plan)}
+        {
+            **datasets.SAFE_MOUNT,
+            "canmount": "noauto",
+            "mountpoint": step.mountpoint,
+            **NO_SNAPSHOTS,
+            **restored_property(work.plan),
+        }
         if step.from_guid is None
         else {}
     )

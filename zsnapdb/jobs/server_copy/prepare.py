@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from posixpath import join, relpath
+from posixpath import relpath
 
 from pydantic import SecretStr
 
@@ -24,6 +24,7 @@ from zsnapdb.mysql.paths import links_in, written_paths
 from zsnapdb.mysql.probe import probe, published_position
 from zsnapdb.mysql.processes import Limits
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.patterns import below
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import (
     Access,
@@ -51,18 +52,23 @@ def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Copy
     """Return the layout of a copy under the dataset `top`, mounted at `mount`.
 
     `source` gives dataset and mount point per role. Volumes nested in one keep their shape below `top`;
-    others lie side by side below `top`, each named by its role.
+    others lie side by side below `top`, each named by its role. No mount point leaves `mount`: DamagedError.
     """
     outer = next(
         (d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None
     )
     if outer is None:
-        return CopyLayout(top, {role: f"{top}/{role}" for role in source}, {role: join(mount, role) for role in source})
+        return CopyLayout(
+            top, {role: f"{top}/{role}" for role in source}, {role: below(mount, role) for role in source}
+        )
     outer_mount = next(point for dataset, point in source.values() if dataset == outer)
     mountpoints = {}
     for role, (_, point) in source.items():
-        below = relpath(point, outer_mount)
-        mountpoints[role] = join(mount, role) if below.startswith("..") else os.path.normpath(join(mount, below))
+        inner = relpath(point, outer_mount)
+        if inner == ".":
+            mountpoints[role] = mount
+        else:
+            mountpoints[role] = below(mount, role if inner.split("/")[0] == ".." else inner)
     return CopyLayout(top, {role: top + dataset[len(outer) :] for role, (dataset, _) in source.items()}, mountpoints)
 
 

@@ -277,7 +277,13 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
         datasets.clone(
             snapshot.full_name,
             dataset,
-            {**kept_properties(snapshot.dataset), "mountpoint": layout.mountpoints[role], "canmount": "noauto", **mark},
+            {
+                **kept_properties(snapshot.dataset),
+                **datasets.SAFE_MOUNT,
+                "mountpoint": layout.mountpoints[role],
+                "canmount": "noauto",
+                **mark,
+            },
         )
         datasets.mount(dataset)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -126,6 +127,10 @@ _REFUSED = frozenset(
 """Options that open a port, run statements, write elsewhere or let anyone in, and that no later line overrides."""
 
 
+_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_,.+:-]*")
+_DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
+
+
 class Access(Enum):
     """Who can log in: the accounts in the data, or anyone who can open the private socket (for the first start)."""
 
@@ -217,7 +222,7 @@ def option_file(
     path outside its volumes.
     """
     _refuse_options(extra)
-    lines = [f"{name}={variables[name]}" for name in _SAME[flavour] if name in variables]
+    lines = [f"{name}={_plain_value(name, variables[name])}" for name in _SAME[flavour] if name in variables]
     lines += extra
     lines += _data_lines(flavour, variables, paths)
     lines += _log_lines(variables, paths)
@@ -283,6 +288,19 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
     return lines
 
 
+def _plain_value(name: str, value: str) -> str:
+    """Return a variable's recorded value. PreflightError if no server gives the variable such a value.
+
+    The record comes from a repository: it is a number, a switch, or a list of names, never a path or a second option.
+    """
+    if _PLAIN_VALUE.fullmatch(value) is None:
+        raise PreflightError(
+            f"the backup says that the server had {name} = {value[:80]!r}, which no server has",
+            hint="the manifest was altered; restore another backup, see `zsnapdb list`",
+        )
+    return value
+
+
 def _refuse_options(extra: Sequence[str]) -> None:
     """Raise PreflightError if a configured option is one that no later line takes back."""
     for line in extra:
@@ -297,6 +315,11 @@ def _refuse_options(extra: Sequence[str]) -> None:
 def _data_file(part: str, paths: PathMap) -> str:
     """Return one file of innodb_data_file_path (name:size:…), an absolute name translated."""
     name, colon, rest = part.partition(":")
+    if ".." in name.split("/") or _DATA_FILE_SIZE.fullmatch(rest) is None:
+        raise PreflightError(
+            f"the backup says that the server had {part[:80]!r} in innodb_data_file_path, which leads out of the copy",
+            hint="the manifest was altered; restore another backup, see `zsnapdb list`",
+        )
     return (paths.translate(name) if name.startswith("/") else name) + colon + rest
 
 

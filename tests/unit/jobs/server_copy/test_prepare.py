@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.server_copy.prepare import lay_out
 
 
@@ -22,3 +25,9 @@ def test_volumes_side_by_side_stand_side_by_side_in_a_copy() -> None:
 def test_a_child_mounted_elsewhere_is_mounted_by_its_role_in_a_copy() -> None:
     source = {"parent": ("tank/mysql", "/var/lib/mysql"), "data": ("tank/mysql/data", "/srv/data")}
     assert lay_out(source, "tank/new", "/mnt/new").mountpoints == {"parent": "/mnt/new", "data": "/mnt/new/data"}
+
+
+@pytest.mark.parametrize("role", ["/etc/cron.d", "../x", "..", ""])
+def test_a_role_cannot_lead_out_of_the_mount_point_of_a_copy(role: str) -> None:
+    with pytest.raises(DamagedError, match="does not name a place below /mnt/new"):
+        lay_out({"log": ("tank/log", "/log"), role: ("tank/data", "/data")}, "tank/new", "/mnt/new")

@@ -109,5 +109,17 @@ def test_an_absolute_system_tablespace_is_translated() -> None:
 
 
 def test_a_recorded_variable_cannot_smuggle_in_a_line() -> None:
-    with pytest.raises(PreflightError, match="line break"):
+    with pytest.raises(PreflightError, match="which no server has"):
         made(sql_mode="ANSI\nskip_grant_tables")
+
+
+@pytest.mark.parametrize("value", ["../../etc/x:12M", "a/../../b:12M", "ibdata1:12M autoextend", "ibdata1:12M:x\ny"])
+def test_a_recorded_data_file_cannot_lead_out_of_the_copy(value: str) -> None:
+    with pytest.raises(PreflightError, match="leads out of the copy"):
+        made(innodb_data_file_path=value)
+
+
+@pytest.mark.parametrize("value", ["/etc/passwd", "ON\tx", "a b", "$(x)", "`x`"])
+def test_a_recorded_variable_is_a_number_a_switch_or_names(value: str) -> None:
+    with pytest.raises(PreflightError, match="which no server has"):
+        made(character_set_server=value)
