@@ -57,6 +57,7 @@ class Why(StrEnum):
     SNAPSHOT_GONE = "snapshot-gone"
     OTHER_FLAGS = "other-flags"
     CHAIN_BROKEN = "chain-broken"
+    DAMAGED = "damaged"
     MORE = "more"
 
 
@@ -168,6 +169,13 @@ class Lineage(Generic[L]):
         return tuple(reversed(chain))
 
 
+def _known_damage(chain: Sequence[Link], damaged: Mapping[str, str]) -> Reason | None:
+    for link in chain:
+        if link.backup_id in damaged:
+            return Reason(Why.DAMAGED, f"full: {damaged[link.backup_id]}")
+    return None
+
+
 def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> Reason | None:
     first = chain[0].backup_id
     # A clock that was set back makes ages negative: a full one is due later, and the chain grows meanwhile.
@@ -193,6 +201,7 @@ def choose_base(
     now: datetime,
     policy: ChainPolicy = _NEVER,
     full: bool = False,
+    damaged: Mapping[str, str] | None = None,
 ) -> BasePlan[L]:
     """Return the newest stored backup that the next one can be an increment of.
 
@@ -200,6 +209,8 @@ def choose_base(
 
     `stored` is oldest first; `local` gives, per role, the GUIDs of which this host has a snapshot or bookmark. A backup
     whose own chain is broken is no base. Where a full backup is due, older members of the chain are no bases either.
+    `damaged` says of each backup that is known to be damaged in the repository what was found: the next backup does not
+    build on a chain with one of them.
     """
     if full:
         return BasePlan(None, (Reason(Why.REQUESTED, "full: requested"),))
@@ -211,7 +222,8 @@ def choose_base(
         reason = _unusable(link, local, send_flags)
         if reason is None:
             try:
-                due = _full_is_due(lineage.chain(link), policy, now)
+                chain = lineage.chain(link)
+                due = _known_damage(chain, damaged or {}) or _full_is_due(chain, policy, now)
             except DamagedError as error:
                 reason = Reason(Why.CHAIN_BROKEN, error.message)
             else:

@@ -30,12 +30,17 @@ class Depth(StrEnum):
 
 
 class VerificationRecord(BaseModel):
-    """The finding of one check at a time (UTC). An empty `damage` means that the backup is good."""
+    """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
+
+    `since` is when the damage was first found (None: by this check). `by` names the check.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     when: datetime
     damage: tuple[Words, ...] = ()
+    since: datetime | None = None
+    by: Words = "verify"
 
 
 class _File(BaseModel):
@@ -52,37 +57,53 @@ class Checks:
     findings: Mapping[str, Mapping[Depth, VerificationRecord]] = field(default_factory=dict)
     keys: Sequence[VerificationKey] = ()
 
-    def damaged(self) -> dict[str, tuple[str, ...]]:
-        """Return the known damage, by backup id.
+    def damaging(self) -> dict[str, VerificationRecord]:
+        """Return the record of the known damage, by backup id.
 
         Damage that reading revealed is cleared only by reading. Damage that a listing revealed is cleared by a later
         check of either depth.
         """
-        damage_by_id = {}
-        for name, by_depth in self.findings.items():
-            listed, read = by_depth.get(Depth.LISTED), by_depth.get(Depth.READ)
-            damage = read.damage if read is not None else ()
-            if not damage and listed is not None and (read is None or read.when <= listed.when):
-                damage = listed.damage
-            if damage:
-                damage_by_id[name] = damage
-        return damage_by_id
+        records = ((name, _damaging(by_depth)) for name, by_depth in self.findings.items())
+        return {name: record for name, record in records if record is not None}
+
+    def damaged(self) -> dict[str, tuple[str, ...]]:
+        """Return the known damage, by backup id."""
+        return {name: record.damage for name, record in self.damaging().items()}
 
     def whole_since(self, name: str, depth: Depth) -> datetime | None:
         """Return the time of the last good check of at least this depth. None if there is none, or damage is known."""
-        if name in self.damaged():
+        by_depth = self.findings.get(name, {})
+        if _damaging(by_depth) is not None:
             return None
         deep_enough = [d for d in Depth if d is depth or d is Depth.READ]
-        times = [
-            finding.when
-            for d, finding in self.findings.get(name, {}).items()
-            if d in deep_enough and not finding.damage
-        ]
+        times = [finding.when for d, finding in by_depth.items() if d in deep_enough and not finding.damage]
         return max(times, default=None)
 
     def only(self, names: Collection[str]) -> Checks:
         """Return the checks of these backups alone."""
         return Checks({name: by_depth for name, by_depth in self.findings.items() if name in names}, self.keys)
+
+
+def _damaging(by_depth: Mapping[Depth, VerificationRecord]) -> VerificationRecord | None:
+    listed, read = by_depth.get(Depth.LISTED), by_depth.get(Depth.READ)
+    if read is not None and read.damage:
+        return read
+    if listed is not None and listed.damage and (read is None or read.when <= listed.when):
+        return listed
+    return None
+
+
+def finding(
+    depth: Depth, when: datetime, damage: tuple[str, ...], before: Mapping[Depth, VerificationRecord], by: str = ""
+) -> VerificationRecord:
+    """Return the record of a check. Damage that an earlier check found keeps the time when it was first found.
+
+    `by` names the check; "": verify.
+    """
+    known = _damaging(before)
+    since = (known.since or known.when) if damage and known is not None else None
+    default = "verify --deep" if depth is Depth.READ else "verify"
+    return VerificationRecord(when=when, damage=damage, since=since, by=by or default)
 
 
 def _merged(
@@ -125,3 +146,17 @@ def write(repository: Repository, key: VerificationKey, checks: Checks) -> None:
 def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) -> None:
     """Remove the objects that `checks` was read from. The object under the key has their findings now."""
     repository.delete_many([other for other in checks.keys if other != key])
+
+
+def add(
+    repository: Repository, instance: str, when: datetime, damage: Mapping[str, tuple[str, ...]], by: str
+) -> None:
+    """Record what another check than verify read: the damage of each name, () if it is whole.
+
+    The findings of other names stay as they are.
+    """
+    before = read(repository, instance).findings
+    findings = {
+        name: {Depth.READ: finding(Depth.READ, when, found, before.get(name, {}), by)} for name, found in damage.items()
+    }
+    write(repository, new_key(instance, when), Checks(findings))

@@ -206,3 +206,16 @@ def test_after_damage_the_newest_backup_that_does_not_need_the_damaged_one_is_na
     assert newest_without([full, middle, other, last], full.backup_id) == other
     assert newest_without([full, middle, last], full.backup_id) is None
     assert newest_without([middle, last], "none") is None
+
+
+def test_a_chain_that_is_known_to_be_damaged_is_no_base_and_the_next_backup_is_full() -> None:
+    for damaged in (A, B, C):
+        plan = choose(CHAIN, local(1, 2, 3), damaged={damaged: f"backup {damaged} is damaged"})
+        assert (plan.base, plan.why) == (None, Why.DAMAGED)
+        assert str(plan.reasons[-1]) == f"full: backup {damaged} is damaged"
+
+
+def test_damage_of_another_chain_is_no_reason_for_a_full_backup() -> None:
+    chain = [*CHAIN, stored(4, 4, None)]
+    plan = choose(chain, local(1, 2, 3, 4), damaged={A: "backup A is damaged"})
+    assert (plan.base, plan.why) == (chain[3], Why.INCREMENT)

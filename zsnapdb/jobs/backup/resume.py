@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
@@ -16,6 +16,7 @@ from zsnapdb.jobs.local_sets import unfinished
 from zsnapdb.jobs.set_properties import BASE_TAG
 from zsnapdb.planning.backup.resume import Because, Interrupted, Judgement, ResumeDecision, Surroundings, judge
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, journals
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.unfinished import unfinished as announced
@@ -44,9 +45,13 @@ def is_any(instance: Instance) -> bool:
 
 def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> list[InterruptedBackup]:
     """Return the interrupted backups of this host, oldest first, each with its decision. Changes nothing."""
+    files = journals(folder(instance))
+    if not files:
+        return []
     stored = repository.backup_ids(instance.name)
+    damaged = _damaged_chains(instance, repository)
     backups = []
-    for file in journals(folder(instance)):
+    for file in files:
         try:
             journal = BackupJournal.read(file, instance.host.journal_disk)
         except DamagedError as error:
@@ -57,7 +62,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             )
             continue
         try:
-            around = _surroundings(instance, journal.begun, repository, stored)
+            around = replace(_surroundings(instance, journal.begun, repository, stored), damaged=damaged)
         except DamagedError as error:
             # There is a manifest. Nothing that belongs to a manifest is removed here, even if it cannot be read.
             backups.append(
@@ -73,6 +78,19 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             )
         )
     return backups
+
+
+def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
+    """Return the backups whose chain cannot be restored because of known damage, and what was found."""
+    damage = known_damage(repository, instance.name)
+    chains = damage.of_chains(instance.summaries(repository).backups)
+    stored = damage.stored()
+    return {
+        backup_id: found.describe()
+        for backup_id, of_chain in chains.items()
+        for found in of_chain
+        if found.name in stored
+    }
 
 
 def _needs(begun: Begun) -> Interrupted:

@@ -25,8 +25,10 @@ from zsnapdb.model import Snapshot, SnapshotSet, pool_of
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.resume import Because, Judgement, ResumeDecision
 from zsnapdb.planning.chain import BasePlan, choose_base
+from zsnapdb.planning.damage import DamageRegister, sentences
 from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest, SourcePart, VolumeType
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
@@ -83,10 +85,13 @@ def plan(
 ) -> BackupPlan:
     """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
-    damaged = (
+    damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
+    damaged = [
         fitness.warning("repository", f"{error.message}; this backup is skipped", error.hint)
         for error in known.unreadable.values()
-    )
+    ]
+    listed = damage.of(backup.backup_id for backup in known.backups)
+    damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
     hooks = tuple(hook.describe() for hook in instance.hooks())
     base = choose_base(
         known.backups,
@@ -95,6 +100,7 @@ def plan(
         now=instance.host.now(),
         policy=instance.chain_policy(),
         full=full,
+        damaged={name: found.describe() for name, found in damage.stored().items()},
     )
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, unfinished)

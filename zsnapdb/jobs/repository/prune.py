@@ -30,9 +30,10 @@ from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
-from zsnapdb.repository import binlog_removal, layout, verifications
+from zsnapdb.repository import binlog_removal, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished, unfinished
@@ -115,8 +116,8 @@ def _plan(
     known = RetentionFacts(
         unreadable={name: error.message for name, error in backups.unreadable.items()},
         faulty={
-            name: f"verify found {'; '.join(damage[:2])}"
-            for name, damage in verifications.read(repository, instance.name).damaged().items()
+            name: f"{damage.by} found {'; '.join(damage.findings[:2])}"
+            for name, damage in known_damage(repository, instance.name).stored().items()
         },
         pinned={name: pin.reason for name, pin in pins(repository, instance.name).items()},
         in_use=_in_use(backups.backups, base, begun, moment, policy.sweep_after),

@@ -26,7 +26,7 @@ from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summaries
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.verifications import Checks, VerificationRecord
+from zsnapdb.repository.verifications import Checks
 from zsnapdb.repository.verifications import Depth as Depth
 from zsnapdb.stream.chunks import Body, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
@@ -183,7 +183,8 @@ class _Notebook:
             self.gone.add(name)
             self._findings.pop(name, None)
             return
-        self._findings.setdefault(name, {})[depth] = VerificationRecord(when=self._now(), damage=damage)
+        records = self._findings.setdefault(name, {})
+        records[depth] = verifications.finding(depth, self._now(), damage, records)
         self._is_dirty = True
         if time.monotonic() - self._saved > _SAVE_SECONDS:
             self.save()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -30,6 +30,7 @@ class Because(StrEnum):
     SNAPSHOT_GONE = "snapshot-gone"
     BASE_GONE = "base-gone"
     BASE_NOT_STORED = "base-not-stored"
+    BASE_DAMAGED = "base-damaged"
     OTHER_REPOSITORY = "other-repository"
     OTHER_RECIPIENTS = "other-recipients"
     OTHER_FLAGS = "other-flags"
@@ -68,6 +69,8 @@ class Surroundings:
     sources: Collection[tuple[str, int]]
     origins: Collection[tuple[str, int]]
     kept: frozenset[tuple[str, int]] | None = None
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    """Backups with a damaged chain in the repository, and what was found."""
 
 
 @dataclass(frozen=True)
@@ -122,4 +125,6 @@ def judge(begun: Interrupted, around: Surroundings, *, within: float | None, fre
         return give_up(
             Because.BASE_NOT_STORED, f"it is an increment of {begun.base}, which the repository no longer holds"
         )
+    if begun.base is not None and begun.base in around.damaged:
+        return give_up(Because.BASE_DAMAGED, f"it is an increment of {begun.base}: {around.damaged[begun.base]}")
     return Judgement(ResumeDecision.CONTINUE, Because.UNFINISHED, "its snapshots are still here")

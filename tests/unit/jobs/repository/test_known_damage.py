@@ -1,0 +1,71 @@
+"""One module knows what is damaged: from verify, from what others read, and from the pages that drills checked."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from tests.unit.support.stored_backups import Site
+from zsnapdb.planning.damage import DamageKind
+from zsnapdb.repository import verifications
+from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
+from zsnapdb.repository.known_damage import known_damage, register
+from zsnapdb.repository.verifications import Checks, Depth, finding
+
+NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
+A, B = "20261120T101112Z-7f3a", "20261121T101112Z-7f3b"
+
+
+def evidence(day: int, outcome: Outcome, backup_id: str = A, kind: str = "pages") -> Evidence:
+    when = NOW + timedelta(days=day)
+    return Evidence(
+        drill_id=f"2026112{day}T101112Z-0000",
+        instance="main",
+        repository_id="r",
+        requested="latest",
+        backup_id=backup_id,
+        seed=1,
+        host="h",
+        started=when,
+        finished=when,
+        tool_version="0",
+        zfs_version="0",
+        server_version="0",
+        position="",
+        steps=(),
+        checks=(CheckPart(kind=kind, what="t1.ibd", outcome=outcome, finding="page 3 is damaged"),),
+    )
+
+
+def test_damage_that_is_found_again_is_known_since_it_was_first_found() -> None:
+    first = finding(Depth.LISTED, NOW, ("chunk 1 is missing",), {})
+    again = finding(Depth.READ, NOW + timedelta(days=3), ("chunk 1 is missing", "x"), {Depth.LISTED: first})
+    (known,) = register(Checks({A: {Depth.LISTED: first, Depth.READ: again}}), ()).known
+    assert (known.kind, known.since, known.by) == (DamageKind.STORED, NOW, "verify --deep")
+    assert known.describe() == (
+        f"backup {A} is damaged, known since 2026-11-20 10:00 UTC by verify --deep: chunk 1 is missing, and 1 more"
+    )
+
+
+def test_pages_that_a_drill_found_damaged_are_known_until_a_drill_of_that_backup_passes() -> None:
+    bad = [evidence(1, Outcome.DAMAGED), evidence(2, Outcome.DAMAGED), evidence(3, Outcome.PASSED, B)]
+    (known,) = register(Checks(), bad).known
+    assert (known.name, known.kind, known.since) == (A, DamageKind.CONTENT, bad[0].finished)
+    assert known.by == f"drill {bad[1].drill_id}"
+    assert known.findings == ("t1.ibd: page 3 is damaged",)
+    assert register(Checks(), bad).stored() == {}, "the stored bytes are those that were written"
+    assert register(Checks(), [*bad, evidence(4, Outcome.PASSED)]).known == ()
+
+
+def test_what_a_backup_needs_is_asked_by_its_chain(site: Site) -> None:
+    names = site.fill([None, 0, None])
+    repository = site.instance().open_repository()
+    links = site.instance().summaries(repository).backups
+    assert known_damage(repository, "main").of_chains(links) == {}
+    verifications.add(repository, "main", NOW, {names[0]: ("chunk 1 is missing",)}, "drill 1")
+    chains = known_damage(repository, "main").of_chains(links)
+    assert {name: [found.name for found in damage] for name, damage in chains.items()} == {
+        names[0]: [names[0]],
+        names[1]: [names[0]],
+    }
+    verifications.add(repository, "main", NOW + timedelta(days=1), {names[0]: ()}, "drill 2")
+    assert known_damage(repository, "main").known == ()

@@ -1,0 +1,97 @@
+"""Backups and archived binlogs that are known to be damaged: since when, and by which check. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.planning.chain import Lineage, Link
+
+
+class DamageKind(StrEnum):
+    """STORED: objects in the repository are missing or altered. CONTENT: a restore works, but pages are damaged."""
+
+    STORED = "stored"
+    CONTENT = "content"
+
+
+@dataclass(frozen=True)
+class KnownDamage:
+    """The damage of one backup (`name`: its id) or archived binlog (`<incarnation>/<file>`).
+
+    `since` is when the damage was first found (UTC), `by` the check that found it, `findings` what is damaged.
+    """
+
+    name: str
+    kind: DamageKind
+    since: datetime
+    by: str
+    findings: tuple[str, ...]
+
+    @property
+    def is_of_backup(self) -> bool:
+        """Whether a backup is damaged, not an archived binlog."""
+        return "/" not in self.name
+
+    def describe(self) -> str:
+        """Return the damage in one sentence."""
+        more = f", and {len(self.findings) - 1} more" if len(self.findings) > 1 else ""
+        what = f"backup {self.name}" if self.is_of_backup else f"archived binlog {self.name}"
+        return (
+            f"{what} is damaged, known since {self.since:%Y-%m-%d %H:%M} UTC by {self.by}: {self.findings[0]}{more}"
+        )
+
+
+@dataclass(frozen=True)
+class DamageRegister:
+    """Everything that is known to be damaged in the repository of an instance."""
+
+    known: tuple[KnownDamage, ...] = ()
+    _by_name: dict[str, list[KnownDamage]] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for damage in self.known:
+            self._by_name.setdefault(damage.name, []).append(damage)
+
+    @property
+    def backups(self) -> tuple[KnownDamage, ...]:
+        """The damage of backups alone."""
+        return tuple(damage for damage in self.known if damage.is_of_backup)
+
+    def of(self, names: Iterable[str]) -> tuple[KnownDamage, ...]:
+        """Return the damage of these backups or binlogs."""
+        return tuple(damage for name in names for damage in self._by_name.get(name, ()))
+
+    def stored(self) -> Mapping[str, KnownDamage]:
+        """Return the damage of stored objects, by name: what can be neither restored nor a base."""
+        return {damage.name: damage for damage in self.known if damage.kind is DamageKind.STORED}
+
+    def of_chains(self, links: Sequence[Link]) -> Mapping[str, tuple[KnownDamage, ...]]:
+        """Return, for each backup whose chain is damaged, the damage of that chain.
+
+        A chain with a missing link is not in the result.
+        """
+        if not self._by_name:
+            return {}
+        lineage, damaged = Lineage(links), {}
+        for link in links:
+            try:
+                found = self.of(below.backup_id for below in lineage.chain(link))
+            except DamagedError:
+                continue
+            if found:
+                damaged[link.backup_id] = found
+        return damaged
+
+
+_SHOWN = 3
+
+
+def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
+    """Return a sentence for each of the first few damages, and one for the rest."""
+    shown = [damage.describe() for damage in damages[:_SHOWN]]
+    more = len(damages) - len(shown)
+    return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

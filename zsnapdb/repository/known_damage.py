@@ -1,0 +1,50 @@
+"""Answers which backups and archived binlogs are known to be damaged, since when, and by which check.
+
+Everybody who shows, chooses or builds on a backup asks here. The sources are the findings of verify, to which drills and
+`binlog purge` add what they read, and the checks of pages in the newest drills. A drill's finding about pages holds until a
+later drill of the same backup passes, or until it is no longer among the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.planning.damage import DamageKind, DamageRegister, KnownDamage
+from zsnapdb.repository import drills, verifications
+from zsnapdb.repository.drills import Evidence, Outcome
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.verifications import Checks
+
+_DRILLS = 10
+"""How many of the newest drills are read: each is an object of its own."""
+
+
+def known_damage(repository: Repository, instance: str) -> DamageRegister:
+    """Return what is known to be damaged now, also of backups that were removed.
+
+    RepositoryError if the store cannot be reached.
+    """
+    return register(verifications.read(repository, instance), drills.newest(repository, instance, _DRILLS))
+
+
+def register(checks: Checks, evidence: Sequence[Evidence]) -> DamageRegister:
+    """Return the damage in these findings and drills, the drills oldest first."""
+    found = [
+        KnownDamage(name, DamageKind.STORED, record.since or record.when, record.by, record.damage)
+        for name, record in sorted(checks.damaging().items())
+    ]
+    content: dict[str, KnownDamage] = {}
+    for drill in evidence:
+        findings = tuple(
+            f"{check.what}: {check.finding}"
+            for check in drill.checks
+            if check.kind == "pages" and check.outcome is Outcome.DAMAGED
+        )
+        if findings:
+            since = content[drill.backup_id].since if drill.backup_id in content else drill.finished
+            content[drill.backup_id] = KnownDamage(
+                drill.backup_id, DamageKind.CONTENT, since, f"drill {drill.drill_id}", findings
+            )
+        elif drill.outcome is Outcome.PASSED:
+            content.pop(drill.backup_id, None)
+    return DamageRegister((*found, *content.values()))
