@@ -40,9 +40,7 @@ class KnownDamage:
         """Return the damage in one sentence."""
         more = f", and {len(self.findings) - 1} more" if len(self.findings) > 1 else ""
         what = f"backup {self.name}" if self.is_of_backup else f"archived binlog {self.name}"
-        return (
-            f"{what} is damaged, known since {self.since:%Y-%m-%d %H:%M} UTC by {self.by}: {self.findings[0]}{more}"
-        )
+        return f"{what} is damaged, known since {self.since:%Y-%m-%d %H:%M} UTC by {self.by}: {self.findings[0]}{more}"
 
 
 @dataclass(frozen=True)

@@ -148,9 +148,7 @@ def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) 
     repository.delete_many([other for other in checks.keys if other != key])
 
 
-def add(
-    repository: Repository, instance: str, when: datetime, damage: Mapping[str, tuple[str, ...]], by: str
-) -> None:
+def add(repository: Repository, instance: str, when: datetime, damage: Mapping[str, tuple[str, ...]], by: str) -> None:
     """Record what another check than verify read: the damage of each name, () if it is whole.
 
     The findings of other names stay as they are.
