@@ -1,8 +1,8 @@
 """Answers which backups and archived binlogs are known to be damaged, since when, and by which check.
 
-Everybody who shows, chooses or builds on a backup asks here. The sources are the findings of verify, to which drills and
-`binlog purge` add what they read, and the checks of pages in the newest drills. A drill's finding about pages holds until a
-later drill of the same backup passes, or until it is no longer among the newest.
+Everybody who shows, chooses or builds on a backup asks here. The sources are the findings of verify, to which drills
+and `binlog purge` add what they read, and the checks of pages in the newest drills. A drill's finding about pages holds
+until a later drill of the same backup passes, or until it is no longer among the newest.
 """
 
 from __future__ import annotations

@@ -12,11 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.errors import NotThere
-from zsnapdb.patterns import BackupId, Words
+from zsnapdb.patterns import BACKUP_ID, BINLOG, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository
@@ -43,11 +44,15 @@ class VerificationRecord(BaseModel):
     by: Words = "verify"
 
 
+_CheckedName = Annotated[str, Field(pattern=rf"^{BACKUP_ID}(/{BINLOG})?$")]
+"""A backup id, or an archived binlog: its incarnation and its name."""
+
+
 class _File(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     format: int = 1
-    backups: dict[BackupId, dict[Depth, VerificationRecord]]
+    backups: dict[_CheckedName, dict[Depth, VerificationRecord]]
 
 
 @dataclass(frozen=True)

@@ -69,3 +69,13 @@ def test_what_a_backup_needs_is_asked_by_its_chain(site: Site) -> None:
     }
     verifications.add(repository, "main", NOW + timedelta(days=1), {names[0]: ()}, "drill 2")
     assert known_damage(repository, "main").known == ()
+
+
+def test_findings_of_backups_and_of_archived_binlogs_are_read_back(site: Site) -> None:
+    site.fill([None])
+    repository = site.instance().open_repository()
+    binlog = f"{B}/binlog.000007"
+    verifications.add(repository, "main", NOW, {A: ("x is missing",), binlog: ("y is missing",)}, "purge")
+    register_now = known_damage(repository, "main")
+    assert [(found.name, found.is_of_backup) for found in register_now.known] == [(A, True), (binlog, False)]
+    assert [found.name for found in register_now.backups] == [A]
