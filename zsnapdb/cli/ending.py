@@ -95,9 +95,9 @@ def open_standard_streams() -> None:
         except OSError:
             os.open(os.devnull, os.O_RDWR)
     # The interpreter has no object for a stream that was closed when it started.
-    sys.stdin = sys.stdin or open(0, closefd=False)
-    sys.stdout = sys.stdout or open(1, "w", closefd=False)
-    sys.stderr = sys.stderr or open(2, "w", closefd=False)
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - it stays open
+    sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
 
 
 def exit_code_of(command: Callable[[], object]) -> int:

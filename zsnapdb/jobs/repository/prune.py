@@ -4,8 +4,8 @@ Invariants, each kept by the order of the steps:
 - Nothing is removed without the lease of the instance, so that no backup runs at the same time.
 - An increment is removed before its base. A run that is interrupted at any moment leaves every listed backup complete.
 - The removal of a backup is recorded on this host first. Then go its local snapshots and bookmarks, then its manifest
-  (from then on it is no backup), then its chunks. The leftovers of an interrupted run are swept by a later run when they
-  are old enough.
+  (from then on it is no backup), then its chunks. The leftovers of an interrupted run are swept by a later run, when
+  they are old enough.
 - A manifest is read again right before its removal. A manifest that cannot be read now, or differs from the plan,
   stops the run.
 - Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
