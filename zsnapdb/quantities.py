@@ -45,6 +45,17 @@ def duration(text: str) -> float:
         raise ConfigError(f"{text!r} is not a duration: {error}", hint='write a duration such as "30m"') from error
 
 
+def in_words(seconds: float) -> str:
+    """Return a length of time in its one or two largest units, for example `2 h` or `1 d 4 h`."""
+    units = (("d", 86400), ("h", 3600), ("min", 60))
+    for number, (unit, length) in enumerate(units):
+        if seconds >= length:
+            rest = int(seconds % length)
+            smaller, divisor = units[number + 1] if number + 1 < len(units) else ("s", 1)
+            return f"{int(seconds // length)} {unit}" + (f" {rest // divisor} {smaller}" if rest // divisor else "")
+    return f"{seconds:g} s"
+
+
 Size = Annotated[int, BeforeValidator(_size)]
 """Bytes."""
 Seconds = Annotated[float, BeforeValidator(_duration)]

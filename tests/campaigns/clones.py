@@ -117,7 +117,7 @@ class Campaign:
         self.before = names_of_datasets() | {HOME, HOME.rpartition("/")[0]}
 
     def clean(self) -> None:
-        for words in (("clone", "destroy", NAME, "--commits"), ("reap",)):
+        for words in (("clone", "destroy", NAME), ("reap",)):
             done = run("zsnapdb", *words)
             assert done.returncode == 0, done.stderr
 

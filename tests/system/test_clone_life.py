@@ -81,6 +81,15 @@ def plans_of_changes_change_nothing(lab: Lab) -> None:
     assert seen() == before
 
 
+def environment_reaches_the_clone(lab: Lab, name: str, expected: str) -> None:
+    """The exports of `connect --env` are all that the family's own client needs."""
+    exports = lab.zsnapdb("clone", "connect", name, "--env").stdout
+    client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "mariadb"
+    script = f"{exports}\nexec {client} -N -e 'SELECT id FROM ledger.mine; SELECT CURRENT_USER()'"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.split() == [expected, "zsnapdb_clone@127.0.0.1"], done.stderr
+
+
 def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file_of_ours(lab: Lab) -> None:
     before = everything()
     made = lab.zsnapdb(
@@ -100,23 +109,33 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
     # The same address and the same password, on the original data.
     with pymysql.connect(host="127.0.0.1", port=reset["port"], user=made["user"], password=made["password"]) as here:
         assert ask(here, "SHOW TABLES FROM ledger LIKE 'mine'") == []
-    done = lab.zsnapdb("clone", "destroy", "life")
-    assert done.code == 4
-    assert commit["id"] in done.stderr
+    assert (reset["requested"], reset["masked"]) == ("latest", False)
+    # The original data is what the clone was created from, also after a reset to something else: its own commit.
+    mine = lab.zsnapdb("clone", "reset", "life", "--from", commit["id"], "--json").json["clone"]
+    assert (mine["backup_id"], mine["requested"]) == (commit["id"], commit["id"])
+    environment_reaches_the_clone(lab, "life", "1")
+    again = lab.zsnapdb("clone", "reset", "life", "--plan", "--json").json
+    assert (again["backup_id"], again["original"]) == (made["clone"]["backup_id"], True)
 
     # A commit is a snapshot set like any other; a clone of it holds what was committed.
     lab.zsnapdb("clone", "create", "main", "--name", "child", "--from", commit["id"], "--json").json  # noqa: B018
     with connected(lab, "child") as here:
         assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
-    done = lab.zsnapdb("clone", "destroy", "life", "--commits")
-    assert done.code == 4
-    assert "cloned" in done.stderr
+    # The clone can be destroyed, its own commit and its clone notwithstanding: the commit goes to the clone.
+    plan = lab.zsnapdb("clone", "destroy", "life", "--plan", "--json").json["clones"][0]
+    assert plan["handed_over"] == {commit["id"]: "child"}
+    assert lab.zsnapdb("clone", "destroy", "life").code == 0
+    names = zfs("list", "-H", "-o", "name", "-t", "all")
+    assert not [name for name in names if name.startswith("tank/zsnapdb/clones/life")]
+    with connected(lab, "child") as here:
+        assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
+    commits = lab.zsnapdb("clone", "show", "child", "--json").json["commits"]
+    assert [(made["id"], made["clone"], made["message"]) for made in commits] == [(commit["id"], "child", "one row")]
     cost = lab.zsnapdb("clone", "detach", "child", "--plan", "--json").json
     assert 0 < cost["cost_bytes"] < cost["available_bytes"]
     assert not show(lab, "child")["independent"]
     assert lab.zsnapdb("clone", "detach", "child").code == 0
     assert show(lab, "child")["independent"]
-    assert lab.zsnapdb("clone", "destroy", "life", "--commits").code == 0
 
     # Every file of ours is lost while the server runs, then a reboot takes the server and the mounts.
     child = show(lab, "child")
@@ -266,6 +285,7 @@ def test_a_reaper_and_a_user_at_the_same_moment_never_leave_half_a_clone(lab: La
         assert there[name]["phase"] == ("ready" if starts else "new")
         assert len(there[name]["volumes"]) == 2
     else:
-        assert codes["user"] == 6, "what was extended, protected or committed is never taken after that"
-    assert lab.zsnapdb("clone", "destroy", name, "--commits").code == 0
+        # A commit does not keep its clone: it goes with the clone.
+        assert starts or codes["user"] == 6, "what was extended or protected is never taken after that"
+    assert lab.zsnapdb("clone", "destroy", name).code == 0
     assert everything() == before

@@ -153,7 +153,7 @@ def test_plans_of_clones_change_nothing(lab: Lab) -> None:
     assert everything() == before
     with clone(lab, "kept") as made:
         plan = lab.zsnapdb("clone", "destroy", "kept", "--plan", "--json").json
-        assert plan["clone"]["pid"] == made["clone"]["pid"]
+        assert plan["clones"][0]["clone"]["pid"] == made["clone"]["pid"]
         with connect(made) as here:
             assert ask(here, "SELECT 1") == [(1,)]
 

@@ -140,7 +140,7 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
         assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", again["clone"]["datasets"][1]) == ["local"]
         assert lab.zsnapdb("clone", "destroy", "again").code == 0
     finally:
-        assert lab.zsnapdb("clone", "destroy", "masked", "--commits").code == 0
+        assert lab.zsnapdb("clone", "destroy", "masked").code == 0
 
 
 @pytest.mark.parametrize(

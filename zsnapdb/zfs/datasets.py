@@ -112,6 +112,14 @@ def clone(snapshot: str, dataset: str, options: Mapping[str, str]) -> None:
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
 
 
+def promote(dataset: str) -> None:
+    """Let a clone take over the snapshot that it was cloned from, and all before it (zfs-promote(8)).
+
+    Afterwards the dataset that the snapshot was made of is a clone of it. CommandError if a name is taken.
+    """
+    run([ZFS, "promote", dataset])
+
+
 def set_properties(dataset: str, values: Mapping[str, str]) -> None:
     """Set properties on one dataset, in one command."""
     if values:

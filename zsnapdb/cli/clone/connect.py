@@ -15,7 +15,16 @@ def connect(
     context: typer.Context,
     name: CloneName,
     dsn: Annotated[bool, typer.Option("--dsn", help="Print a URL with the password; start no client.")] = False,
-    env: Annotated[bool, typer.Option("--env", help="Print shell exports with the password; start no client.")] = False,
+    env: Annotated[
+        bool,
+        typer.Option(
+            "--env",
+            help=(
+                "Print shell exports with the password, by which the clients mysql and mariadb reach the clone; start"
+                " no client. What ~/.my.cnf says comes first."
+            ),
+        ),
+    ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from zsnapdb.cli.clone.options import CloneName
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, WithForeignSnapshots
 from zsnapdb.cli.output import show
@@ -13,23 +9,23 @@ from zsnapdb.cli.output import show
 
 def destroy(
     name: CloneName,
-    commits: Annotated[bool, typer.Option("--commits", help="Also destroy the commits of the clone.")] = False,
     with_foreign_snapshots: WithForeignSnapshots = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Stop the server of a clone and destroy its datasets. A clone that does not exist is not an error."""
+    """Stop the server of a clone, or of each clone of a set, and destroy its datasets and commits.
+
+    A commit that another clone was made from becomes a commit of that clone. A clone that does not exist is not an
+    error.
+    """
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import destroy as job
     from zsnapdb.report.clone import destroy as report
 
     settings = load(config)
-    chosen = {job.GoesToo.COMMITS: commits, job.GoesToo.FOREIGN_SNAPSHOTS: with_foreign_snapshots}
-    also = [part for part, goes in chosen.items() if goes]
+    also = [job.GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     if plan:
-        planned = job.plan(settings, name, also)
-        show(report.DestroyPlanView(planned, name), json)
+        show(report.DestroyPlanView(job.plan(settings, name, also), name), json)
         return
-    destroyed = job.destroy(settings, name, also)
-    show(report.DestroyedView(destroyed, name), json)
+    show(report.DestroyedView(job.destroy(settings, name, also), name), json)

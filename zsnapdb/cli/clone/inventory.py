@@ -10,17 +10,19 @@ from zsnapdb.cli.output import show
 def list_clones(config: ConfigFile = None, json: AsJson = False) -> None:
     """List the clones, oldest first."""
     from zsnapdb.config import load
+    from zsnapdb.jobs.clock import now
     from zsnapdb.jobs.clone import catalogue
     from zsnapdb.report.clone import list as report
 
-    show(report.ClonesView(catalogue.listing(load(config))), json)
+    show(report.ClonesView(catalogue.listing(load(config)), now()), json)
 
 
 def show_clone(name: CloneName, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show one clone and its commits."""
     from zsnapdb.config import load
+    from zsnapdb.jobs.clock import now
     from zsnapdb.jobs.clone import catalogue, sources
     from zsnapdb.report.clone import list as report
 
     info = catalogue.find(load(config), name)
-    show(report.CloneDetailView(info, sources.commits(info.top)), json)
+    show(report.CloneDetailView(info, sources.commits(info.top), now()), json)

@@ -15,13 +15,13 @@ def reset(
     name: CloneName,
     source: Annotated[
         str | None,
-        typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, show_default="the original data of the clone"),
+        typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, show_default="what the clone was created from"),
     ] = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Give a clone its original data again, or other data. Port, credentials and lease stay."""
+    """Give a clone the data again that it was created from, or other data. Port, credentials and lease stay."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.clone import reset as job
@@ -34,4 +34,5 @@ def reset(
     terminal = Terminal()
     info = job.reset(settings, name, source, terminal)
     terminal.end()
-    show(report.ChangedView(info, "reset"), json)
+    is_original = source is None or info.backup_id == info.original.removeprefix("@")
+    show(report.ChangedView(info, "reset to the data it was created from" if is_original else "reset"), json)

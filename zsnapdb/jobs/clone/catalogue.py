@@ -40,6 +40,10 @@ _COLUMNS = (
     clone_properties.PROTECTED_PROPERTY,
     clone_properties.PROFILE_PROPERTY,
     clone_properties.USED_PROPERTY,
+    clone_properties.SET_PROPERTY,
+    clone_properties.REQUESTED_PROPERTY,
+    clone_properties.ORIGINAL_PROPERTY,
+    clone_properties.MASKED_PROPERTY,
     "used",
     "origin",
 )
@@ -52,14 +56,22 @@ class CloneInfo:
 
     `top` is the anchor. `datasets` are the anchor and all datasets below it that carry the clone's name, outer datasets
     first. `volumes` (by role) are the datasets of the current revision; `leftovers` are those of other revisions.
-    `source` is the kind of source the clone was made from. `own_bytes` is the space that only the clone occupies,
-    snapshots included.
+    `source` is the kind of source that the data is of, `requested` what the user named to get this data. `original` is
+    the snapshot set that the clone was created from, as `--from` takes it, and `original_request` what the user named
+    then. `masked` is when masking was complete (None: not masked). `set_name` and `part` are those of a clone in a set,
+    else empty. `own_bytes` is the space that only the clone occupies, snapshots included.
     """
 
     name: str
     instance: str
     backup_id: str
     source: str
+    requested: str
+    original: str
+    original_request: str
+    masked: str | None
+    set_name: str
+    part: str
     flavour: Flavour
     port: int
     bind_address: str
@@ -185,11 +197,21 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
     inside = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")} | {top}
     mount = Path(value(clone_properties.ROOT_PROPERTY))
     protected = value(clone_properties.PROTECTED_PROPERTY)
+    original, _, original_request = value(clone_properties.ORIGINAL_PROPERTY).partition(" ")
+    set_name, _, part = value(clone_properties.SET_PROPERTY).partition(" ")
+    masked = {members[dataset][clone_properties.MASKED_PROPERTY] for dataset in volumes.values()}
+    is_masked = all(mark.is_local and mark.value != clone_properties.NOT_MASKED for mark in masked) and bool(masked)
     return CloneInfo(
         name=name,
         instance=value(INSTANCE_PROPERTY),
         backup_id=value(BACKUP_PROPERTY),
         source=value(clone_properties.SOURCE_PROPERTY),
+        requested=value(clone_properties.REQUESTED_PROPERTY),
+        original=original,
+        original_request=original_request,
+        masked=max(mark.value for mark in masked) if is_masked else None,
+        set_name=set_name if part else "",
+        part=part,
         flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
         port=int(value(clone_properties.PORT_PROPERTY)),
         bind_address=value(clone_properties.BIND_PROPERTY),

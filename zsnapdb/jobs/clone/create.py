@@ -15,12 +15,13 @@ from zsnapdb.jobs.clone import contract, credentials, fetch, locks, masking_poli
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, plan, plan_from, random_name
-from zsnapdb.jobs.clone.destroy import drop_live, remove_all
+from zsnapdb.jobs.clone.destroy import drop_live
 from zsnapdb.jobs.clone.live_set import take_live
 from zsnapdb.jobs.clone.locate import home_for
 from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
-from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, with_volumes
+from zsnapdb.jobs.clone.removal import remove_all
+from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, with_volumes
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.instance import Instance
@@ -181,6 +182,8 @@ def _make_datasets(
 
 
 def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
+    requested = properties.requested_text(planned.requested)
+    original = f"@{planned.set_id}" if planned.kind is SourceKind.SNAPSHOT else planned.set_id
     return {
         **NO_SNAPSHOTS,
         CLONE_PROPERTY: planned.name,
@@ -188,6 +191,8 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
         INSTANCE_PROPERTY: planned.instance,
         BACKUP_PROPERTY: planned.set_id,
         properties.SOURCE_PROPERTY: planned.kind,
+        properties.REQUESTED_PROPERTY: requested,
+        properties.ORIGINAL_PROPERTY: f"{original} {requested}",
         ORIGIN_PROPERTY: planned.origin.encode(),
         properties.PORT_PROPERTY: str(planned.port),
         properties.BIND_PROPERTY: planned.bind_address,

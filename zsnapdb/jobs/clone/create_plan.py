@@ -45,7 +45,8 @@ class CloneRequest:
     """What the caller requests.
 
     `name` None: a random name. `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that
-    leads to `at`, if the caller has made that plan already; then no other plan is made.
+    leads to `at`, if the caller has made that plan already; then no other plan is made. `requested` is what the user
+    named, if the caller has made another `source` of it.
     """
 
     owner: str
@@ -58,6 +59,12 @@ class CloneRequest:
     bind_address: str | None = None
     starts: bool = True
     masks: bool = False
+    requested: str | None = None
+
+    @property
+    def names_source(self) -> str:
+        """What the user named: a source, or a point."""
+        return self.requested or self.at or self.source
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class ClonePlan:
     profile: ServerProfile
     starts: bool
     masks: bool
+    requested: str
 
 
 @dataclass(frozen=True)
@@ -213,6 +221,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
         profile=request.profile,
         starts=request.starts,
         masks=masks,
+        requested=request.names_source,
     )
 
 

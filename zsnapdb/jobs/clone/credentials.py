@@ -14,6 +14,13 @@ from zsnapdb.planning.clone.contract import ACCOUNT, lock_accounts_sql
 from zsnapdb.planning.server_copy.identity import is_loopback
 from zsnapdb.planning.server_copy.origin import Origin
 
+CLIENT_HOME = Path(__file__).parent / "client_home"
+"""The folder whose my.cnf names the account of every clone.
+
+Clients take host, port, socket and password from environment variables, but not the account (refman 8.4, "Environment
+Variables"). They read my.cnf in the folder that MYSQL_HOME names (seen with MySQL 9.7, MariaDB 10.11 and 11.8).
+"""
+
 
 @dataclass(frozen=True)
 class Login:

@@ -2,116 +2,98 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError
-from zsnapdb.jobs.clone import foreign, locks, properties
-from zsnapdb.jobs.clone.catalogue import CloneInfo, find
-from zsnapdb.jobs.clone.properties import ClonePhase, clone_mark
+from zsnapdb.errors import NotThere
+from zsnapdb.jobs.clone import foreign, locks
+from zsnapdb.jobs.clone.catalogue import CloneInfo, find, listing
+from zsnapdb.jobs.clone.properties import SOURCE_PART
+from zsnapdb.jobs.clone.removal import CloneRemoval, plan_removal, refuse_obstacles, remove_all
 from zsnapdb.jobs.clone.sources import CloneSource, Commit, SourceKind, commits
-from zsnapdb.jobs.clone.volumes import drop_detaching, remove_folders
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
-from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.set_properties import LIVE
-from zsnapdb.model import SnapshotSet
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.model import SNAPSHOT_PREFIX, SnapshotSet
 from zsnapdb.planning.foreign_snapshots import ForeignSnapshot
 from zsnapdb.zfs import datasets, owned, snapshots
 
 
 @dataclass(frozen=True)
 class DestroyPlan:
-    """What `destroy` removes: the clone's server, commits and datasets, and a live set that only this clone uses.
+    """What `destroy` removes and hands over: the clone, its commits, and a live set that only this clone uses.
 
     `foreign` are snapshots that others made on its datasets.
     """
 
     info: CloneInfo
     commits: tuple[Commit, ...]
+    removal: CloneRemoval
     foreign: tuple[ForeignSnapshot, ...] = ()
 
 
 class GoesToo(StrEnum):
-    """What goes with a clone only if the caller says so: its commits, the snapshots that others made on it."""
+    """What goes with a clone only if the caller says so: the snapshots that others made on it."""
 
-    COMMITS = "commits"
     FOREIGN_SNAPSHOTS = "foreign-snapshots"
 
 
-def plan(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> DestroyPlan | None:
-    """Return what `destroy` would do; None if there is no such clone. Change nothing.
+def plan(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
+    """Return what `destroy` would do for each clone of that name: one clone, or the clones of a set, replicas first.
 
-    PreflightError if another clone depends on this clone, or if it has commits or snapshots of others that are
-    not in `also`.
+    Empty if there is no such clone or set. Nothing is changed. PreflightError if something depends on a clone that
+    cannot take over the commit that it was made from, or if a clone has snapshots of others that are not in `also`.
     """
+    return tuple(_plan_one(info, also) for info in _named(settings, name))
+
+
+def _named(settings: Settings, name: str) -> list[CloneInfo]:
+    with contextlib.suppress(NotThere):
+        return [find(settings, name)]
+    members = [info for info in listing(settings) if info.set_name == name]
+    return sorted(members, key=lambda info: (info.part == SOURCE_PART, info.name))
+
+
+def _plan_one(info: CloneInfo, also: Collection[GoesToo]) -> DestroyPlan:
+    planned = plan_removal(info.top, info.name)
+    refuse_obstacles(info.name, planned)
+    going = foreign.refuse(info.top, info.name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also)
+    return DestroyPlan(info, tuple(commits(info.top)), planned, tuple(going))
+
+
+def destroy(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> tuple[DestroyPlan, ...]:
+    """Stop the server and destroy exactly the datasets of the clone, or of each clone of the set of that name.
+
+    Empty if there is no such clone or set, so it can be repeated. Every dataset must carry the clone's name, set
+    locally; else nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
+    """
+    done = []
+    for planned in plan(settings, name, also):
+        with locks.on_clone(planned.info.name):
+            done += destroy_locked(settings, planned.info.name, also)
+    return tuple(done)
+
+
+def destroy_locked(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> list[DestroyPlan]:
+    """Destroy the clone, if it exists; the caller holds the clone's lock."""
     try:
-        info = find(settings, name)
+        planned = _plan_one(find(settings, name), also)
     except NotThere:
-        return None
-    made = tuple(commits(info.top))
-    cloned = [f"{commit.set.backup_id} (cloned as {', '.join(commit.clones)})" for commit in made if commit.clones]
-    if cloned:
-        raise PreflightError(
-            f"clone {name} has commits that were cloned: {'; '.join(cloned)}",
-            hint="destroy or detach the clones of these commits first",
-        )
-    if made and GoesToo.COMMITS not in also:
-        raise PreflightError(
-            f"clone {name} has commits: {', '.join(commit.set.backup_id for commit in made)}",
-            hint="add --commits to destroy the commits too, or keep the clone",
-        )
-    owned.members(info.top, clone_mark(name))
-    return DestroyPlan(info, made, tuple(foreign.refuse(info.top, name, may_go=GoesToo.FOREIGN_SNAPSHOTS in also)))
-
-
-def destroy(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> DestroyPlan | None:
-    """Stop the clone's server and destroy exactly its datasets; None if there is no such clone, so it can be repeated.
-
-    Every dataset must carry the clone's name, set locally; else nothing is destroyed. `reap` finishes an interrupted
-    destroy.
-    """
-    with locks.on_clone(name):
-        return destroy_locked(settings, name, also)
-
-
-def destroy_locked(settings: Settings, name: str, also: Collection[GoesToo] = ()) -> DestroyPlan | None:
-    """Destroy the clone; the caller holds the clone's lock."""
-    planned = plan(settings, name, also)
-    if planned is None:
-        return None
+        return []
     info = planned.info
-    instance = settings.instance.get(info.instance)
-    datasets.set_properties(info.top, {properties.PHASE_PROPERTY: ClonePhase.DESTROYING})
+    origins = [datasets.properties(dataset, ["origin"])["origin"].value for dataset in info.volumes.values()]
     foreign.let_go(planned.foreign, name)
-    for commit in planned.commits:
-        destroy_commit(commit.set)
     remove_all(info.top, name, info.mount)
-    if info.source == SourceKind.LIVE and instance is not None and instance.volumes is not None:
-        drop_unused_live(Instance.of(settings, info.instance), info.backup_id)
-    return planned
-
-
-def destroy_commit(made: SnapshotSet) -> None:
-    """Destroy the snapshots of a commit; each must carry the id of the commit."""
-    owned.destroy_set([snapshot.full_name for snapshot in made.snapshots.values()], made.backup_id)
-
-
-def remove_all(anchor: str, name: str, root: Path) -> None:
-    """End the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
-
-    Every dataset is proved to carry the clone's name first.
-    """
-    mark = clone_mark(name)
-    members = owned.members(anchor, mark)
-    ServerProcess(root / PRIVATE_FOLDER).kill()
-    drop_detaching(anchor, mark)
-    owned.destroy_datasets(members, mark)
-    remove_folders(root)
+    instance = settings.instance.get(info.instance)
+    # A clone that took over the commit it was made from may be the last clone of a live set.
+    if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and instance is not None and instance.volumes is not None:
+        names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins}
+        for backup_id in sorted(names - {""}):
+            drop_unused_live(Instance.of(settings, info.instance), backup_id)
+    return [planned]
 
 
 def drop_live(source: CloneSource) -> None:

@@ -17,7 +17,7 @@ from zsnapdb.jobs.clone.catalogue import CloneInfo, find, policy, ready
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.fresh import fresh_password
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, POSITION_PROPERTY, snapshot_name
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY, snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql import applier
@@ -27,6 +27,7 @@ from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, stamp
+from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
 
 _COMMIT_LOCK_SECONDS = 10.0
@@ -211,6 +212,7 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
             BACKUP_PROPERTY: commit_id,
             properties.MESSAGE_PROPERTY: text,
             properties.CREATED_PROPERTY: stamp(now()),
+            **_facts_of_data(info),
         }
         short = snapshot_name(commit_id)
         names = [f"{dataset}@{short}" for dataset in info.volumes.values()]
@@ -218,6 +220,20 @@ def commit(settings: Settings, name: str, message: str) -> Committed:
         with undone_on_error(lambda: owned.destroy_set(names, commit_id)), writes_paused(info):
             made = volumes.snapshot(info.volumes, short, facts)
         return Committed(info, SnapshotSet(commit_id, made), text)
+
+
+def _facts_of_data(info: CloneInfo) -> dict[str, str]:
+    """Return what is true of the clone's data, for the commit itself.
+
+    What a snapshot inherits changes with a reset, and when another clone takes the snapshot over.
+    """
+    volume = next(iter(info.volumes.values()))
+    origin = datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value
+    return {
+        INSTANCE_PROPERTY: info.instance,
+        ORIGIN_PROPERTY: origin,
+        properties.MASKED_PROPERTY: info.masked or properties.NOT_MASKED,
+    }
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from zsnapdb.jobs.clone import masking
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.masking import MaskingReport
-from zsnapdb.jobs.clone.properties import MASK_PROPERTY, MASKED_PROPERTY
+from zsnapdb.jobs.clone.properties import MASK_PROPERTY, MASKED_PROPERTY, NOT_MASKED
 from zsnapdb.model import Position
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import is_masked
@@ -80,12 +80,11 @@ def without_binlogs(origin: Origin, position: Position) -> Origin:
 
 
 def _origin_is_masked(dataset: str) -> bool:
-    """Return whether the dataset was cloned from a snapshot of a masked dataset; it inherits the property."""
+    """Return whether the dataset was cloned from a commit that says that its data is masked."""
     origin = datasets.properties(dataset, ["origin"])["origin"].value
-    return (
-        origin not in ("", datasets.UNSET)
-        and datasets.properties(origin, [MASKED_PROPERTY])[MASKED_PROPERTY].value != datasets.UNSET
-    )
+    return origin not in ("", datasets.UNSET) and datasets.properties(origin, [MASKED_PROPERTY])[
+        MASKED_PROPERTY
+    ].value not in (NOT_MASKED, datasets.UNSET)
 
 
 def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:

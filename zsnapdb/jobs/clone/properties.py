@@ -35,15 +35,31 @@ KEPT_PROPERTY = f"{PROPERTY}:kept"
 
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 """On the anchor of a set's replica: the port of the clone it replicates from."""
+SET_PROPERTY = f"{PROPERTY}:set"
+"""On the anchor of a clone in a set: the name of the set and the part of the clone (source, replica, member)."""
+SOURCE_PART = "source"
+REQUESTED_PROPERTY = f"{PROPERTY}:requested"
+"""On the anchor: the source or the point that the data was requested for, as the user named it."""
+ORIGINAL_PROPERTY = f"{PROPERTY}:original"
+"""On the anchor: the snapshot set that the clone was created from, as `--from` takes it, and what the user named."""
 MASK_PROPERTY = f"{PROPERTY}:mask"
 """On the anchor: `yes` if the request of the clone asks for masking, at every first start of new files."""
 MASKED_PROPERTY = f"{PROPERTY}:masked"
-"""On every volume of a masked clone: when masking was complete. Snapshots of the volumes inherit it."""
+"""On every volume of a masked clone: when masking was complete. On a commit: the same, or `no`."""
+NOT_MASKED = "no"
+
+
+_REQUESTED_CHARACTERS = 1000
 
 
 def clone_mark(name: str) -> Mark:
     """Return the mark of every dataset and snapshot of the clone."""
     return Mark(CLONE_PROPERTY, name)
+
+
+def requested_text(requested: str) -> str:
+    """Return what a user requested, as a property stores it: on one line, and not too long."""
+    return " ".join(requested.split())[:_REQUESTED_CHARACTERS]
 
 
 class ClonePhase(StrEnum):

@@ -1,6 +1,7 @@
 """The reaper: removes expired clones, and what runs that died left behind.
 
-It removes nothing that has dependents, and no clone whose server runs and does not say who uses it.
+It removes no clone whose server runs and does not say who uses it. A clone's own commits do not keep it: they go with
+it, or to the clones that were made from them.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from zsnapdb.errors import PreflightError, ServerError, ZsnapdbError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import foreign, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import CloneInfo, listing, policy, unreadable
-from zsnapdb.jobs.clone.destroy import GoesToo, destroy_locked, remove_all, unused_live
+from zsnapdb.jobs.clone.destroy import GoesToo, destroy_locked, unused_live
 from zsnapdb.jobs.clone.lifecycle import session
 from zsnapdb.jobs.clone.properties import HALF_MADE, ClonePhase
+from zsnapdb.jobs.clone.removal import plan_removal, remove_all
 from zsnapdb.jobs.clone.reusable_sets import ReusableSet
 from zsnapdb.jobs.clone.revision import drop_leftovers
 from zsnapdb.jobs.clone.sources import commits, with_volumes
@@ -25,7 +27,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql.connections import server_use
 from zsnapdb.planning.clone.lease import CloneUse, LeaseVerdict, Verdict, judge, read_stamp, stamp
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, owned
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def _sweep_clone(
     return _done(
         ReapOutcome("clone", info.name, verdict.verdict, verdict.reason),
         act,
-        lambda: destroy_locked(settings, info.name, [part for part in also if part is GoesToo.FOREIGN_SNAPSHOTS]),
+        lambda: destroy_locked(settings, info.name, also),
     )
 
 
@@ -197,10 +199,11 @@ def _mend(info: CloneInfo, also: Collection[GoesToo]) -> ZsnapdbError | None:
 
 
 def _verdict(settings: Settings, info: CloneInfo, moment: datetime, *, notes: bool) -> Verdict:
-    dependents = len(commits(info.top)) + sum(
-        1 for values in snapshots.below(info.top, ("clones",)).values() if values["clones"].value not in ("", "-")
-    )
-    return judge(info.lease, dependents, use_of(info, moment, notes=notes), policy(settings.clones), moment)
+    try:
+        obstacles = plan_removal(info.top, info.name).obstacles
+    except ZsnapdbError as error:
+        obstacles = (error.message,)
+    return judge(info.lease, obstacles, use_of(info, moment, notes=notes), policy(settings.clones), moment)
 
 
 def use_of(info: CloneInfo, moment: datetime, *, notes: bool = False) -> CloneUse:

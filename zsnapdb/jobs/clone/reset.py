@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs.clone import credentials, fetch, foreign, locks, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, ready
 from zsnapdb.jobs.clone.destroy import drop_live, drop_unused_live
@@ -18,7 +18,7 @@ from zsnapdb.jobs.clone.revision import begin_change, drop_leftovers, hide_volum
 from zsnapdb.jobs.clone.sources import LIVE_STATE, CloneSource, RemoteBackup, SourceKind, with_volumes
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.set_properties import BACKUP_PROPERTY
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import SnapshotSet
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
@@ -29,44 +29,59 @@ from zsnapdb.zfs import datasets, snapshots
 class ResetPlan:
     """What a reset does: the clone, and the snapshots (by role) whose data it gets.
 
-    `snapshots` is empty if the snapshots must be taken or received first.
+    `snapshots` is empty if the snapshots must be taken or received first. `is_original`: the clone was created from
+    this data. `drops` is the live set that goes with the old data, unless another clone uses it ("": none).
     """
 
     info: CloneInfo
     set_id: str
     snapshots: Mapping[str, str]
+    is_original: bool
+    drops: str
 
 
 def reset_plan(settings: Settings, name: str, requested: str | None) -> ResetPlan:
     """Return what `reset` would do; change nothing."""
     info = ready(settings, name)
+    live = info.backup_id if info.source == SourceKind.LIVE else ""
     if requested == LIVE_STATE:
-        return ResetPlan(info, "", {})
+        return ResetPlan(info, "", {}, is_original=False, drops=live)
     source: CloneSource | RemoteBackup
     if requested is None:
-        source = _original(info)
+        source = _original(settings, info)
     else:
         source = locate(settings, with_volumes(Instance.of(settings, info.instance)), requested)
-    if isinstance(source, RemoteBackup):
-        return ResetPlan(info, source.manifest.backup_id, {})
-    names = {role: snapshot.full_name for role, snapshot in source.set.snapshots.items()}
-    return ResetPlan(info, source.set.backup_id, names)
+    set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
+    made = {} if isinstance(source, RemoteBackup) else source.set.snapshots
+    names = {role: snapshot.full_name for role, snapshot in made.items()}
+    drops = live if live != set_id else ""
+    return ResetPlan(info, set_id, names, is_original=set_id == info.original.removeprefix("@"), drops=drops)
 
 
-def _original(info: CloneInfo) -> CloneSource:
-    """Return the snapshots that the clone's datasets were cloned from."""
+def _original(settings: Settings, info: CloneInfo) -> CloneSource | RemoteBackup:
+    """Return the snapshot set that the clone was created from, whatever data it has been given since.
+
+    PreflightError if that set is neither on this host nor in the repository any more.
+    """
     names = {role: datasets.properties(dataset, ["origin"])["origin"].value for role, dataset in info.volumes.items()}
-    if any(name in ("", datasets.UNSET) for name in names.values()):
+    short = info.original[1:] if info.original.startswith("@") else snapshot_name(info.original)
+    if all(name.partition("@")[2] == short for name in names.values()):
+        # The data is of the original set now: what the datasets were cloned from is still there.
+        described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
+        return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
+    try:
+        return locate(settings, with_volumes(Instance.of(settings, info.instance)), info.original)
+    except NotThere as error:
         raise PreflightError(
-            f"clone {info.name} was detached, so it has no original data", hint="choose a snapshot set with --from"
-        )
-    described = dict(zip(names, snapshots.describe(list(names.values())), strict=True))
-    return CloneSource(SourceKind(info.source), SnapshotSet(info.backup_id, described), info.origin)
+            f"clone {info.name} was created from the snapshot set {info.original}, which does not exist any more",
+            hint="choose another snapshot set with --from",
+        ) from error
 
 
 def reset(settings: Settings, name: str, requested: str | None, events: Events) -> CloneInfo:
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
+    The original data is that of the snapshot set that the clone was created from, whatever it was reset to since.
     Port, credentials and lease stay. Afterwards the clone's server runs on that data. The data of before is gone, but
     the clone's commits stay.
     """
@@ -75,18 +90,21 @@ def reset(settings: Settings, name: str, requested: str | None, events: Events) 
         foreign.warn_of_kept(info.top, name, events)
         if requested != LIVE_STATE:
             source = _source(settings, info, requested, events)
-            return _replace_data(settings, info, source, _clone_beside(info, source))
+            return _replace_data(settings, info, source, _clone_beside(info, source), requested)
         instance = with_volumes(Instance.of(settings, info.instance, events))
         with locks.on_live_sets(instance.name):
             live = take_live(instance)
             with undone_on_error(lambda: drop_live(live)):
                 revision = _clone_beside(info, live)
-        return _replace_data(settings, info, live, revision)
+        return _replace_data(settings, info, live, revision, requested)
 
 
 def _source(settings: Settings, info: CloneInfo, requested: str | None, events: Events) -> CloneSource:
     if requested is None:
-        return _original(info)
+        source = _original(settings, info)
+        if isinstance(source, CloneSource):
+            return source
+        return fetch.bring_here(settings, with_volumes(Instance.of(settings, info.instance, events)), source)
     instance = with_volumes(Instance.of(settings, info.instance, events))
     return fetch.bring_here(settings, instance, locate(settings, instance, requested))
 
@@ -101,7 +119,9 @@ def _clone_beside(info: CloneInfo, source: CloneSource) -> int:
     return revision
 
 
-def _replace_data(settings: Settings, info: CloneInfo, source: CloneSource, revision: int) -> CloneInfo:
+def _replace_data(
+    settings: Settings, info: CloneInfo, source: CloneSource, revision: int, requested: str | None
+) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision."""
     password = credentials.read(info.client_file)
     info.process.kill()
@@ -111,6 +131,7 @@ def _replace_data(settings: Settings, info: CloneInfo, source: CloneSource, revi
         properties.PHASE_PROPERTY: ClonePhase.NEW,
         BACKUP_PROPERTY: source.set.backup_id,
         properties.SOURCE_PROPERTY: source.kind,
+        properties.REQUESTED_PROPERTY: properties.requested_text(requested or info.original_request),
         ORIGIN_PROPERTY: source.origin.encode(),
     }
     datasets.set_properties(info.top, facts)

@@ -12,12 +12,11 @@ from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.clone import create_plan
 from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, random_name
 from zsnapdb.jobs.clone.ephemeral import RunningClone, destroy_clone, make
-from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY
+from zsnapdb.jobs.clone.properties import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
 from zsnapdb.jobs.clone.sources import LATEST
 from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import PROPERTY
 from zsnapdb.mysql import accounts, applier, arrival
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone import topology as planning
@@ -25,9 +24,6 @@ from zsnapdb.planning.clone.contract import REPLICA_ACCOUNT as _ACCOUNT
 from zsnapdb.planning.clone.topology import CloneTopology
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets
-
-SET_PROPERTY = f"{PROPERTY}:set"
-"""On the anchor of a clone in a set: the name of the set and the part of the clone (source, replica, member)."""
 
 _ARRIVAL_SECONDS = 60.0
 
@@ -100,7 +96,7 @@ def create_set(
     """
     planned = plan_set(settings, instance, request, count, topology)
     name = planned.names[0].rpartition("-")[0]
-    next_request = _as_planned(request, planned.first)
+    next_request = replace(_as_planned(request, planned.first), requested=request.names_source)
     made: list[RunningClone] = []
     with undone_on_error(lambda: _destroy_all(settings, made)):
         for member in planned.names:
@@ -111,7 +107,7 @@ def create_set(
         seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
         members = []
         for number, clone in enumerate(made):
-            part = "member" if topology is CloneTopology.INDEPENDENT else "source" if number == 0 else "replica"
+            part = "member" if topology is CloneTopology.INDEPENDENT else SOURCE_PART if number == 0 else "replica"
             follows = {FOLLOWS_PROPERTY: str(made[0].info.port)} if part == "replica" else {}
             datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **follows})
             members.append(SetMember(clone, part))

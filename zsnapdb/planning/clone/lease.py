@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from zsnapdb.errors import PreflightError
+from zsnapdb.quantities import in_words
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -52,10 +54,11 @@ class CloneLease:
 
 def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
     if seconds <= 0:
-        raise PreflightError(f"{what} of {seconds:g} s", hint="give a duration above zero, such as 2h")
+        raise PreflightError(f"{what} of {in_words(seconds)}", hint="give a duration above zero, such as 2h")
     if seconds > limit:
         raise PreflightError(
-            f"{what} of {seconds:g} s is longer than {key} = {limit:g} s", hint=f"request less, or raise {key}"
+            f"{what} of {in_words(seconds)} is longer than {key}, {in_words(limit)}",
+            hint=f"request less, or raise {key}",
         )
     return timedelta(seconds=seconds)
 
@@ -86,6 +89,14 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
     )
 
 
+def remaining(lease: CloneLease, now: datetime) -> str:
+    """Return in words when the lease ends or ended, as seen at `now`."""
+    if lease.expires == FOREVER:
+        return "at an unreadable time"
+    seconds = int((lease.expires - now).total_seconds())
+    return f"in {in_words(seconds)}" if seconds > 0 else f"{in_words(-seconds)} ago"
+
+
 @dataclass(frozen=True)
 class CloneUse:
     """Clients connected to a clone now, and since when there have been none (None: not known)."""
@@ -109,13 +120,14 @@ class Verdict:
     reason: str
 
 
-def judge(lease: CloneLease, dependents: int, use: CloneUse, policy: Policy, now: datetime) -> Verdict:
+def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Policy, now: datetime) -> Verdict:
     """Return what a sweep does with a clone, and why.
 
-    A clone stays if it has dependents, is protected, or does not answer who uses it.
+    A clone stays if it cannot be destroyed (`obstacles` say why), is protected, or does not answer who uses it. Its own
+    commits do not keep it.
     """
-    if dependents:
-        return Verdict(LeaseVerdict.KEEP, f"{dependents} commits or clones depend on it")
+    if obstacles:
+        return Verdict(LeaseVerdict.KEEP, "; ".join(obstacles))
     if lease.is_protected(now):
         return Verdict(LeaseVerdict.KEEP, f"protected until {_until(lease.protected_until)}")
     if now >= lease.expires:

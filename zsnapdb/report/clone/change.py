@@ -76,6 +76,10 @@ class ResetPlanView(View):
             if plan.set_id
             else "take a snapshot set now, then clone it"
         ]
+        if plan.is_original:
+            lines.append(f"{plan.set_id} is the snapshot set that the clone was created from")
+        if plan.drops:
+            lines.append(f"destroy the live set {plan.drops}, of the data before, if no other clone uses it")
         return "\n".join(
             [
                 *lines,
@@ -92,6 +96,8 @@ class ResetPlanView(View):
             "clone": clone_fields(plan.info),
             "backup_id": plan.set_id or None,
             "snapshots": dict(plan.snapshots),
+            "original": plan.is_original,
+            "drops": plan.drops or None,
         }
 
 
@@ -137,7 +143,10 @@ class CommittedView(View):
 
     def text(self) -> str:
         result = self.result
-        return f"commit {result.set.backup_id} of clone {result.info.name}: clone it with --from {result.set.backup_id}"
+        return (
+            f"commit {result.set.backup_id} of clone {result.info.name}: clone it with --from {result.set.backup_id}\n"
+            "  the commit goes with the clone, unless another clone was made from it"
+        )
 
     def fields(self) -> Fields:
         result = self.result

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zsnapdb.jobs.clone.credentials import Login
+from zsnapdb.jobs.clone.credentials import CLIENT_HOME, Login
 from zsnapdb.report.view import Fields, View
 
 
@@ -38,7 +38,7 @@ def _environment(login: Login) -> str:
         "MYSQL_HOST": login.host,
         "MYSQL_TCP_PORT": str(login.port),
         "MYSQL_UNIX_PORT": str(login.socket),
-        "MYSQL_USER": login.user,
+        "MYSQL_HOME": str(CLIENT_HOME),
         "MYSQL_PWD": login.password.get_secret_value(),
         "DATABASE_URL": login.dsn,
     }

@@ -16,54 +16,68 @@ from zsnapdb.report.view import Fields, View
 
 @dataclass(frozen=True)
 class DestroyPlanView(View):
-    """What destroying a clone would do."""
+    """What destroying a clone, or the clones of a set, would do."""
 
-    plan: DestroyPlan | None
+    plans: Sequence[DestroyPlan]
     name: str
     kind: ClassVar[str] = "clone-destroy-plan"
 
     def text(self) -> str:
-        plan = self.plan
-        if plan is None:
-            return f"there is no clone {self.name}; nothing to do"
-        lines = [f"end the server of the clone, process {plan.info.pid}"] if plan.info.pid else []
-        lines += [f"zfs destroy {snapshot.name}, which was made by {snapshot.maker}" for snapshot in plan.foreign]
-        lines += [
-            f"zfs destroy {snapshot.full_name}" for commit in plan.commits for snapshot in commit.set.snapshots.values()
-        ]
-        return "\n".join([*lines, *(f"zfs destroy {dataset}" for dataset in reversed(plan.info.datasets))])
+        lines = [line for plan in self.plans for line in _steps(plan)]
+        return "\n".join(lines) or f"there is no clone {self.name}; nothing to do"
 
     def fields(self) -> Fields:
-        plan = self.plan
-        commits = [commit_fields(made) for made in plan.commits] if plan else []
-        return {
-            "name": self.name,
-            "clone": clone_fields(plan.info) if plan else None,
-            "commits": commits,
-            "foreign_snapshots": [snapshot.name for snapshot in plan.foreign] if plan else [],
-        }
+        return {"name": self.name, "clones": [_fields(plan) for plan in self.plans]}
 
 
 @dataclass(frozen=True)
 class DestroyedView(View):
-    """A clone that was destroyed."""
+    """The clones that were destroyed."""
 
-    plan: DestroyPlan | None
+    plans: Sequence[DestroyPlan]
     name: str
     kind: ClassVar[str] = "clone-destroyed"
 
     def text(self) -> str:
-        return (
-            f"there is no clone {self.name}"
-            if self.plan is None
-            else f"clone {self.name} was destroyed: {', '.join(self.plan.info.datasets)}"
-        )
+        if not self.plans:
+            return f"there is no clone {self.name}"
+        lines = []
+        for plan in self.plans:
+            lines.append(f"clone {plan.info.name} was destroyed: {', '.join(plan.info.datasets)}")
+            lines += [f"  commit {commit} was destroyed" for commit in plan.removal.steps.removed]
+            lines += [f"  commit {commit} is now of clone {heir}" for commit, heir in plan.removal.steps.kept.items()]
+        return "\n".join(lines)
 
     def fields(self) -> Fields:
-        return {
-            "name": self.name,
-            "clone": clone_fields(self.plan.info) if self.plan else None,
-        }
+        return {"name": self.name, "clones": [_fields(plan) for plan in self.plans]}
+
+
+def _steps(plan: DestroyPlan) -> list[str]:
+    steps = plan.removal.steps
+    lines = [f"end the server of clone {plan.info.name}, process {plan.info.pid}"] if plan.info.pid else []
+    lines += [f"zfs destroy {snapshot.name}, which was made by {snapshot.maker}" for snapshot in plan.foreign]
+    lines += [f"remove the prepared form of commit {item.set_id}" for item in plan.removal.prepared]
+    lines += [f"commit {commit} becomes a commit of clone {heir}" for commit, heir in steps.kept.items()]
+    lines += [f"zfs promote {step.dataset}" for step in steps.promotions]
+    messages = {commit.set.backup_id: commit.message for commit in plan.commits}
+    for commit in steps.removed:
+        lines.append(f"commit {commit} goes with the clone: {messages.get(commit) or '(no message)'}")
+    for dataset in steps.datasets:
+        lines += [f"zfs destroy {snapshot.name}" for snapshot in steps.snapshots if snapshot.dataset == dataset]
+        lines.append(f"zfs destroy {dataset}")
+    rest = [snapshot.name for snapshot in steps.snapshots if snapshot.dataset not in steps.datasets]
+    return lines + [f"zfs destroy {name}" for name in rest]
+
+
+def _fields(plan: DestroyPlan) -> Fields:
+    steps = plan.removal.steps
+    return {
+        "clone": clone_fields(plan.info),
+        "commits": [commit_fields(made) for made in plan.commits if made.set.backup_id in steps.removed],
+        "handed_over": dict(steps.kept),
+        "promotes": [step.dataset for step in steps.promotions],
+        "foreign_snapshots": [snapshot.name for snapshot in plan.foreign],
+    }
 
 
 @dataclass(frozen=True)

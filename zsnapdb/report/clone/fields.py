@@ -19,6 +19,11 @@ def state(info: CloneInfo) -> str:
     return "never started" if info.phase is ClonePhase.NEW else "stopped"
 
 
+def masking(c: CloneInfo) -> str:
+    """Return whether the clone is masked, in words."""
+    return f"masked at {c.masked}" if c.masked is not None else "not masked"
+
+
 def clone_fields(c: CloneInfo) -> dict[str, Any]:
     """Return the JSON fields of a clone."""
     return {
@@ -26,6 +31,12 @@ def clone_fields(c: CloneInfo) -> dict[str, Any]:
         "instance": c.instance,
         "backup_id": c.backup_id,
         "source": c.source,
+        "requested": c.requested,
+        "original": c.original,
+        "masked": c.masked is not None,
+        "masked_at": c.masked,
+        "set": c.set_name or None,
+        "part": c.part or None,
         "phase": c.phase.value,
         "port": c.port,
         "bind_address": c.bind_address,

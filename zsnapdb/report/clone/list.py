@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import ClassVar
 
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
-from zsnapdb.planning.clone.lease import stamp
-from zsnapdb.report.clone.fields import clone_fields, commit_fields, state
+from zsnapdb.planning.clone.lease import remaining, stamp
+from zsnapdb.report.clone.fields import clone_fields, commit_fields, masking, state
 from zsnapdb.report.units import size, table
 from zsnapdb.report.view import Fields, View
+
+_REQUEST_WIDTH = 40
+
+
+def _shortened(request: str) -> str:
+    return request if len(request) <= _REQUEST_WIDTH else f"{request[: _REQUEST_WIDTH - 1]}…"
 
 
 @dataclass(frozen=True)
@@ -19,6 +26,7 @@ class ClonesView(View):
     """All clones."""
 
     clones: Sequence[CloneInfo]
+    now: datetime
     kind: ClassVar[str] = "clones"
 
     def text(self) -> str:
@@ -30,9 +38,11 @@ class ClonesView(View):
                     c.name,
                     c.instance,
                     c.backup_id,
+                    _shortened(c.requested),
+                    "yes" if c.masked is not None else "no",
                     c.owner,
                     c.created,
-                    stamp(c.lease.expires),
+                    remaining(c.lease, self.now),
                     protected,
                     str(c.port),
                     state(c),
@@ -40,7 +50,20 @@ class ClonesView(View):
                 )
             )
         return table(
-            ("CLONE", "INSTANCE", "DATA OF", "OWNER", "CREATED", "EXPIRES", "PROTECTED", "PORT", "SERVER", "OWN BYTES"),
+            (
+                "CLONE",
+                "INSTANCE",
+                "DATA OF",
+                "REQUESTED",
+                "MASKED",
+                "OWNER",
+                "CREATED",
+                "EXPIRES",
+                "PROTECTED",
+                "PORT",
+                "SERVER",
+                "OWN BYTES",
+            ),
             rows,
         )
 
@@ -56,6 +79,7 @@ class CloneDetailView(View):
 
     info: CloneInfo
     commits: Sequence[Commit]
+    now: datetime
     kind: ClassVar[str] = "clone-detail"
 
     def text(self) -> str:
@@ -67,11 +91,15 @@ class CloneDetailView(View):
                 f"server    {info.origin.flavour} {info.origin.version}, {state(info)}, {info.bind_address}:"
                 f"{info.port}, server_id {info.server_id}"
             ),
-            f"data      as of {info.backup_id} ({info.source}): {info.position}",
-            f"lease     until {stamp(info.lease.expires)}{protected}",
+            f"data      as of {info.backup_id} ({info.source}), requested as {info.requested}: {info.position}",
+            f"original  {info.original}, requested as {info.original_request}",
+            f"masking   {masking(info)}",
+            f"lease     until {stamp(info.lease.expires)}, {remaining(info.lease, self.now)}{protected}",
             f"dataset   {info.top}, mounted at {info.mount}, {size(info.own_bytes)} of its own"
             + (", independent" if info.is_independent else ""),
         ]
+        if info.set_name:
+            lines.append(f"set       {info.part} of {info.set_name}")
         for made in self.commits:
             cloned = f", cloned as {', '.join(made.clones)}" if made.clones else ""
             lines.append(f"commit    {made.set.backup_id} {made.created} {made.message}{cloned}")

@@ -12,8 +12,10 @@ from zsnapdb.jobs.clone import destroy as job
 from zsnapdb.jobs.clone import foreign
 from zsnapdb.jobs.clone.destroy import GoesToo
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY
+from zsnapdb.jobs.clone.removal import CloneRemoval
 from zsnapdb.jobs.clone.volumes import DETACHING
 from zsnapdb.model import Snapshot
+from zsnapdb.planning.clone.removal import removal
 from zsnapdb.zfs import datasets, owned, snapshots
 from zsnapdb.zfs.datasets import Property
 
@@ -38,7 +40,8 @@ def changes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(datasets, "set_properties", lambda name, values: made.append(f"set {name}"))
     monkeypatch.setattr(owned, "members", lambda top, *marks: [top])
     monkeypatch.setattr(owned, "destroy_snapshots_on", lambda names, *marks: made.extend(names))
-    info: Any = SimpleNamespace(top=TOP, name="life", instance="main", source="backup", mount="/none")
+    info: Any = SimpleNamespace(top=TOP, name="life", instance="main", source="backup", mount="/none", volumes={})
+    monkeypatch.setattr(job, "plan_removal", lambda top, name: CloneRemoval(removal({}, (), {})))
     monkeypatch.setattr(job, "find", lambda settings, name: info)
     monkeypatch.setattr(job, "commits", lambda top: [])
     monkeypatch.setattr(job, "remove_all", lambda anchor, name, root: made.append(f"remove {anchor}"))
@@ -60,4 +63,4 @@ def test_a_clone_with_a_snapshot_of_others_is_not_touched(changes: list[str]) ->
 
 def test_with_the_option_the_snapshot_goes_first_and_then_the_clone(changes: list[str]) -> None:
     job.destroy_locked(SETTINGS, "life", [GoesToo.FOREIGN_SNAPSHOTS])
-    assert changes == [f"set {TOP}", THEIRS.full_name, f"remove {TOP}"]
+    assert changes == [THEIRS.full_name, f"remove {TOP}"]

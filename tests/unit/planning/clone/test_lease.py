@@ -22,6 +22,7 @@ from zsnapdb.planning.clone.lease import (
     judge,
     protected,
     read_stamp,
+    remaining,
     stamp,
 )
 
@@ -46,7 +47,7 @@ def test_a_new_lease_is_as_long_as_asked_or_configured() -> None:
 def test_a_lease_outside_the_limits_is_refused_with_the_limit_named(seconds: float) -> None:
     with pytest.raises(PreflightError) as caught:
         first_lease(seconds, POLICY, NOW)
-    assert seconds <= 0 or "clones.max_ttl" in str(caught.value)
+    assert seconds <= 0 or "is longer than clones.max_ttl, 1 d" in str(caught.value)
 
 
 @given(leases, st.floats(1, 86400), moments)
@@ -74,40 +75,47 @@ def test_a_stamp_is_read_back(moment: datetime) -> None:
 @pytest.mark.parametrize("text", ["", "-", "tomorrow", "2026-11-21"])
 def test_an_unreadable_time_counts_as_for_ever(text: str) -> None:
     assert read_stamp(text) == FOREVER
-    assert judge(CloneLease(NOW - HOUR, read_stamp(text)), 0, UNUSED, POLICY, NOW).verdict is LeaseVerdict.KEEP
-    assert judge(CloneLease(read_stamp(text)), 0, UNUSED, POLICY, NOW).verdict is LeaseVerdict.KEEP
+    assert judge(CloneLease(NOW - HOUR, read_stamp(text)), (), UNUSED, POLICY, NOW).verdict is LeaseVerdict.KEEP
+    assert judge(CloneLease(read_stamp(text)), (), UNUSED, POLICY, NOW).verdict is LeaseVerdict.KEEP
+
+
+def test_the_end_of_a_lease_is_told_in_words() -> None:
+    assert remaining(CloneLease(NOW + timedelta(hours=26, minutes=5)), NOW) == "in 1 d 2 h"
+    assert remaining(CloneLease(NOW - timedelta(minutes=5)), NOW) == "5 min ago"
+    assert remaining(CloneLease(FOREVER), NOW) == "at an unreadable time"
 
 
 def test_an_expired_clone_that_nobody_uses_is_taken() -> None:
-    verdict = judge(CloneLease(NOW - HOUR), 0, UNUSED, POLICY, NOW)
+    verdict = judge(CloneLease(NOW - HOUR), (), UNUSED, POLICY, NOW)
     assert verdict.verdict is LeaseVerdict.REAP
     assert "expired" in verdict.reason
 
 
 def test_one_in_use_is_given_grace_and_no_more() -> None:
     assert (
-        judge(CloneLease(NOW - timedelta(minutes=29)), 0, CloneUse(1, None), POLICY, NOW).verdict is LeaseVerdict.KEEP
+        judge(CloneLease(NOW - timedelta(minutes=29)), (), CloneUse(1, None), POLICY, NOW).verdict is LeaseVerdict.KEEP
     )
     assert (
-        judge(CloneLease(NOW - timedelta(minutes=31)), 0, CloneUse(1, None), POLICY, NOW).verdict is LeaseVerdict.REAP
+        judge(CloneLease(NOW - timedelta(minutes=31)), (), CloneUse(1, None), POLICY, NOW).verdict is LeaseVerdict.REAP
     )
 
 
 def test_an_idle_one_is_taken_only_where_that_is_configured() -> None:
     idle = CloneUse(0, NOW - 3 * HOUR)
-    assert judge(CloneLease(NOW + HOUR), 0, idle, POLICY, NOW).verdict is LeaseVerdict.REAP
+    assert judge(CloneLease(NOW + HOUR), (), idle, POLICY, NOW).verdict is LeaseVerdict.REAP
     assert (
-        judge(CloneLease(NOW + HOUR), 0, idle, Policy(3600, 86400, 86400, 0, None, 3), NOW).verdict is LeaseVerdict.KEEP
+        judge(CloneLease(NOW + HOUR), (), idle, Policy(3600, 86400, 86400, 0, None, 3), NOW).verdict
+        is LeaseVerdict.KEEP
     )
 
 
-@given(leases, st.integers(0, 2), uses, moments)
-def test_what_is_protected_has_dependents_or_cannot_be_asked_is_never_taken(
-    lease: CloneLease, dependents: int, use: CloneUse, now: datetime
+@given(leases, st.lists(st.just("tank/mine is a clone of it"), max_size=2), uses, moments)
+def test_what_is_protected_cannot_be_destroyed_or_cannot_be_asked_is_never_taken(
+    lease: CloneLease, obstacles: list[str], use: CloneUse, now: datetime
 ) -> None:
-    verdict = judge(lease, dependents, use, POLICY, now)
+    verdict = judge(lease, obstacles, use, POLICY, now)
     assert verdict.reason
-    if dependents or lease.is_protected(now) or use.clients is None:
+    if obstacles or lease.is_protected(now) or use.clients is None:
         assert verdict.verdict is LeaseVerdict.KEEP
 
 

@@ -1,0 +1,143 @@
+"""Plans what destroying a clone removes or hands over, from what ZFS says now, and carries that plan out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.clone import locks, reusable_sets
+from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, COMMIT_PROPERTY, PHASE_PROPERTY, ClonePhase, clone_mark
+from zsnapdb.jobs.clone.reusable_sets import PREPARED, ReusableSet
+from zsnapdb.jobs.clone.volumes import DETACHING, drop_detaching, remove_folders
+from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
+from zsnapdb.model import SNAPSHOT_PREFIX
+from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.planning.clone.removal import CloneSnapshot, Removal, removal
+from zsnapdb.zfs import datasets, owned, snapshots
+
+
+@dataclass(frozen=True)
+class CloneRemoval:
+    """What destroying a clone does.
+
+    `prepared` are prepared forms of its commits, which go before it. `obstacles` say why it cannot be destroyed.
+    """
+
+    steps: Removal
+    prepared: tuple[ReusableSet, ...] = ()
+    obstacles: tuple[str, ...] = ()
+
+    @property
+    def heirs(self) -> tuple[str, ...]:
+        """The names of the clones that take over commits."""
+        return tuple(sorted({step.clone for step in self.steps.promotions}))
+
+
+def plan_removal(anchor: str, name: str) -> CloneRemoval:
+    """Return what destroying the clone would do; change nothing.
+
+    NotOursError if a dataset below the anchor does not carry the clone's name.
+    """
+    members = owned.members(anchor, clone_mark(name))
+    if not members:
+        return CloneRemoval(removal({}, (), {}))
+    own = _snapshots(anchor)
+    home = anchor.rpartition("/")[0]
+    commits = sorted({snapshot.commit for snapshot in own if snapshot.commit})
+    found = (reusable_sets.find(home, PREPARED, commit) for commit in commits)
+    prepared = tuple(item for item in found if item is not None)
+    obstacles = [
+        f"{', '.join(item.clones)} depends on the prepared form of commit {item.set_id}"
+        for item in prepared
+        if item.clones
+    ]
+    without = {dataset for item in prepared for dataset in item.members}
+    own = [replace(s, clones=tuple(clone for clone in s.clones if clone not in without)) for s in own]
+    heirs = _heirs({clone: s.full_name for s in own for clone in s.clones if clone not in members})
+    obstacles += [f"{dataset}, which is not ours, is a clone of {base}" for dataset, base in heirs.foreign.items()]
+    if obstacles:
+        return CloneRemoval(removal({}, (), {}), prepared, tuple(obstacles))
+    origins = {dataset: values["origin"].value for dataset, values in datasets.children(anchor, ["origin"]).items()}
+    origins = {dataset: "" if origin == datasets.UNSET else origin for dataset, origin in origins.items()}
+    return CloneRemoval(removal(origins, own, heirs.clones), prepared)
+
+
+def _snapshots(anchor: str) -> list[CloneSnapshot]:
+    result = []
+    for snapshot, values in snapshots.below(anchor, (COMMIT_PROPERTY, "clones")).items():
+        mark = values[COMMIT_PROPERTY]
+        is_commit = mark.is_local and snapshot.name == f"{SNAPSHOT_PREFIX}{mark.value}"
+        clones = tuple(c for c in values["clones"].value.split(",") if c not in ("", datasets.UNSET))
+        if not snapshot.name.startswith(f"{DETACHING}-"):
+            result.append(
+                CloneSnapshot(
+                    snapshot.dataset, snapshot.name, snapshot.createtxg, mark.value if is_commit else "", clones
+                )
+            )
+    return result
+
+
+@dataclass(frozen=True)
+class _Heirs:
+    """The datasets that were cloned from the clone's snapshots: of other clones (with their names), and foreign ones.
+
+    `foreign` has the snapshot that each was cloned from.
+    """
+
+    clones: Mapping[str, str]
+    foreign: Mapping[str, str]
+
+
+def _heirs(dependents: Mapping[str, str]) -> _Heirs:
+    marks = datasets.properties_of(sorted(dependents), [CLONE_PROPERTY]) if dependents else {}
+    ours = {
+        dataset: values[CLONE_PROPERTY].value for dataset, values in marks.items() if values[CLONE_PROPERTY].is_local
+    }
+    return _Heirs(ours, {dataset: base for dataset, base in dependents.items() if dataset not in ours})
+
+
+def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
+    """Raise PreflightError if something that cannot take over its origin depends on the clone."""
+    if planned.obstacles:
+        raise PreflightError(
+            f"clone {name} cannot be destroyed: {'; '.join(planned.obstacles)}",
+            hint="destroy what depends on the clone first, or `zsnapdb clone detach` it",
+        )
+
+
+def remove_all(anchor: str, name: str, root: Path) -> None:
+    """End the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
+
+    Every dataset is proved to carry the clone's name first. A commit that another clone depends on is handed over to
+    that clone. PreflightError, and nothing is changed, if something else depends on the clone.
+    """
+    mark = clone_mark(name)
+    with contextlib.ExitStack() as locked:
+        for heir in plan_removal(anchor, name).heirs:
+            locked.enter_context(locks.on_clone(heir))
+        planned = plan_removal(anchor, name)
+        refuse_obstacles(name, planned)
+        if planned.steps.datasets:
+            datasets.set_properties(anchor, {PHASE_PROPERTY: ClonePhase.DESTROYING})
+        ServerProcess(root / PRIVATE_FOLDER).kill()
+        drop_detaching(anchor, mark)
+        for item in planned.prepared:
+            with locks.on_reusable_set(PREPARED, item.set_id):
+                reusable_sets.remove(item)
+        for step in planned.steps.promotions:
+            datasets.promote(step.dataset)
+        for dataset in planned.steps.datasets:
+            _destroy_commits(planned.steps, dataset)
+            owned.destroy_datasets([dataset], mark)
+        for dataset in {step.dataset for step in planned.steps.promotions}:
+            _destroy_commits(planned.steps, dataset)
+    remove_folders(root)
+
+
+def _destroy_commits(steps: Removal, dataset: str) -> None:
+    for snapshot in steps.snapshots:
+        if snapshot.dataset == dataset:
+            owned.destroy_set([snapshot.name], snapshot.commit)
