@@ -169,6 +169,7 @@ class BinlogSettings(_Section):
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0
     purge_files: Annotated[int, Field(ge=1, le=1000)] = 10
     replicas: Annotated[int, Field(ge=0)] = 0
+    backup_on_new_history: bool = False
 
 
 class InstanceSettings(_Section):

@@ -83,7 +83,14 @@ HOMES = {
     "pyrage": {"repository/keys.py"},
     "cryptography": {"repository/keys.py", "stream/crypto.py"},
 }
-PROCESSES = {"zfs/command.py", "zfs/streams.py", "mysql/processes.py", "mysql/programs.py", "hooks.py"}
+PROCESSES = {
+    "zfs/command.py",
+    "zfs/streams.py",
+    "mysql/processes.py",
+    "mysql/programs.py",
+    "hooks.py",
+    "jobs/binlog/new_history.py",
+}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

@@ -30,6 +30,7 @@ def archive(
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import archive as job
+    from zsnapdb.jobs.binlog import new_history
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report import binlog as report
 
@@ -40,7 +41,8 @@ def archive(
         stop = Event()
         # A signal is the usual end of this command: the upload is finished, and the rest of the binlog archived.
         call_on_signals(stop.set, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
-        outcome = job.archive_continuously(chosen, stop)
+        command = new_history.command_of(chosen.name, config)
+        outcome = job.archive_continuously(chosen, stop, lambda: new_history.start_command(command))
     show(report.ArchivingView(chosen.name, outcome), json)
 
 

@@ -14,6 +14,7 @@ from zsnapdb.errors import NotThere, ZsnapdbError
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.recoverable import recoverable
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
@@ -53,7 +54,8 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
     flavour = observed.facts.flavour if observed is not None else None
     if flavour is not None:
         findings.append(_server_program(instance, flavour))
-    return Diagnosis(instance.name, (*findings, _repository(instance), *_clones(instance, clone_leaks)), observed)
+    stored = (_repository(instance), *_unprotected(instance))
+    return Diagnosis(instance.name, (*findings, *stored, *_clones(instance, clone_leaks)), observed)
 
 
 def _server_program(instance: Instance, flavour: Flavour) -> FitnessFinding:
@@ -90,6 +92,18 @@ def _repository(instance: Instance) -> FitnessFinding:
     if repository.note:
         return warning("repository", f"{url}: {count} backups{encryption}; {repository.note}")
     return ok("repository", f"{url}: {count} backups{encryption}")
+
+
+def _unprotected(instance: Instance) -> list[FitnessFinding]:
+    """Warn if no backup leads to the newest archived state. Where the repository cannot be read, its check says so."""
+    try:
+        unprotected = recoverable(instance, instance.open_repository()).unprotected
+    except ZsnapdbError:
+        return []
+    if unprotected is None:
+        return []
+    what = f"nothing that the server writes now can be restored before the next backup: {unprotected.reason}"
+    return [warning("histories", what, f"run `zsnapdb backup {instance.name}`")]
 
 
 def _leaks(settings: Settings) -> list[Leak]:

@@ -40,6 +40,11 @@ class ArchivingView(View):
         if outcome.begun:
             lines.append(f"  begun     a new incarnation: {outcome.begun}")
         lines += [f"  GAP       {gap}" for gap in outcome.gaps]
+        if outcome.unprotected is not None:
+            lines.append(
+                "  needed    a backup: nothing that the server writes now can be restored before it:"
+                f" {outcome.unprotected.reason}"
+            )
         lines += [f"  left out  {problem}" for problem in outcome.problems]
         return "\n".join(lines)
 
@@ -55,6 +60,9 @@ class ArchivingView(View):
             "rotated": list(outcome.rotated),
             "begun": outcome.begun,
             "gaps": list(outcome.gaps),
+            "unprotected": {"kind": outcome.unprotected.kind.value, "reason": outcome.unprotected.reason}
+            if outcome.unprotected is not None
+            else None,
             "problems": list(outcome.problems),
         }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from threading import Event
 
 from zsnapdb.errors import (
@@ -16,6 +18,7 @@ from zsnapdb.errors import (
 )
 from zsnapdb.jobs.binlog.archiver import Archiver, Round
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
+from zsnapdb.jobs.binlog.new_history import NewHistoryWatch, RunningBackup, needed_backup
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
@@ -40,6 +43,8 @@ def archive_once(instance: Instance) -> Round:
             source = find_source(session)
         archiver = Archiver(instance, open_archive(instance), source)
         result = archiver.look()
+    if result.begun or result.gaps:
+        result = replace(result, unprotected=needed_backup(instance))
     if result.blocked is not None:
         raise PreflightError(
             f"the newest binlog of instance {instance.name} cannot be archived: {result.blocked}",
@@ -51,9 +56,10 @@ def archive_once(instance: Instance) -> Round:
     return result
 
 
-def archive_continuously(instance: Instance, stop: Event) -> Round:
+def archive_continuously(instance: Instance, stop: Event, start_backup: Callable[[], RunningBackup]) -> Round:
     """Archive until `stop` is set, then once more.
 
+    If no backup leads to what is archived now, this is reported. If the configuration says so, `start_backup` is called.
     Every committed transaction is in the repository within `binlog.interval` while the repository can be reached.
     Errors of server and repository are reported, and archiving continues.
     """
@@ -65,6 +71,7 @@ def archive_continuously(instance: Instance, stop: Event) -> Round:
         # still has time to store the transaction.
         pause = instance.settings.binlog.interval / 2
         notes = Notes(instance.events)
+        watch = NewHistoryWatch(instance, start_backup)
         result = Round()
         while True:
             is_last, begun = stop.is_set(), time.monotonic()
@@ -72,6 +79,7 @@ def archive_continuously(instance: Instance, stop: Event) -> Round:
                 source, archiver = _current(instance, archiver, source)
                 result = archiver.look()
                 notes.of(result)
+                watch.after(result)
             except (RepositoryError, ConsistencyError, DamagedError, PreflightError, OSError) as error:
                 if is_last and isinstance(error, ZsnapdbError):
                     raise

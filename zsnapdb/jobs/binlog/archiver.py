@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import BinaryIO
 
 from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
@@ -23,8 +24,9 @@ from zsnapdb.gtid import Gtids, joined
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, read_plain, whole_span
 from zsnapdb.jobs.host_record import note_archived
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import BinlogCoordinates
+from zsnapdb.model import BinlogCoordinates, new_backup_id
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
+from zsnapdb.planning.binlog.history import RouteEnd
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -57,6 +59,8 @@ class Round:
     end: BinlogCoordinates | None = None
     gtids: Gtids | None = None
     last_commit: int | None = None
+    unprotected: RouteEnd | None = None
+    """The reason why no backup leads to what is archived now, if a history or a gap began in this round."""
 
 
 @dataclass
@@ -83,7 +87,9 @@ class Archiver:
         self._keys: dict[str, DataKey] = {}
         self._disagrees = False
         self._noted: ArchivedPosition | None = None
-        self._incarnation, self._kept, self._elsewhere = self._known(archive.load())
+        contents = archive.load()
+        self._newest_began = max((incarnation.began for incarnation in contents.incarnations), default=None)
+        self._incarnation, self._kept, self._elsewhere = self._known(contents)
         self._sweep()
 
     def look(self) -> Round:
@@ -185,14 +191,19 @@ class Archiver:
     def _begin(self, reason: str) -> None:
         if self._incarnation is not None and not self._kept:
             return
+        # Incarnations follow each other by this time, even if the clock was set back.
+        began = self._host.now()
+        if self._newest_began is not None:
+            began = max(began, self._newest_began + timedelta(seconds=1))
+        self._newest_began = began
         self._incarnation = Incarnation(
-            id=self._host.new_backup_id(),
+            id=new_backup_id(began, secrets.randbits(16)),
             repository_id=self._archive.repository.id,
             instance=self._archive.instance,
             flavour=self._source.flavour,
             server_uuid=self._source.server_uuid,
             server_id=self._source.server_id,
-            began=self._host.now(),
+            began=began,
             reason=reason,
         )
         self._kept = []

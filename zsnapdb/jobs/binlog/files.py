@@ -84,13 +84,20 @@ class Opening:
     fingerprint: str
 
 
+_FileState = tuple[int, int, int]
+"""The inode, size and time of the last change of a file. A file that the server has closed keeps them."""
+
+
 class LocalFiles:
-    """The binlogs in the index. The head of each file is read once."""
+    """The binlogs in the index. The head of a file is read again only if the file changed.
+
+    After a reset a new file may have the name and even the inode of an old one.
+    """
 
     def __init__(self, source: BinlogSource) -> None:
         self.source = source
         self._paths: dict[str, Path] = {}
-        self._openings: dict[tuple[str, int], Opening] = {}
+        self._openings: dict[str, tuple[_FileState, Opening]] = {}
 
     def list(self) -> list[ServerBinlog]:
         """Return the binlogs in the order of the index.
@@ -111,7 +118,7 @@ class LocalFiles:
             if local is not None:
                 binlogs.append(local)
         self._paths = paths
-        self._openings = {key: opening for key, opening in self._openings.items() if key[0] in paths}
+        self._openings = {name: known for name, known in self._openings.items() if name in paths}
         return binlogs
 
     def path(self, name: str) -> Path:
@@ -120,19 +127,22 @@ class LocalFiles:
 
     def opening(self, name: str) -> Opening:
         """Return the opening of a listed binlog."""
-        return self._openings[(name, self.path(name).stat().st_ino)]
+        return self._openings[name][1]
 
     def _local(self, path: Path) -> ServerBinlog | None:
         try:
             with path.open("rb") as file:
                 status = os.fstat(file.fileno())
-                key = (path.name, status.st_ino)
-                if key not in self._openings:
+                state = (status.st_ino, status.st_size, status.st_mtime_ns)
+                known = self._openings.get(path.name)
+                if known is None or known[0] != state:
                     head = read_head(file, path.name)
                     if head is None or head.end is None:
                         return None
-                    self._openings[key] = Opening(head, hashlib.sha256(read_plain(file, 0, head.end)).hexdigest())
-                opening = self._openings[key]
+                    opening = Opening(head, hashlib.sha256(read_plain(file, 0, head.end)).hexdigest())
+                    self._openings[path.name] = (state, opening)
+                else:
+                    opening = known[1]
                 return ServerBinlog(
                     path.name, number_of(path.name), status.st_size, opening.fingerprint, opening.head.previous
                 )

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from zsnapdb.errors import DamagedError
-from zsnapdb.jobs.backup_point import point_of
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.recoverable import window_of
 from zsnapdb.model import backup_time
-from zsnapdb.planning.binlog.window import Window, window
+from zsnapdb.planning.binlog.window import Window
 from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.drills import Evidence
-from zsnapdb.repository.manifest import Manifest, is_of_server
+from zsnapdb.repository.manifest import Manifest
 
 _MICROSECONDS = 1_000_000
 
@@ -54,11 +54,7 @@ def status(instance: Instance) -> ProtectionStatus:
         at=at,
         newest=newest,
         backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
-        window=window(
-            [point_of(manifest) for manifest in catalogue.manifests if is_of_server(manifest)],
-            archive.files,
-            archive.state,
-        ),
+        window=window_of(catalogue.manifests, archive),
         last=last,
         archive_lag=(
             at.timestamp() - last.last_commit / _MICROSECONDS if last and last.last_commit is not None else None

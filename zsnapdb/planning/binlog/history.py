@@ -54,6 +54,7 @@ class EndKind(StrEnum):
     """The kind of reason why a route ends."""
 
     NEWEST = "newest"
+    NO_BACKUP = "no-backup"
     NO_ARCHIVE = "no-archive"
     NOT_ARCHIVED = "not-archived"
     AMBIGUOUS = "ambiguous"

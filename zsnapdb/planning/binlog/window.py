@@ -43,11 +43,18 @@ class Gap:
 
 @dataclass(frozen=True)
 class Window:
-    """What can be recovered: ranges in order, the gaps between them, and the route of each backup, oldest first."""
+    """What can be recovered: ranges in order, the gaps between them, and the route of each backup, oldest first.
+
+    `unprotected` says why the newest archived state cannot be recovered before another backup is made (None: it can).
+    """
 
     ranges: tuple[Range, ...]
     gaps: tuple[Gap, ...]
     routes: tuple[Route, ...]
+    unprotected: RouteEnd | None = None
+
+
+_NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
 
 
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
@@ -97,13 +104,15 @@ def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: Arc
     routes = {point.backup_id: follow(point, files, state) for point in ordered}
     ranges: list[Range] = []
     gaps: list[Gap] = []
+    unprotected = _NO_BACKUP if files or state.unreadable else None
     for index, point in enumerate(ordered):
         leads = leading(ordered[: index + 1], lambda point: routes[point.backup_id])
         name, start, end = point.backup_id, point.taken, leads.to
+        unprotected = newer_beyond(leads, files)
         if ranges and start <= ranges[-1].end:
             ranges[-1] = replace(ranges[-1], end=end, backups=(*ranges[-1].backups, name), ends=leads.end)
             continue
         if ranges:
             gaps.append(Gap(ranges[-1].end, start, ranges[-1].ends))
         ranges.append(Range(start, end, (name,), leads.end))
-    return Window(tuple(ranges), tuple(gaps), tuple(routes.values()))
+    return Window(tuple(ranges), tuple(gaps), tuple(routes.values()), unprotected)

@@ -14,7 +14,7 @@ from zsnapdb.report.view import Fields, View
 
 
 def window_lines(window: Window) -> list[str]:
-    """Return a line per range and gap in the order of time, and the reason if something ended the last range."""
+    """Return a line per range and gap in the order of time, and why the newest state cannot be restored, if so."""
     lines = []
     for number, part in enumerate(window.ranges):
         backups = f"{len(part.backups)} backups" if len(part.backups) > 1 else f"backup {part.backups[0]}"
@@ -25,8 +25,12 @@ def window_lines(window: Window) -> list[str]:
         if number < len(window.gaps):
             gap = window.gaps[number]
             lines.append(f"GAP           {moment(gap.start)} to {moment(gap.end)}: {gap.reason.reason}")
-        elif part.ends.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
+        elif window.unprotected is None and part.ends.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
             lines.append(f"ENDS          {moment(part.end)}: {part.ends.reason}")
+    if window.ranges and window.unprotected is not None:
+        end = moment(window.ranges[-1].end)
+        reason = window.unprotected.reason
+        lines.append(f"UNPROTECTED   nothing later than {end} can be restored before the next backup: {reason}")
     return lines or ["recoverable   nothing: there is no backup"]
 
 
@@ -89,7 +93,8 @@ class StatusView(View):
 
 
 def window_fields(window: Window) -> dict[str, object]:
-    """Return ranges and gaps as JSON fields; times in UTC."""
+    """Return ranges, gaps, and what is unprotected as JSON fields; times in UTC."""
+    end = window.ranges[-1].end if window.ranges else None
     return {
         "recoverable": [
             {
@@ -109,4 +114,11 @@ def window_fields(window: Window) -> dict[str, object]:
             }
             for gap in window.gaps
         ],
+        "unprotected": {
+            "since": moment(end) if end is not None else None,
+            "kind": window.unprotected.kind.value,
+            "reason": window.unprotected.reason,
+        }
+        if window.unprotected is not None
+        else None,
     }

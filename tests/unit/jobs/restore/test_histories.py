@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.events import Recorder
 from zsnapdb.errors import HistoryError
+from zsnapdb.jobs import doctor
+from zsnapdb.jobs.binlog.new_history import NewHistoryWatch
+from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.binlog.history import EndKind
 from zsnapdb.planning.restore.steps import Replay, RestorePlan
+from zsnapdb.report.repository.status import StatusView
 
 
 @pytest.fixture(params=["GTIDs", "file positions"])
@@ -94,3 +100,79 @@ def test_a_segment_that_is_missing_between_others_ends_the_route(protected: Prot
     with pytest.raises(HistoryError, match="lacks the segment of binlog"):
         protected.plan()
     assert replayed(protected.plan(accept_older=True)) == FILES
+
+
+def test_after_a_reset_latest_status_and_doctor_say_that_the_next_backup_is_needed(protected: ProtectedServer) -> None:
+    protected.server.reset()
+    protected.server.commit(3)
+    protected.server.look()
+    with pytest.raises(HistoryError, match=r"binlogs were reset: binlog\.000001 begins a new history"):
+        protected.plan()
+    shown = StatusView(protected.status())
+    assert (
+        "UNPROTECTED   nothing later than 2023-11-14T22:14:21.000000Z can be restored before the next backup"
+        in shown.text()
+    )
+    assert shown.fields()["unprotected"]["kind"] == "reset"
+    (finding,) = doctor._unprotected(protected.instance())
+    assert (finding.severity, finding.hint) == (Severity.WARNING, "run `zsnapdb backup main`")
+    protected.back_up()
+    protected.server.commit()
+    protected.server.look()
+    assert replayed(protected.plan()) == ["binlog.000001"]
+    assert StatusView(protected.status()).fields()["unprotected"] is None
+    assert doctor._unprotected(protected.instance()) == []
+
+
+def test_an_archive_that_is_only_behind_the_newest_backup_asks_for_nothing(protected: ProtectedServer) -> None:
+    protected.server.commit()
+    backup = protected.back_up()
+    assert protected.plan().backup_id == backup
+    assert protected.status().window.unprotected is None
+
+
+class Backup:
+    """A started backup that ends with the next of the codes when it is polled."""
+
+    def __init__(self, codes: list[int | None]) -> None:
+        self.codes = codes
+
+    def poll(self) -> int | None:
+        return self.codes.pop(0)
+
+
+@pytest.mark.parametrize("automatic", [True, False])
+def test_the_archiver_asks_for_a_backup_when_a_history_begins_or_starts_it_itself(
+    protected: ProtectedServer, automatic: bool
+) -> None:
+    said: list[str] = []
+    instance = protected.instance()
+    binlog = instance.settings.binlog.model_copy(update={"backup_on_new_history": automatic})
+    instance = replace(
+        instance, settings=instance.settings.model_copy(update={"binlog": binlog}), events=Recorder(said)
+    )
+    started: list[Backup] = []
+    now = [0.0]
+
+    def start() -> Backup:
+        started.append(Backup([None, 6] if not started else [0]))
+        return started[-1]
+
+    watch = NewHistoryWatch(instance, start, lambda: now[0])
+    archiver = protected.server.archiver()
+    watch.after(archiver.look())
+    assert (said, started) == ([], [])
+    protected.server.reset()
+    protected.server.commit()
+    for _ in range(5):
+        watch.after(archiver.look())
+    assert sum("can be restored before the next backup" in line for line in said) == 1
+    assert len(started) == (1 if automatic else 0)
+    assert automatic == any("ended with 6" in line for line in said)
+    now[0] = 301.0
+    watch.after(archiver.look())
+    protected.back_up()
+    for _ in range(3):
+        watch.after(archiver.look())
+        now[0] += 400.0
+    assert len(started) == (2 if automatic else 0)

@@ -1,0 +1,26 @@
+"""What of an instance's server can be recovered from its backups and its archived binlogs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from zsnapdb.jobs.backup_point import point_of
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.planning.binlog.window import Window, window
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.manifest import Manifest, is_of_server
+from zsnapdb.repository.repository import Repository
+
+
+def recoverable(instance: Instance, repository: Repository) -> Window:
+    """Return what can be recovered now. Reads the repository alone; manifests that were read before are cached."""
+    backups = instance.summaries(repository).backups
+    return window_of(backups, BinlogArchive(repository, instance.name).load())
+
+
+def window_of(backups: Iterable[Manifest | Summary], archive: Archive) -> Window:
+    """Return what can be recovered from backups (those of other sources do not count) and an archive."""
+    points = [point_of(backup) for backup in backups if is_of_server(backup)]
+    return window(points, archive.files, archive.state)
