@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zsnapdb.jobs.binlog.archiver import Round
+from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.planning.binlog.purge import PurgePlan
 from zsnapdb.planning.binlog.route import missing_before
 from zsnapdb.report.document import errors_fields

@@ -8,8 +8,9 @@ from pathlib import Path
 from tests.unit.support.binlog_file import ROTATE, UUID, File
 from tests.unit.support.events import Recorder
 from zsnapdb.config import InstanceSettings, RepositorySettings, StreamSettings
-from zsnapdb.jobs.binlog.archiver import Archiver, Round
+from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
+from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host import Host
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour

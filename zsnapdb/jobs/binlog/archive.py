@@ -16,9 +16,10 @@ from zsnapdb.errors import (
     ServerError,
     ZsnapdbError,
 )
-from zsnapdb.jobs.binlog.archiver import Archiver, Round
+from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
 from zsnapdb.jobs.binlog.new_history import NewHistoryWatch, RunningBackup, needed_backup
+from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
@@ -59,7 +60,8 @@ def archive_once(instance: Instance) -> Round:
 def archive_continuously(instance: Instance, stop: Event, start_backup: Callable[[], RunningBackup]) -> Round:
     """Archive until `stop` is set, then once more.
 
-    If no backup leads to what is archived now, this is reported. If the configuration says so, `start_backup` is called.
+    If no backup leads to what is archived now, this is reported, and `start_backup` is called if the configuration says
+    so.
     Every committed transaction is in the repository within `binlog.interval` while the repository can be reached.
     Errors of server and repository are reported, and archiving continues.
     """

@@ -22,11 +22,11 @@ from typing import BinaryIO
 from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, read_plain, whole_span
+from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host_record import note_archived
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import BinlogCoordinates, new_backup_id
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
-from zsnapdb.planning.binlog.history import RouteEnd
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -39,28 +39,6 @@ from zsnapdb.stream.upload import UploadSettings
 
 _MERGED = 32
 """The number of segments of an active binlog that are merged into one segment."""
-
-
-@dataclass(frozen=True)
-class Round:
-    """The result of one round over the binlogs of the server.
-
-    Sizes in bytes; `end` is the end of the archive now, `last_commit` is in microseconds UTC.
-    """
-
-    begun: str | None = None
-    rotated: tuple[str, ...] = ()
-    transactions: int = 0
-    plain_size: int = 0
-    gaps: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    blocked: str | None = None
-    """The reason why the newest binlog cannot be archived, else None."""
-    end: BinlogCoordinates | None = None
-    gtids: Gtids | None = None
-    last_commit: int | None = None
-    unprotected: RouteEnd | None = None
-    """The reason why no backup leads to what is archived now, if a history or a gap began in this round."""
 
 
 @dataclass

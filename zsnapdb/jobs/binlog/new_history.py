@@ -1,7 +1,7 @@
 """Asks for a backup, or starts it, while no backup leads to what the archiver archives.
 
-This is so after a reset of the server's binlogs, a restore, some failovers, and a gap. The question is answered from the
-repository when the archiver starts, and when a history or a gap begins.
+This is so after a reset of the server's binlogs, a restore, some failovers, and a gap. The question is answered from
+the repository when the archiver starts, and when a history or a gap begins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from zsnapdb.jobs.binlog.archiver import Round
+from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
 from zsnapdb.planning.binlog.route import RouteEnd

@@ -1,0 +1,31 @@
+"""The result of one round of the archiver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zsnapdb.gtid import Gtids
+from zsnapdb.model import BinlogCoordinates
+from zsnapdb.planning.binlog.history import RouteEnd
+
+
+@dataclass(frozen=True)
+class Round:
+    """The result of one round over the binlogs of the server.
+
+    Sizes in bytes; `end` is the end of the archive now, `last_commit` is in microseconds UTC.
+    """
+
+    begun: str | None = None
+    rotated: tuple[str, ...] = ()
+    transactions: int = 0
+    plain_size: int = 0
+    gaps: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    blocked: str | None = None
+    """The reason why the newest binlog cannot be archived, else None."""
+    end: BinlogCoordinates | None = None
+    gtids: Gtids | None = None
+    last_commit: int | None = None
+    unprotected: RouteEnd | None = None
+    """The reason why no backup leads to what is archived now, if a history or a gap began in this round."""
