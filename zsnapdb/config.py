@@ -252,6 +252,8 @@ class EncryptionSettings(_Section):
     identity_file: Path | None = None
     signing_key_file: Path | None = None
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
+    accept_plain: bool = False
+    """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
 
 
 class RepositorySettings(_Section):

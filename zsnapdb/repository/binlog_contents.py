@@ -15,7 +15,7 @@ from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Se
 from zsnapdb.repository.layout import IncarnationKey, K, RotatedBinlogKey, SegmentKey
 from zsnapdb.repository.repository import Repository
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Incarnation | ArchivedFile | Segment)
 
 _THREADS = 8
 _READINGS = 5
@@ -176,6 +176,19 @@ def _check_place(key: str, described: str) -> None:
         )
 
 
+def _check_origin(repository: Repository, description: Incarnation | ArchivedFile | Segment, key: str) -> None:
+    """Raise DamagedError if a description is of another repository, or of plain bytes that this host refuses."""
+    if description.repository_id != repository.id:
+        raise DamagedError(
+            f"{key} belongs to repository {description.repository_id}, this is repository {repository.id}",
+            hint="objects were copied by hand from another repository; copy backups with `zsnapdb copy`",
+        )
+    if isinstance(description, ArchivedFile):
+        repository.keyring.check_encrypted((chunk.key_id for chunk in description.chunks), key)
+    elif isinstance(description, Segment):
+        repository.keyring.check_encrypted((description.chunk.key_id,), key)
+
+
 def _read_all(
     repository: Repository, keys: Sequence[K], decode: Callable[[bytes, K], T]
 ) -> list[tuple[K, T | DamagedError]]:
@@ -183,7 +196,9 @@ def _read_all(
 
     def read(key: K) -> tuple[K, T | DamagedError] | None:
         try:
-            return key, decode(repository.keyring.verified(repository.get(key), key), key)
+            description = decode(repository.keyring.verified(repository.get(key), key), key)
+            _check_origin(repository, description, key)
+            return key, description
         except DamagedError as error:
             return key, error
         except NotThere:

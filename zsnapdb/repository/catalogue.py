@@ -23,7 +23,7 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest, SourcePart
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 2
+_VERSION = 3
 _READERS = 8
 
 
@@ -111,7 +111,7 @@ class _Cached(_Part):
 
 class _CacheFile(_Part):
     version: int
-    signers: tuple[str, ...]
+    trust: tuple[str, ...]
     entries: dict[str, _Cached]
 
 
@@ -123,19 +123,23 @@ class Cache:
     """Summaries of one instance's manifests in a file on this host."""
 
     file: Path
-    signers: tuple[str, ...]
-    """The signers that were configured when the entries were read. With other signers the manifests are read again."""
+    trust: tuple[str, ...]
+    """What the keyring trusted when the entries were read. If that has changed, the manifests are read again."""
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
         """Return the cache of an instance in a repository, below `folder`."""
-        return cls(folder / repository.id / f"{instance}.json", repository.keyring.signers)
+        plain = ("encrypted",) if repository.keyring.refuses_plain else ()
+        return cls(folder / repository.id / f"{instance}.json", (*repository.keyring.trusted, *plain))
 
     def read(self) -> dict[str, _Cached]:
-        """Return the entries by backup id: none if there is no file, or if it has another version or other signers."""
+        """Return the entries by backup id.
+
+        None if there is no file, if it has another version, or if the keyring trusted something else.
+        """
         with contextlib.suppress(OSError, ValidationError):
             cached = _FILE.validate_json(self.file.read_bytes())
-            if (cached.version, cached.signers) == (_VERSION, self.signers):
+            if (cached.version, cached.trust) == (_VERSION, self.trust):
                 return cached.entries
         return {}
 
@@ -147,7 +151,7 @@ class Cache:
                 self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 descriptor, temporary = tempfile.mkstemp(dir=self.file.parent)
                 with open(descriptor, "wb") as out:
-                    out.write(_FILE.dump_json(_CacheFile(version=_VERSION, signers=self.signers, entries=entries)))
+                    out.write(_FILE.dump_json(_CacheFile(version=_VERSION, trust=self.trust, entries=entries)))
                 os.rename(temporary, self.file)
                 temporary = None
             finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,13 +26,16 @@ class DataKey:
 class Keyring:
     """The keys of a repository that this host has.
 
-    An empty keyring neither encrypts nor signs, and trusts any manifest.
+    An empty keyring neither encrypts nor signs, and trusts any manifest. A host that signs trusts its own key and the
+    configured signers alone. A host that encrypts or has an identity uses no backup that is not encrypted, unless
+    `accepts_plain`.
     """
 
     recipients: tuple[str, ...] = ()
     identity_file: Path | None = None
     signing_key_file: Path | None = None
     signers: tuple[str, ...] = ()
+    accepts_plain: bool = False
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> Keyring:
@@ -40,7 +43,13 @@ class Keyring:
         keys.check_recipients(settings.recipients)
         for signer in settings.signers:
             keys.check_signer(signer)
-        return cls(settings.recipients, settings.identity_file, settings.signing_key_file, settings.signers)
+        return cls(
+            settings.recipients,
+            settings.identity_file,
+            settings.signing_key_file,
+            settings.signers,
+            settings.accept_plain,
+        )
 
     @property
     def is_encrypting(self) -> bool:
@@ -86,6 +95,32 @@ class Keyring:
             )
         return key
 
+    @cached_property
+    def trusted(self) -> tuple[str, ...]:
+        """The public keys whose signatures this host believes: the signers, or its own key. Empty: any manifest."""
+        if self.signers or self._signing_key is None:
+            return self.signers
+        return (self._signing_key.public,)
+
+    @property
+    def refuses_plain(self) -> bool:
+        """Whether this host uses no backup that is not encrypted."""
+        return (self.is_encrypting or self.identity_file is not None) and not self.accepts_plain
+
+    def check_encrypted(self, key_ids: Iterable[str | None], name: str) -> None:
+        """Raise DamagedError if an object has a plain chunk, and this host refuses plain chunks.
+
+        `key_ids` are those of the chunks; None is a plain chunk. `name` is the object.
+        """
+        if self.refuses_plain and any(key_id is None for key_id in key_ids):
+            raise DamagedError(
+                f"{name} is not encrypted, and this host encrypts its backups",
+                hint=(
+                    "if this host made it before it encrypted, set accept_plain = true under encryption; otherwise"
+                    " somebody else wrote it"
+                ),
+            )
+
     def check_signing(self) -> None:
         """Raise ConfigError if this host cannot sign as configured, or would not trust its own signature."""
         _ = self._signing_key
@@ -101,13 +136,13 @@ class Keyring:
     def verified(self, body: bytes, name: str) -> bytes:
         """Return the manifest's line from the stored object.
 
-        DamagedError if signers are configured and none of them signed the line. A signature in the object must be valid
-        in any case.
+        DamagedError if this host trusts only certain keys and none of them signed the line. A signature in the object
+        must be valid in any case.
         """
         line, _, rest = body.partition(b"\n")
         hint = "the object was altered, or a host whose key is not under signers wrote it"
         if not rest:
-            if self.signers:
+            if self.trusted:
                 raise DamagedError(f"manifest {name} is not signed", hint=hint)
             return line
         try:
@@ -115,7 +150,7 @@ class Keyring:
             signature = keys.Signature(str(fields["key"]), str(fields["value"]))
         except (ValueError, KeyError, TypeError):
             raise DamagedError(f"manifest {name}: its second line is not a signature", hint=hint) from None
-        if self.signers and signature.key not in self.signers:
+        if self.trusted and signature.key not in self.trusted:
             raise DamagedError(
                 f"manifest {name} is signed by {signature.key}, which is not among the signers", hint=hint
             )

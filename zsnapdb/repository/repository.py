@@ -209,6 +209,13 @@ class Repository(RepositoryObjects):
                 f"manifest {key} belongs to backup {manifest.backup_id} of instance {manifest.instance}",
                 hint="objects were renamed or copied by hand in the repository",
             )
+        if self.id and manifest.repository_id != self.id:
+            raise DamagedError(
+                f"manifest {key} belongs to repository {manifest.repository_id}, this is repository {self.id}",
+                hint="objects were copied by hand from another repository; copy backups with `zsnapdb copy`",
+            )
+        chunks = (chunk.key_id for volume in manifest.volumes for chunk in volume.chunks)
+        self.keyring.check_encrypted(chunks, f"manifest {key}")
         return manifest
 
     def catalogue(self, instance: str) -> Catalogue:

@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> LocalStore:
 @pytest.fixture
 def archive(tmp_path: Path, store: LocalStore) -> BinlogArchive:
     (tmp_path / "identity").write_bytes(IDENTITY.file())
-    keyring = Keyring((IDENTITY.recipient,), tmp_path / "identity")
+    keyring = Keyring((IDENTITY.recipient,), tmp_path / "identity", accepts_plain=True)
     new_archive = BinlogArchive(Repository.open_or_create(store, "", "0123", keyring), "main")
     new_archive.begin(INCARNATION)
     return new_archive

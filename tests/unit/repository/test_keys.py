@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.command_line import zsnapdb
-from tests.unit.support.manifests import manifest
+from tests.unit.support.manifests import encrypted, manifest
 from zsnapdb.config import EncryptionSettings
 from zsnapdb.errors import ConfigError, DamagedError, ExistsError, NotThere
 from zsnapdb.repository import keys, layout
@@ -163,7 +163,7 @@ def test_a_lost_marker_loses_nothing(tmp_path: Path) -> None:
     _, public = identity(tmp_path)
     store, ring = LocalStore(tmp_path), Keyring(recipients=(public,))
     repository = Repository.open_or_create(store, "", "id-1", ring)
-    repository.commit(manifest().model_copy(update={"repository_id": "id-1", "keys": (ring.new_key("1").part,)}))
+    repository.commit(encrypted(manifest(), ring.new_key("1").part))
     store.delete(layout.MARKER)
     repository = Repository.open(store, "", instances=("other", "main"))
     assert (repository.id, repository.recipients) == ("id-1", (public,))
@@ -250,8 +250,43 @@ def test_init_makes_rebuilds_and_updates_the_marker(tmp_path: Path) -> None:
     )
     assert json.loads((tmp_path / "store" / layout.MARKER).read_text()) == updated["marker"]
     store = LocalStore(tmp_path / "store")
-    Repository.open(store, "").commit(manifest().model_copy(update={"repository_id": made["marker"]["id"]}))
+    key = Keyring(recipients=(one,)).new_key("1").part
+    Repository.open(store, "").commit(
+        encrypted(manifest(), key).model_copy(update={"repository_id": made["marker"]["id"]})
+    )
     store.delete(layout.MARKER)
     rebuilt = json.loads(zsnapdb("init", "--json", config=config(tmp_path, one)).stdout)
     assert (rebuilt["step"], rebuilt["marker"]["id"]) == ("rebuild", made["marker"]["id"])
     assert zsnapdb("init", config=config(tmp_path, one)).returncode == 0
+
+
+def test_who_signs_believes_its_own_key_alone_where_no_signers_are_configured(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    file, _ = signing_key(tmp_path)
+    stranger, _ = signing_key(tmp_path, "stranger")
+    repository = Repository.open_or_create(store, "", "id-1", Keyring(signing_key_file=file))
+    repository.commit(manifest())
+    line = store.get(KEY).split(b"\n")[0]
+    for forged, why in ((line + b"\n", "is not signed"), (Keyring(signing_key_file=stranger).signed(line), "signers")):
+        store.put(KEY, forged)
+        with pytest.raises(DamagedError, match=why):
+            repository.manifest("main", BACKUP)
+
+
+def test_who_encrypts_or_decrypts_refuses_a_backup_in_the_clear_unless_it_says_so(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    file, public = identity(tmp_path)
+    repository = Repository.open_or_create(store, "", "id-1")
+    repository.commit(manifest())
+    for ring in (Keyring(recipients=(public,)), Keyring(identity_file=file)):
+        with pytest.raises(DamagedError, match="is not encrypted"):
+            replace(repository, keyring=ring).manifest("main", BACKUP)
+        accepting = replace(ring, accepts_plain=True)
+        assert replace(repository, keyring=accepting).manifest("main", BACKUP) == manifest()
+
+
+def test_a_signed_manifest_of_another_repository_is_refused_in_this_one(signed: Repository) -> None:
+    with pytest.raises(DamagedError, match="belongs to repository id-1, this is repository id-2"):
+        replace(signed, id="id-2").manifest("main", BACKUP)

@@ -28,7 +28,7 @@ HEAD = HeadPart(
     fingerprint="00" * 32,
 )
 INCARNATION = Incarnation(
-    repository_id="r",
+    repository_id="0123",
     id=ID,
     instance="main",
     flavour=Flavour.MYSQL,

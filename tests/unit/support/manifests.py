@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from zsnapdb.model import Flavour
 from zsnapdb.repository.manifest import (
     FilesystemType,
+    KeyPart,
     LockPart,
     Manifest,
     OtherSourcePart,
@@ -37,7 +38,7 @@ def manifest(backup_id: str = "20261120T101112Z-7f3a", instance: str = "main") -
     return Manifest(
         backup_id=backup_id,
         instance=instance,
-        repository_id="r",
+        repository_id="id-1",
         created=datetime(2026, 11, 20, 10, 11, 12, tzinfo=UTC),
         tool_version="0",
         zfs_version="zfs-2.3.9",
@@ -60,3 +61,12 @@ def of_kind(kind: str, backup_id: str = "20261120T101112Z-7f3a", **facts: object
     zvol = whole.volumes[0].model_copy(update={"type": ZvolType(volsize=1 << 30, volblocksize=16384, properties={})})
     source = OtherSourcePart.model_validate({"kind": kind, **facts})
     return whole.model_copy(update={"source": source, "volumes": (zvol,)})
+
+
+def encrypted(backup: Manifest, key: KeyPart) -> Manifest:
+    """The backup with all its chunks encrypted with this key."""
+    volumes = tuple(
+        volume.model_copy(update={"chunks": tuple(chunk._replace(key_id=key.id) for chunk in volume.chunks)})
+        for volume in backup.volumes
+    )
+    return backup.model_copy(update={"keys": (key,), "volumes": volumes})

@@ -197,7 +197,7 @@ def archive(site: Site, where: str | None = None) -> BinlogArchive:
 def active(site: Site) -> BinlogArchive:
     site.fill([None])
     here = archive(site)
-    here.begin(INCARNATION)
+    here.begin(INCARNATION.model_copy(update={"repository_id": here.repository.id}))
     add(here, 0, BINLOG[:400], number=6)
     return here
 

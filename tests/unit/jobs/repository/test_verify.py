@@ -256,7 +256,7 @@ def archived_segment(site: Site) -> str:
     """An active binlog of two segments; the key of the second one's body."""
     site.fill([None])
     archive = BinlogArchive(site.instance().open_repository(), "main")
-    archive.begin(INCARNATION)
+    archive.begin(INCARNATION.model_copy(update={"repository_id": archive.repository.id}))
     add(archive, 0, bytes(200), number=6)
     return archive.segment_body_key(ID, add(archive, 200, bytes(300), number=7))
 

@@ -191,7 +191,7 @@ def test_a_drill_is_as_good_as_its_worst_check_and_without_one_it_failed(
 
 
 def test_evidence_is_written_once_and_read_back(tmp_path: Path) -> None:
-    repository = Repository.open_or_create(LocalStore(tmp_path), "", "id")
+    repository = Repository.open_or_create(LocalStore(tmp_path), "", "id-1")
     first = evidence(Outcome.PASSED)
     assert drills.write(repository, first) == "main/drills/20261120T101112Z-7f3a.json"
     assert drills.write(repository, first) == "main/drills/20261120T101112Z-7f3a.json"
@@ -208,7 +208,7 @@ def test_evidence_is_written_once_and_read_back(tmp_path: Path) -> None:
 
 def test_evidence_that_was_altered_or_moved_is_damaged_and_hides_no_other(tmp_path: Path) -> None:
     store = LocalStore(tmp_path)
-    repository = Repository.open_or_create(store, "", "id")
+    repository = Repository.open_or_create(store, "", "id-1")
     drills.write(repository, evidence(Outcome.PASSED))
     body = store.get("main/drills/20261120T101112Z-7f3a.json")
     store.put("main/drills/20261121T101112Z-7f3a.json", body)

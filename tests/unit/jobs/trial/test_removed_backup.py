@@ -35,7 +35,7 @@ SETTINGS: Any = SimpleNamespace(restore=SimpleNamespace(mount_root=Path("/restor
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repository:
     monkeypatch.setattr(scratch, "ephemeral", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr("zsnapdb.zfs.version.userland", lambda: "zfs-2.3")
-    return Repository.open_or_create(LocalStore(tmp_path), "", "id")
+    return Repository.open_or_create(LocalStore(tmp_path), "", "id-1")
 
 
 def restore_raises(monkeypatch: pytest.MonkeyPatch, error: ZsnapdbError) -> None:
