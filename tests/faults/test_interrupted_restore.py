@@ -29,6 +29,7 @@ STATE = (
     "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later'); "
     "print(json.dumps([sorted(s.journal), sorted(s.accounts.items()), s.ballast, str(k.fetchone())]))"
 )
+CWD = 'readlink "/proc/$("$@")/cwd"'
 TOP = "tank/resumed"
 RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--handover", "run", "--json"]
 LISTING = ["zfs", "list", "-H", "-t", "all", "-o", "name"]
@@ -85,6 +86,23 @@ def check_end(guest: Guest, prepared: str, output: str) -> None:
     assert left.stdout == ""
 
 
+def end_orphan(guest: Guest, resume: list[str], mount: str) -> None:
+    """Kill a restore while its server runs: doctor names the server, and reap ends it."""
+    serving = ["pgrep", "-f", f"^[^ ]+d --defaults-file={mount}/.zsnapdb/server.cnf"]
+    running = guest.spawn(resume)
+    deadline = time.monotonic() + 300
+    while guest.run(serving).code != 0 or mount not in guest.run(["sh", "-c", CWD, "sh", *serving]).stdout:
+        assert time.monotonic() < deadline, running.output(2)
+        assert not running.done.is_set(), running.output(2)
+    running.signal(signal.SIGKILL)
+    running.wait(600)
+    pid = guest.run(serving).check().stdout.strip()
+    assert f"process {pid} of the restore to" in guest.run(["zsnapdb", "doctor"]).stdout
+    swept = json.loads(guest.run(["zsnapdb", "reap", "--json"]).check().stdout)["swept"]
+    assert [item["name"] for item in swept if item["what"] == "server"] == [f"process {pid}"]
+    assert guest.run(serving).code != 0
+
+
 def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothing(guest: Guest) -> None:
     prepared = prepare(guest)
     chance = random.Random(3)
@@ -118,6 +136,7 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
     )
     assert (stopped["finished"], stopped["next_step"]) == (False, "replay-1")
     assert guest.run(LISTING).check().stdout != before
+    end_orphan(guest, ["zsnapdb", "restore", "main", "--resume", *other], stopped["mount"])
     for words in (["--resume", "--stop-after", "replay-1"], ["--abandon"]):
         # A recursive snapshot of somebody else: ZFS does not roll back over it.
         guest.run(["zfs", "snapshot", "-r", "tank/given-up@autosnap_one"]).check()

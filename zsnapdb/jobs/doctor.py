@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
+from zsnapdb.jobs import orphans
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
@@ -108,7 +109,7 @@ def _unprotected(instance: Instance) -> list[FitnessFinding]:
 
 def _leaks(settings: Settings) -> list[Leak]:
     try:
-        return leaks(settings)
+        return [*leaks(settings), *orphans.leaks(settings)]
     except ZsnapdbError:
         # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
         return []

@@ -12,15 +12,17 @@ def reap(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Destroy expired clones and the leftovers of runs that died."""
+    """Destroy expired clones and the leftovers of runs that died, and end the servers that such runs left."""
     from zsnapdb.config import load
+    from zsnapdb.jobs import orphans
     from zsnapdb.jobs.clone import reaper
     from zsnapdb.jobs.clone.destroy import GoesToo
     from zsnapdb.report.clone import destroy as report
 
     settings = load(config)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
-    outcomes = reaper.plan(settings) if plan else reaper.reap(settings, also)
+    clones = reaper.plan(settings) if plan else reaper.reap(settings, also)
+    outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]
     show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)
     for item in outcomes:
         if item.error is not None:

@@ -1,0 +1,73 @@
+"""A server of a killed restore is named and ended; one that a command works on, or that belongs to somebody, is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.jobs import orphans
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
+from zsnapdb.mysql import running
+from zsnapdb.mysql.running import RunningServer
+from zsnapdb.zfs import mounts, owned
+from zsnapdb.zfs.mounts import MountEntry
+
+PLACE = "tank/zsnapdb/scratch/main/drill/20261120T100000Z-000001"
+
+
+@pytest.fixture
+def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunningServer]]:
+    """Servers of an interrupted restore, of a drill, and of a restore that was handed over; those that were ended."""
+    begun = host.plan()
+    Journals(host.settings.restore.journal).write(RestoreJournal(begun))
+    root = host.settings.restore.mount_root
+    places = [Path(begun.layout.mount), root / "drill-20261120T100000Z-000001", root / "handed-over"]
+    servers = [RunningServer(number, 7, place, place / "data") for number, place in enumerate(places, 1)]
+    monkeypatch.setattr(running, "servers_below", lambda roots, name: servers if list(roots) == [root] else [])
+    copy = f"{PLACE}/drill-20261120T100000Z-000001/data"
+    monkeypatch.setattr(mounts, "mounted", lambda: [MountEntry(str(places[1] / "data"), "zfs", copy)])
+    monkeypatch.setattr(owned, "is_ours", lambda name, *marks: name == PLACE)
+    killed: list[RunningServer] = []
+
+    def end(server: RunningServer, folder: str) -> bool:
+        killed.append(server)
+        return True
+
+    monkeypatch.setattr(running, "end", end)
+    yield killed
+
+
+def test_servers_of_a_killed_restore_and_drill_are_named_and_ended(
+    host: PlanningHost, ended: list[RunningServer]
+) -> None:
+    leaks = orphans.leaks(host.settings)
+    assert [leak.instance for leak in leaks] == ["main", "main"]
+    assert "process 1 of the restore to tank/zsnapdb/restored/main" in leaks[0].what
+    assert "--resume" in leaks[0].hint
+    assert f"process 2 of the drill copy {PLACE}" in leaks[1].what
+    assert [outcome.name for outcome in orphans.plan(host.settings)] == ["process 1", "process 2"]
+    assert ended == []
+    assert [outcome.name for outcome in orphans.reap(host.settings)] == ["process 1", "process 2"]
+    assert [server.pid for server in ended] == [1, 2]
+
+
+def test_a_server_that_a_command_works_on_is_neither_named_nor_ended(
+    host: PlanningHost, ended: list[RunningServer]
+) -> None:
+    with exclusive("restore-tank/zsnapdb/restored/main", doing="restoring"), exclusive("drill-main", doing="drilling"):
+        assert orphans.leaks(host.settings) == []
+        assert orphans.reap(host.settings) == []
+    assert ended == []
+
+
+def test_a_server_that_was_handed_over_is_neither_named_nor_ended(
+    host: PlanningHost, ended: list[RunningServer]
+) -> None:
+    journals = Journals(host.settings.restore.journal)
+    for journal in journals.under_way("main"):
+        journals.finish(journal)
+    assert [outcome.name for outcome in orphans.reap(host.settings)] == ["process 2"]
