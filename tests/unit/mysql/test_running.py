@@ -23,7 +23,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def process(directory: str, option_file: str) -> subprocess.Popen[bytes]:
         folder = tmp_path / directory
         folder.mkdir(parents=True, exist_ok=True)
-        words = [sys.executable, "-c", "import signal; print(flush=True); signal.pause()", f"--defaults-file={option_file}"]
+        words = [
+            sys.executable,
+            "-c",
+            "import signal; print(flush=True); signal.pause()",
+            f"--defaults-file={option_file}",
+        ]
         child = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE)
         assert child.stdout is not None
         with child.stdout:
