@@ -1,8 +1,8 @@
 """Running servers that were started with an option file of ours: found and ended by facts of the kernel.
 
-A command line is written by the process itself, so it only suggests a process. What proves one is its working directory,
-which is the data directory of a running server (mysqld and mariadbd change into it at their start), and the time of its
-start, which no later process with the same number has (proc_pid_stat(5), starttime).
+A command line is written by the process itself, so it only suggests a process. What proves one is its working
+directory, which is the data directory of a running server (mysqld and mariadbd change into it at their start), and the
+time of its start, which no later process with the same number has (proc_pid_stat(5), starttime).
 """
 
 from __future__ import annotations
