@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +18,7 @@ PLACE = "tank/zsnapdb/scratch/main/drill/20261120T100000Z-000001"
 
 
 @pytest.fixture
-def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunningServer]]:
+def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> list[RunningServer]:
     """Servers of an interrupted restore, of a drill, and of a restore that was handed over; those that were ended."""
     begun = host.plan()
     Journals(host.settings.restore.journal).write(RestoreJournal(begun))
@@ -38,7 +36,7 @@ def ended(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
         return True
 
     monkeypatch.setattr(running, "end", end)
-    yield killed
+    return killed
 
 
 def test_servers_of_a_killed_restore_and_drill_are_named_and_ended(
