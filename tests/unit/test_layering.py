@@ -47,7 +47,7 @@ SUB_ROOMS = {
     "planning.binlog": {"planning"},
     "planning.repository": {"planning"},
     "planning.trial": {"planning"},
-    "planning.restore": {"planning", "planning.binlog", "planning.trial"},
+    "planning.restore": {"planning", "planning.binlog", "planning.repository", "planning.trial"},
     "planning.clone": {"planning", "planning.server_copy"},
     "report.repository": {"report"},
     "report.restore": {"report"},

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, PlanOnly
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, PlanOnly
 from zsnapdb.cli.output import show
 
 
@@ -29,6 +29,7 @@ def drill(
         ),
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
+    accept_older: AcceptOlder = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -50,10 +51,12 @@ def drill(
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
     if plan:
-        planned = job.plan(settings, chosen, chosen.open_repository(), to, seed=seed, whole=whole)
+        planned = job.plan(
+            settings, chosen, chosen.open_repository(), to, seed=seed, whole=whole, accepts_older=accept_older
+        )
         show(report.DrillPlanView(planned), json)
         return
-    done = job.drill(settings, chosen, to, seed=seed, whole=whole)
+    done = job.drill(settings, chosen, to, seed=seed, whole=whole, accepts_older=accept_older)
     terminal.end()
     show(report.DrillView(done), json)
     raise typer.Exit(job.exit_code(done.evidence))

@@ -7,13 +7,17 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
-from zsnapdb.cli.output import show, show_errors
+from zsnapdb.cli.output import show, show_errors, show_missing
+from zsnapdb.errors import DamagedError
 
 
 def list_backups(
     instance: InstanceName = None, repository: RepositoryName = None, config: ConfigFile = None, json: AsJson = False
 ) -> None:
-    """List the backups of an instance, oldest first."""
+    """List the backups of an instance, oldest first.
+
+    Exit code 7: a manifest cannot be read, or the repository lacks a backup that this host stored.
+    """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
@@ -23,8 +27,11 @@ def list_backups(
     backups = inventory.inventory(Instance.at(load(config), instance, repository, Terminal()))
     show(InventoryView(backups), json)
     show_errors(backups.damaged)
+    is_lacking = show_missing(backups.missing)
     if backups.damaged:
         raise typer.Exit(backups.damaged[0].exit_code)
+    if is_lacking:
+        raise typer.Exit(DamagedError.exit_code)
 
 
 def show_backup(
@@ -43,3 +50,4 @@ def show_backup(
 
     detail = inventory.detail(Instance.at(load(config), instance, repository, Terminal()), backup)
     show(BackupDetailView(detail), json)
+    show_missing(detail.missing)

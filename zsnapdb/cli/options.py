@@ -47,7 +47,7 @@ AcceptOlder = Annotated[
     bool,
     typer.Option(
         "--accept-older",
-        help="With latest: if the repository holds something newer that cannot be restored, restore what is before it.",
+        help="With latest: if something newer was stored that cannot be used, use what is before it.",
     ),
 ]
 

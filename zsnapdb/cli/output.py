@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from zsnapdb.errors import ZsnapdbError
+    from zsnapdb.jobs.host_record import StoredFinding
     from zsnapdb.report.view import View
 
 Writer = TypeVar("Writer")
@@ -21,6 +22,15 @@ def show(view: View, json: bool) -> None:
 def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
     """Return the writer for a result that is printed while it arrives."""
     return document if json else text
+
+
+def show_missing(findings: Iterable[StoredFinding]) -> bool:
+    """Print to stderr what a repository lacks of what this host stored. Return whether something may be lost."""
+    is_alarming = False
+    for finding in findings:
+        print(f"zsnapdb: {finding.text}\nhint: {finding.hint}", file=sys.stderr)
+        is_alarming = is_alarming or finding.is_alarming
+    return is_alarming
 
 
 def show_errors(errors: Iterable[ZsnapdbError]) -> None:

@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName
-from zsnapdb.cli.output import show, show_errors
+from zsnapdb.cli.output import show, show_errors, show_missing
+from zsnapdb.errors import DamagedError
 
 
 def prune(
@@ -46,5 +47,8 @@ def prune(
         show(report.PruneView(result), json)
     errors = list(planned.backups.unreadable.values())
     show_errors(errors)
+    is_lacking = show_missing(planned.missing)
+    if is_lacking and not errors:
+        raise typer.Exit(DamagedError.exit_code)
     if errors:
         raise typer.Exit(errors[0].exit_code)

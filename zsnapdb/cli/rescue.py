@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly
 from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
@@ -79,6 +79,7 @@ def rescue(
     name: RescuedName = None,
     transport: TransportName = "auto",
     timeout: CommandTimeout = "12h",
+    accept_older: AcceptOlder = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -99,7 +100,13 @@ def rescue(
     chosen = Instance.of(settings, instance, terminal)
     destination = job.destination(settings, into=into, instance=into_instance, password_file=password_file)
     request = job.RescueRequest(
-        job.original_name(table, schema), to, destination, name, job.transport(transport), duration(timeout)
+        job.original_name(table, schema),
+        to,
+        destination,
+        name,
+        job.transport(transport),
+        duration(timeout),
+        accept_older,
     )
     if plan:
         planned = job.plan(settings, chosen, chosen.open_repository(), request)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import typer
+
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
 from zsnapdb.cli.output import show
+from zsnapdb.errors import DamagedError
 
 
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
     """Show the points in time to which an instance can be restored.
 
     Also show the age of the last backup and of the last archived transaction, and the last drill.
+
+    Exit code 7: something in the repository is damaged, or it lacks something that this host stored.
     """
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import status as job
     from zsnapdb.report.repository import status as report
 
-    show(report.StatusView(job.status(Instance.of(load(config), instance))), json)
+    found = job.status(Instance.of(load(config), instance))
+    show(report.StatusView(found), json)
+    if found.damaged or any(finding.is_alarming for finding in found.missing):
+        raise typer.Exit(DamagedError.exit_code)

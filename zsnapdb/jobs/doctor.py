@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
-from zsnapdb.jobs import orphans
+from zsnapdb.jobs import host_record, orphans
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
@@ -55,7 +55,7 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
     flavour = observed.facts.flavour if observed is not None else None
     if flavour is not None:
         findings.append(_server_program(instance, flavour))
-    stored = (_repository(instance), *_unprotected(instance))
+    stored = (*_repository(instance), *_unprotected(instance))
     return Diagnosis(instance.name, (*findings, *stored, *_clones(instance, clone_leaks)), observed)
 
 
@@ -71,7 +71,7 @@ def _server_program(instance: Instance, flavour: Flavour) -> FitnessFinding:
     return ok("server program", str(binary))
 
 
-def _repository(instance: Instance) -> FitnessFinding:
+def _repository(instance: Instance) -> list[FitnessFinding]:
     url = instance.repository.url
     try:
         repository = instance.open_repository()
@@ -79,20 +79,24 @@ def _repository(instance: Instance) -> FitnessFinding:
         with contextlib.suppress(NotThere):
             # The test needs the marker. If the marker is lost, the note below reports that.
             prove_conditional_writes(repository)
-        count = len(repository.backup_ids(instance.name))
+        known = instance.summaries(repository)
+        count = len(known.backups) + len(known.unreadable)
+        lacking = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))
     except NotThere as error:
         try:
             instance.open_store()[0].check()
         except ZsnapdbError as unreachable:
-            return unfit("repository", unreachable.message, unreachable.hint)
-        return ok("repository", f"{url}: {error.message}; {error.hint}")
+            return [unfit("repository", unreachable.message, unreachable.hint)]
+        return [ok("repository", f"{url}: {error.message}; {error.hint}")]
     except ZsnapdbError as error:
-        return unfit("repository", error.message, error.hint)
+        return [unfit("repository", error.message, error.hint)]
     recipients = len(repository.keyring.recipients)
     encryption = f", encrypted to {recipients} recipient{'s' if recipients > 1 else ''}" if recipients else ""
+    doubts = [warning("repository", finding.text, finding.hint) for finding in lacking if finding.is_alarming]
+    doubts += [warning("repository", error.message, error.hint) for error in known.unreadable.values()]
     if repository.note:
-        return warning("repository", f"{url}: {count} backups{encryption}; {repository.note}")
-    return ok("repository", f"{url}: {count} backups{encryption}")
+        return [warning("repository", f"{url}: {count} backups{encryption}; {repository.note}"), *doubts]
+    return [ok("repository", f"{url}: {count} backups{encryption}"), *doubts]
 
 
 def _unprotected(instance: Instance) -> list[FitnessFinding]:

@@ -8,20 +8,14 @@ before it begins. A file is replaced atomically and is durable on return. Every 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import hashlib
-import os
-import re
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TypeVar
 
 from pydantic import ValidationError
 
 from zsnapdb.errors import DamagedError, ZsnapdbError
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.record_file import BACKUPS, HostRecord, read
 from zsnapdb.jobs.set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
@@ -40,145 +34,15 @@ from zsnapdb.planning.repository.host_record import (
     MissingBackup,
     RecordedBackup,
     RecordedVolume,
-    RecordPart,
     RemovedBackup,
-    StoredFinding,
     StoredKind,
 )
+from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import server_name
 from zsnapdb.repository.manifest import Manifest, ServerSourcePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import snapshots
-
-P = TypeVar("P", bound=RecordPart)
-
-_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_BACKUPS, _ARCHIVE = "backups.json", "archive.json"
-
-
-@dataclass(frozen=True)
-class HostRecord:
-    """The record of one instance in one repository. `url` is where this host stores now."""
-
-    folder: Path
-    instance: str
-    repository_id: str
-    url: str
-
-    @classmethod
-    def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
-        """Return the record; None if the repository is not the instance's own one, as this host stores nothing there.
-
-        A copy of a repository has the id of the original. So the id alone does not tell them apart.
-        """
-        if not instance.is_own_repository:
-            return None
-        folder = instance.host.records / instance.name / _folder_name(repository.id)
-        return cls(folder, instance.name, repository.id, instance.repository.url)
-
-    def backups(self) -> BackupRecord:
-        """Return the recorded backups; none if nothing was recorded yet. DamagedError if the file cannot be read."""
-        empty = BackupRecord(instance=self.instance, repository_id=self.repository_id, url=self.url)
-        read = _read(self.folder / _BACKUPS, BackupRecord)
-        if read is not None and (read.instance, read.repository_id) != (self.instance, self.repository_id):
-            raise _unreadable(self.folder / _BACKUPS, "it belongs to another repository or instance")
-        return read or empty
-
-    def archived(self) -> ArchivedPosition | None:
-        """Return the newest position that this host archived, None if none is recorded. DamagedError as above."""
-        return _read(self.folder / _ARCHIVE, ArchivedPosition)
-
-    def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> None:
-        """Replace the recorded backups by what `change` makes of them. OSError if the disk refuses.
-
-        A file that cannot be read is set aside, and a new record begins.
-        """
-        with self._changing():
-            try:
-                before = self.backups()
-            except DamagedError:
-                os.replace(self.folder / _BACKUPS, self.folder / f"{_BACKUPS}.unreadable")
-                before = BackupRecord(instance=self.instance, repository_id=self.repository_id, url=self.url)
-            after = change(before.model_copy(update={"url": self.url}))
-            if after != before or not (self.folder / _BACKUPS).exists():
-                _write(self.folder / _BACKUPS, after)
-
-    def set_archived(self, position: ArchivedPosition) -> None:
-        """Record the newest archived position. OSError if the disk refuses."""
-        with self._changing():
-            _write(self.folder / _ARCHIVE, position)
-
-    def archived_was_removed(self, incarnation: str, file: str) -> None:
-        """Forget the recorded position if it is in this binlog, which a prune of this host removes."""
-        with self._changing():
-            try:
-                known = self.archived()
-            except DamagedError:
-                return
-            if known is not None and (known.incarnation, known.file) == (incarnation, file):
-                (self.folder / _ARCHIVE).unlink()
-                _sync(self.folder)
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Run the block as the only one that changes the record."""
-        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _sync(self.folder.parent)
-        with (self.folder / ".lock").open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-
-def _folder_name(repository_id: str) -> str:
-    """Return the name of the folder for a repository. The id comes from the repository and may be any text."""
-    if _PLAIN_ID.fullmatch(repository_id):
-        return repository_id
-    return f"id-{hashlib.sha256(repository_id.encode(errors='surrogateescape')).hexdigest()[:32]}"
-
-
-def _unreadable(file: Path, why: str) -> DamagedError:
-    return DamagedError(
-        f"this host's record of what it stored, {file}, cannot be read: {why}",
-        hint="what the repository may lack is not known; the next backup begins a new record",
-    )
-
-
-def _read(file: Path, kind: type[P]) -> P | None:
-    try:
-        return kind.model_validate_json(file.read_bytes())
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise _unreadable(file, str(error.strerror)) from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(document)"
-        raise _unreadable(file, f"{where}: {first['msg']}") from error
-
-
-def _write(file: Path, record: RecordPart) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
-    try:
-        with open(descriptor, "wb") as out:
-            out.write(record.model_dump_json().encode())
-            out.flush()
-            os.fchmod(out.fileno(), 0o644)
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _sync(file.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -268,20 +132,53 @@ def removed_here(instance: Instance, repository: Repository) -> Mapping[str, fro
         return {}
 
 
-def missing(
-    instance: Instance, repository: Repository, there: Sequence[Link], unreadable: Collection[str]
-) -> tuple[MissingBackup, ...]:
-    """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
+@dataclass(frozen=True)
+class StoredCheck:
+    """A repository held against what this host stored there.
 
-    `there` are the readable backups, `unreadable` the ids of the others that the repository lists. DamagedError if the
-    record cannot be read.
+    `missing` are backups that the repository lacks, `archive` the newest archived position if the archive does not
+    reach it, and `order` the ids of the recorded backups in the order in which they were stored.
+    """
+
+    findings: tuple[StoredFinding, ...] = ()
+    missing: tuple[MissingBackup, ...] = ()
+    archive: ArchivedPosition | None = None
+    order: tuple[str, ...] = ()
+
+    def warn(self, instance: Instance) -> None:
+        """Report every finding as a warning of the instance's job."""
+        for finding in self.findings:
+            if finding.is_alarming:
+                instance.events.warn(f"{finding.text} (hint: {finding.hint})")
+
+
+def check(
+    instance: Instance,
+    repository: Repository,
+    there: Sequence[Link],
+    unreadable: Collection[str],
+    archive: Archive | None = None,
+) -> StoredCheck:
+    """Return what the repository lacks of what this host stored.
+
+    `there` are the readable backups, `unreadable` the ids of the others that the repository lists. `archive` None: the
+    binlogs are not looked at.
     """
     record = HostRecord.of(instance, repository)
     if record is None:
-        return ()
+        return StoredCheck()
+    others = tuple(_other_repositories(instance, repository))
+    try:
+        known, archived = record.backups(), record.archived() if archive is not None else None
+    except DamagedError as error:
+        return StoredCheck((StoredFinding(StoredKind.RECORD_UNREADABLE, error.message, error.hint), *others))
     policy = instance.settings.keep or instance.repository.keep
     local = _local_backups(instance, repository, there)
-    return host_record.missing_backups(record.backups(), local, there, unreadable, policy, instance.host.now())
+    missing = host_record.missing_backups(known, local, there, unreadable, policy, instance.host.now())
+    short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
+    found = (*host_record.judge_backups(missing, instance.name), *([short] if short is not None else []), *others)
+    order = tuple(backup.backup_id for backup in known.stored)
+    return StoredCheck(found, missing, archived if short is not None else None, order)
 
 
 def findings(
@@ -291,22 +188,25 @@ def findings(
     unreadable: Collection[str],
     archive: Archive | None = None,
 ) -> tuple[StoredFinding, ...]:
-    """Return what the repository lacks of what this host stored. The arguments are those of `missing`.
+    """Return the findings of `check` alone."""
+    return check(instance, repository, there, unreadable, archive).findings
 
-    `archive` None: the binlogs are not looked at.
+
+def stored_after(instance: Instance, backup_id: str) -> tuple[str, ...]:
+    """Return the ids of the backups that this host stored after this one, by the records at the configured address.
+
+    The repository is not asked. A record that cannot be read says nothing here.
     """
-    record = HostRecord.of(instance, repository)
-    if record is None:
-        return ()
-    found: list[StoredFinding] = []
-    try:
-        found += host_record.judge_backups(missing(instance, repository, there, unreadable), instance.name)
-        if archive is not None:
-            short = host_record.judge_archive(record.archived(), positions(archive))
-            found += [short] if short is not None else []
-    except DamagedError as error:
-        found.append(StoredFinding(StoredKind.RECORD_UNREADABLE, error.message, error.hint))
-    return (*found, *_other_repositories(instance, repository))
+    after: list[str] = []
+    for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
+        with contextlib.suppress(DamagedError):
+            record = read(file, BackupRecord)
+            ids = [backup.backup_id for backup in record.stored] if record is not None else []
+            if record is not None and record.url == instance.repository.url:
+                after += (
+                    ids[ids.index(backup_id) + 1 :] if backup_id in ids else [name for name in ids if name > backup_id]
+                )
+    return tuple(after)
 
 
 def positions(archive: Archive) -> list[ArchivedPosition]:
@@ -320,9 +220,9 @@ def positions(archive: Archive) -> list[ArchivedPosition]:
 def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:
     """Yield a finding for each other repository in which this host stored backups at the same address."""
     folder = instance.host.records / instance.name
-    for file in sorted(folder.glob(f"*/{_BACKUPS}")):
+    for file in sorted(folder.glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
-            other = _read(file, BackupRecord)
+            other = read(file, BackupRecord)
             if (
                 other is not None
                 and other.stored

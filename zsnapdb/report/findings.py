@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.repository.host_record import StoredFinding
 
 
 def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
@@ -15,6 +16,20 @@ def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
         if item.hint:
             lines.append(f"{'':<8} {'':<15} hint: {item.hint}")
     return lines
+
+
+def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "") -> list[str]:
+    """Return one line per difference from what this host stored, and a line with its hint. `width`: of the label."""
+    lines = []
+    for item in findings:
+        lines.append(f"{indent}{'MISSING' if item.is_alarming else 'expired':<{width}}{item.text}")
+        lines.append(f"{indent}{'':<{width}}hint: {item.hint}")
+    return lines
+
+
+def missing_fields(findings: Sequence[StoredFinding]) -> list[dict[str, object]]:
+    """Return one row per difference from what this host stored."""
+    return [{"kind": f.kind.value, "text": f.text, "hint": f.hint, "backups": list(f.backups)} for f in findings]
 
 
 def finding_fields(findings: Sequence[FitnessFinding]) -> list[dict[str, str]]:

@@ -68,10 +68,14 @@ class VolumeChunks:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """The backups of an instance, oldest first, and an error for each that cannot be read."""
+    """The backups of an instance, oldest first, and an error for each that cannot be read, by id."""
 
     manifests: tuple[Manifest, ...]
-    damaged: tuple[DamagedError, ...]
+    unreadable: Mapping[str, DamagedError]
+
+    @property
+    def damaged(self) -> tuple[DamagedError, ...]:
+        return tuple(self.unreadable.values())
 
 
 @dataclass(frozen=True)
@@ -230,11 +234,12 @@ class Repository(RepositoryObjects):
             except DamagedError as error:
                 return error
 
+        ids = self.backup_ids(instance)
         with ThreadPoolExecutor(8, thread_name_prefix="manifest") as pool:
-            results = list(pool.map(read, self.backup_ids(instance)))
+            results = list(pool.map(read, ids))
         return Catalogue(
             tuple(result for result in results if isinstance(result, Manifest)),
-            tuple(result for result in results if isinstance(result, DamagedError)),
+            {name: result for name, result in zip(ids, results, strict=True) if isinstance(result, DamagedError)},
         )
 
     def commit(self, manifest: Manifest) -> None:

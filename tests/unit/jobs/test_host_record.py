@@ -12,7 +12,7 @@ from tests.unit.support.archived_server import Server
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World
 from zsnapdb.jobs import host_record
-from zsnapdb.jobs.host_record import HostRecord
+from zsnapdb.jobs.record_file import HostRecord, folder_name
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.planning.repository.host_record import (
@@ -135,7 +135,7 @@ def test_a_record_that_cannot_be_written_is_a_warning_and_the_backup_is_stored(w
 
 @pytest.mark.parametrize("repository_id", ["../../etc", "a/b", "", ".", "x" * 300])
 def test_an_id_of_a_repository_leads_out_of_no_folder(repository_id: str) -> None:
-    name = host_record._folder_name(repository_id)
+    name = folder_name(repository_id)
     assert "/" not in name
     assert not name.startswith(".")
     assert 0 < len(name) < 70

@@ -9,7 +9,7 @@ import typer
 
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly
 from zsnapdb.cli.output import show
 
 
@@ -109,6 +109,7 @@ def create(
     topology: TopologyChoice = TopologyOption.independent,
     mask: Mask = False,
     no_start: NoStart = False,
+    accept_older: AcceptOlder = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -140,6 +141,7 @@ def create(
         bind_address=bind,
         starts=not no_start,
         masks=mask,
+        accepts_older=accept_older,
     )
     if count is not None or topology is not TopologyOption.independent:
         create_set(settings, chosen, request, count or 0, topology.value, terminal, plan=plan, json=json)

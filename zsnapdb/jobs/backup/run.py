@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb import __version__
 from zsnapdb.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
@@ -92,6 +93,9 @@ def plan(
     ]
     listed = damage.of(backup.backup_id for backup in known.backups)
     damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
+    if repository is not None:
+        lacking = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))
+        damaged += [fitness.warning("repository", f.text, f.hint) for f in lacking if f.is_alarming]
     hooks = tuple(hook.describe() for hook in instance.hooks())
     base = choose_base(
         known.backups,

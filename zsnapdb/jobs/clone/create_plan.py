@@ -60,6 +60,8 @@ class CloneRequest:
     starts: bool = True
     masks: bool = False
     requested: str | None = None
+    accepts_older: bool = False
+    """Whether the newest state may be older than something that was stored and cannot be used."""
 
     @property
     def names_source(self) -> str:
@@ -149,14 +151,16 @@ def _planned_source(settings: Settings, instance: Instance, request: CloneReques
     if request.at is not None:
         repository = instance.open_repository()
         top = home_for(settings, list(instance.volumes.values()))
-        point = request.point or fetch.point_plan(settings, instance, repository, top, request.at)
+        point = request.point or fetch.point_plan(
+            settings, instance, repository, top, request.at, accepts_older=request.accepts_older
+        )
         origin = origin_in(repository.manifest(instance.name, point.backup_id))
         return PlannedSource(
             SourceKind.POINT, point, point.backup_id, origin, is_prepared=True, replays=len(point.replays)
         )
     if request.source == LIVE_STATE:
         return PlannedSource(SourceKind.LIVE, None, "", origin_of_live(instance))
-    source = locate(settings, instance, request.source)
+    source = locate(settings, instance, request.source, accepts_older=request.accepts_older)
     if isinstance(source, CloneSource):
         return _of_snapshots(source)
     receives = tuple(manifest.backup_id for manifest in source.chain)

@@ -79,7 +79,15 @@ def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBacku
         return received
 
 
-def point_plan(settings: Settings, instance: Instance, repository: Repository, home: str, at: str) -> RestorePlan:
+def point_plan(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    home: str,
+    at: str,
+    *,
+    accepts_older: bool = False,
+) -> RestorePlan:
     """Return the plan that leads to the state at a time or GTID, for `reach`; change nothing.
 
     `restore_id` of the plan is the id of the set that `reach` makes; the layout of the plan is where. The errors are
@@ -87,7 +95,7 @@ def point_plan(settings: Settings, instance: Instance, repository: Repository, h
     """
     set_id = instance.host.new_backup_id()
     top = f"{reusable_sets.anchor_of(home, RECEIVED, set_id)}/c"
-    request = RestoreRequest(to=at, top=top, makes_parent=True)
+    request = RestoreRequest(to=at, top=top, makes_parent=True, accept_older=accepts_older)
     return replace(make(_with_own_mount_root(settings, set_id), instance, repository, request), restore_id=set_id)
 
 

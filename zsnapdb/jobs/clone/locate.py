@@ -7,26 +7,36 @@ from zsnapdb.errors import NotThere
 from zsnapdb.jobs.clone import reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
 from zsnapdb.jobs.clone.sources import LATEST, CloneSource, RemoteBackup, find_local
+from zsnapdb.jobs.host_record import stored_after
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
+from zsnapdb.jobs.restore.newest import newest_backup
 from zsnapdb.model import pool_of
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.repository.manifest import server_source
 
 
-def locate(settings: Settings, instance: Instance, requested: str) -> CloneSource | RemoteBackup:
+def locate(
+    settings: Settings, instance: Instance, requested: str, *, accepts_older: bool = False
+) -> CloneSource | RemoteBackup:
     """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
 
     A set on this host is returned in its prepared form if there is one. A backup that was received earlier, or a point
     that was reached earlier, is on this host. NotThere if neither this host nor the repository has the set.
+
+    `latest` is not older than what this host stored: if this host no longer has its newest backup, the repository is
+    asked. DamagedError if that backup cannot be used, unless `accepts_older` is set.
     """
     local = find_local(settings, instance, requested)
-    if local is not None:
+    if local is not None and not (requested == LATEST and stored_after(instance, local.set.backup_id)):
         return reusable_sets.prepared_form(home(settings, local.pool), local)
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
     if requested == LATEST and known:
-        requested = known[-1]
+        newest = newest_backup(instance, repository, accepts_older=accepts_older)
+        if local is not None and newest <= local.set.backup_id:
+            return reusable_sets.prepared_form(home(settings, local.pool), local)
+        requested = newest
     if requested not in known:
         point = reusable_sets.find_point(settings, instance.name, requested)
         if point is not None:

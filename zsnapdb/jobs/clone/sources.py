@@ -85,12 +85,10 @@ def with_volumes(instance: Instance) -> Instance:
             return with_discovered_volumes(instance, with_real_paths(probe(session)))
     except ServerError:
         repository = instance.open_repository()
-        known = repository.backup_ids(instance.name)
+        known = instance.summaries(repository).backups
         if not known:
             raise
-        return instance.with_volumes(
-            {volume.role: volume.dataset for volume in repository.manifest(instance.name, known[-1]).volumes}
-        )
+        return instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes})
 
 
 def find_local(settings: Settings, instance: Instance, requested: str) -> CloneSource | None:

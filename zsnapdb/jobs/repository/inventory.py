@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb.errors import DamagedError
+from zsnapdb.jobs import host_record
+from zsnapdb.jobs.host_record import StoredCheck
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.planning.chain import restore_chain
-from zsnapdb.repository.catalogue import Summary
+from zsnapdb.planning.repository.host_record import StoredFinding, is_stored_after
+from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.zfs import datasets
 
@@ -28,6 +31,8 @@ class Detail:
 
     entry: InventoryEntry
     chain: tuple[Summary, ...]
+    missing: tuple[StoredFinding, ...] = ()
+    """What the repository lacks of what this host stored."""
 
 
 def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
@@ -50,6 +55,8 @@ class Inventory:
     entries: tuple[InventoryEntry, ...]
     damaged: tuple[DamagedError, ...]
     unfinished: tuple[Unfinished, ...] = ()
+    missing: tuple[StoredFinding, ...] = ()
+    """What the repository lacks of what this host stored."""
 
 
 def inventory(instance: Instance) -> Inventory:
@@ -63,19 +70,37 @@ def inventory(instance: Instance) -> Inventory:
             repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unreadable)
         )
     )
-    return Inventory(entries, tuple(known.unreadable.values()), begun)
+    missing = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))
+    return Inventory(entries, tuple(known.unreadable.values()), begun, missing)
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:
     """Return one backup with its chain.
 
-    NotThere if there is no such backup, DamagedError if its chain is incomplete.
+    NotThere if there is no such backup. DamagedError if its chain is incomplete, or if the latest is requested and
+    something newer was stored that cannot be used.
     """
     repository = instance.open_repository()
-    backups = instance.summaries(repository).backups
+    known = instance.summaries(repository)
+    backups = known.backups
+    checked = host_record.check(instance, repository, backups, tuple(known.unreadable))
     chosen = (
         backups[-1] if backup_id == "latest" and backups else Summary.of(repository.manifest(instance.name, backup_id))
     )
-    return Detail(
-        InventoryEntry(chosen, chosen.backup_id in _local_ids(instance, backups)), restore_chain(backups, chosen)
-    )
+    if backup_id == "latest":
+        _refuse_older(chosen, known, checked)
+    entry = InventoryEntry(chosen, chosen.backup_id in _local_ids(instance, backups))
+    return Detail(entry, restore_chain(backups, chosen), checked.findings)
+
+
+def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:
+    """Raise DamagedError if a newer backup was stored than the chosen one, and cannot be read."""
+    unusable = {name: error.message for name, error in known.unreadable.items()}
+    unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
+    newer = [name for name in unusable if is_stored_after(name, chosen.backup_id, checked.order)]
+    if newer:
+        raise DamagedError(
+            f"the newest backup that can be read is {chosen.backup_id}, but newer ones were stored: "
+            + "; ".join(f"{name}: {unusable[name]}" for name in newer[:5]),
+            hint=f"`zsnapdb show {chosen.instance} {chosen.backup_id}` shows that backup",
+        )

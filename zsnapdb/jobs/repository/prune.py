@@ -194,8 +194,6 @@ def prune(
     repository = instance.open_repository()
     with writing(instance, repository, "pruning") as still_alone:
         planned = _plan(instance, repository, local, unrestorable)
-        for finding in planned.missing:
-            instance.events.warn(finding.text)
         return _Run(instance, repository, planned, still_alone).run()
 
 

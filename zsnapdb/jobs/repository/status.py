@@ -1,6 +1,6 @@
 """Reports to which points an instance can be restored, and how old its newest backup and binlogs are.
 
-Reads only the repository, so the command works when the server is gone.
+Reads the repository and what this host recorded, so the command works when the server is gone.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from zsnapdb.errors import DamagedError
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import window_of
 from zsnapdb.model import backup_time
 from zsnapdb.planning.binlog.window import Window
+from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
@@ -39,6 +41,8 @@ class ProtectionStatus:
     archive_lag: float | None
     drill: Evidence | None
     damaged: tuple[DamagedError, ...]
+    missing: tuple[StoredFinding, ...] = ()
+    """What the repository lacks of what this host stored."""
 
 
 def status(instance: Instance) -> ProtectionStatus:
@@ -61,6 +65,7 @@ def status(instance: Instance) -> ProtectionStatus:
         ),
         drill=next(iter(drills.newest(repository, instance.name, 1)), None),
         damaged=(*catalogue.damaged, *archive.damaged),
+        missing=host_record.findings(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive),
     )
 
 

@@ -14,10 +14,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import verify_binlogs
 from zsnapdb.model import Progress
+from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -77,10 +79,13 @@ class VerifyResult:
     size: int
     seconds: float
     unrecorded: str
+    missing: tuple[StoredFinding, ...] = ()
+    """What the repository lacks of what this host stored."""
 
     @property
     def is_whole(self) -> bool:
-        return not self.damage and not self.meaning.broken and not self.binlogs
+        is_lacking = any(finding.is_alarming for finding in self.missing)
+        return not self.damage and not self.meaning.broken and not self.binlogs and not is_lacking
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
@@ -153,9 +158,18 @@ def verify(
     }
     there = [backup for backup in planned.backups.backups if backup.backup_id not in notebook.gone]
     meaning = consequences(there, bad)
-    seconds = time.monotonic() - began
+    missing = host_record.findings(
+        instance, repository, planned.backups.backups, tuple(planned.backups.unreadable), planned.archive
+    )
     return VerifyResult(
-        planned, dict(sorted(bad.items())), dict(sorted(binlogs.items())), meaning, total, seconds, notebook.unrecorded
+        planned,
+        dict(sorted(bad.items())),
+        dict(sorted(binlogs.items())),
+        meaning,
+        total,
+        time.monotonic() - began,
+        notebook.unrecorded,
+        missing,
     )
 
 

@@ -14,6 +14,7 @@ from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
+from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour, pool_of
@@ -45,6 +46,7 @@ from zsnapdb.planning.restore.steps import (
 from zsnapdb.planning.restore.targets import AtBackup, AtTime, Latest, Target, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
@@ -81,11 +83,16 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accept_older)
-    manifests = repository.catalogue(instance.name).manifests
+    catalogue = repository.catalogue(instance.name)
+    manifests = catalogue.manifests
     if isinstance(target, AtBackup) and target.backup_id is not None:
         # If the backup was requested by its id, a damaged manifest is reported as damaged and not as missing.
         repository.manifest(instance.name, target.backup_id)
-    chosen = _choose(instance, repository, _of_servers(manifests, target), target)
+    archive = None if isinstance(target, AtBackup) else archive_of(instance, repository).load()
+    checked = newest.check(instance, repository, catalogue, archive)
+    newest.refuse_without_any(catalogue, checked, target, request.to)
+    chosen = _choose(instance, repository, _of_servers(manifests, target), target, archive)
+    newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
     refuse_absolute(facts.absolute_tablespaces)
@@ -111,7 +118,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         server_uuid=facts.server_uuid,
         variables=facts.variables,
         backup_id=manifest.backup_id,
-        point=chosen.point,
+        point=replace(chosen.point, notes=(*newer, *chosen.point.notes)),
         layout=layout,
     )
     # A path that cannot be translated raises its error now and not after the download.
@@ -298,20 +305,28 @@ class _Chosen:
         )
 
 
-def _choose(instance: Instance, repository: Repository, manifests: Sequence[Manifest], target: Target) -> _Chosen:
-    """Return the choice. This reads the transactions of the binlogs that decide it."""
+def _choose(
+    instance: Instance,
+    repository: Repository,
+    manifests: Sequence[Manifest],
+    target: Target,
+    loaded: Archive | None,
+) -> _Chosen:
+    """Return the choice. This reads the transactions of the binlogs that decide it.
+
+    `loaded` are the archived binlogs (None: they are not needed).
+    """
     backups = tuple(point_of(manifest) for manifest in manifests)
-    if isinstance(target, AtBackup):
+    if isinstance(target, AtBackup) or loaded is None:
         choice = points.choose(target, backups, (), instance.host.now())
         return _Chosen(choice, points.restore_point(choice, None))
     archive = archive_of(instance, repository)
-    contents = archive.load()
-    files = contents.files
+    files = loaded.files
     by_place = {(file.incarnation, file.name): file for file in files}
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
         reader = _Reader(archive, by_place, Path(folder))
         while True:
-            choice = points.choose(target, backups, files, instance.host.now(), contents.state)
+            choice = points.choose(target, backups, files, instance.host.now(), loaded.state)
             if choice.exact_backup or not choice.files:
                 return _Chosen(choice, points.restore_point(choice, None))
             first = choice.files[0]

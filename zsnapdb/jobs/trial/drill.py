@@ -50,21 +50,30 @@ class DrillResult:
 
 
 def plan(
-    settings: Settings, instance: Instance, repository: Repository, requested: str, *, seed: int | None, whole: bool
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    requested: str,
+    *,
+    seed: int | None,
+    whole: bool,
+    accepts_older: bool = False,
 ) -> DrillPlan:
     """Return the plan of a drill; nothing is changed.
 
     Raises an error for a point that does not exist, a broken chain, or a missing server program or innochecksum.
 
-    `requested` is a point as for `restore`, or `random`: then the seed chooses a backup.
+    `requested` is a point as for `restore`, or `random`: then the seed chooses a backup. `accepts_older` is as for
+    `restore`.
     """
     drill_id = instance.host.new_backup_id()
     chosen_seed = seed_of(drill_id) if seed is None else seed
     known = repository.backup_ids(instance.name)
     to = choose_backup(known, chosen_seed) if requested == "random" else requested
-    volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
-    place = scratch.place(scratch.home(instance, tuple(volume.dataset for volume in volumes)), drill_id, "drill")
-    planned = scratch_restore.plan(settings, instance, repository, to, place)
+    place = scratch.place(
+        scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository)), drill_id, "drill"
+    )
+    planned = scratch_restore.plan(settings, instance, repository, to, place, accepts_older=accepts_older)
     binary = server.find_binary(instance.settings.server.binary, planned.flavour)
     innochecksum = programs.find(programs.INNOCHECKSUM, instance.settings.server, planned.flavour, binary)
     budget = None if whole else instance.settings.drill.sample
@@ -96,10 +105,18 @@ class _Log:
         self.checks.append(CheckPart(kind=kind, what=check.what, outcome=check.outcome, finding=check.finding))
 
 
-def drill(settings: Settings, instance: Instance, requested: str, *, seed: int | None, whole: bool) -> DrillResult:
+def drill(
+    settings: Settings,
+    instance: Instance,
+    requested: str,
+    *,
+    seed: int | None,
+    whole: bool,
+    accepts_older: bool = False,
+) -> DrillResult:
     """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
-    planned = plan(settings, instance, repository, requested, seed=seed, whole=whole)
+    planned = plan(settings, instance, repository, requested, seed=seed, whole=whole, accepts_older=accepts_older)
     return execute(settings, instance, repository, planned)
 
 

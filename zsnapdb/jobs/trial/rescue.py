@@ -66,6 +66,7 @@ class RescueRequest:
     chosen_name: str | None
     transport: Transport | None
     timeout: float
+    accepts_older: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,12 +165,14 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 
     Raises an error for a name that is taken, a backup that does not exist, or a missing program.
     """
-    known = repository.backup_ids(instance.name)
-    volumes = repository.manifest(instance.name, known[-1]).volumes if known else ()
     place = scratch.place(
-        scratch.home(instance, tuple(volume.dataset for volume in volumes)), instance.host.new_backup_id(), "rescue"
+        scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository)),
+        instance.host.new_backup_id(),
+        "rescue",
     )
-    planned = scratch_restore.plan(settings, instance, repository, request.to, place)
+    planned = scratch_restore.plan(
+        settings, instance, repository, request.to, place, accepts_older=request.accepts_older
+    )
     flavour = planned.flavour
     binary = server.find_binary(instance.settings.server.binary, flavour)
     paths = (

@@ -26,9 +26,24 @@ class Trial:
     steps: tuple[StepPart, ...]
 
 
-def plan(settings: Settings, instance: Instance, repository: Repository, to: str, place: Scratch) -> RestorePlan:
+def plan(
+    settings: Settings,
+    instance: Instance,
+    repository: Repository,
+    to: str,
+    place: Scratch,
+    *,
+    accepts_older: bool = False,
+) -> RestorePlan:
     """Return the plan of a restore to the point; nothing is changed. The errors are those of a restore's plan."""
-    return restoring.plan(settings, instance, repository, RestoreRequest(to, place.top, makes_parent=True))
+    request = RestoreRequest(to, place.top, makes_parent=True, accept_older=accepts_older)
+    return restoring.plan(settings, instance, repository, request)
+
+
+def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
+    """Return the datasets of the newest backup whose manifest can be read; empty if there is none."""
+    known = instance.summaries(repository).backups
+    return tuple(volume.dataset for volume in known[-1].volumes) if known else ()
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan) -> Trial:

@@ -136,6 +136,11 @@ class StoredFinding:
     backups: tuple[str, ...] = ()
 
     @property
+    def is_archive(self) -> bool:
+        """Whether the finding is about archived binlogs."""
+        return self.kind is StoredKind.ARCHIVE_SHORT
+
+    @property
     def is_alarming(self) -> bool:
         """Whether something may be lost: only expired backups may be missing without harm."""
         return self.kind is not StoredKind.EXPIRED_MISSING
@@ -210,6 +215,16 @@ def missing_backups(
     return tuple(
         MissingBackup(link.backup_id, recorded.get(link.backup_id), link.backup_id in expired) for link in lacking
     )
+
+
+def is_stored_after(one: str, other: str, order: Sequence[str]) -> bool:
+    """Whether a backup was stored after another one.
+
+    `order` are the ids that this host stored, in that order. Where it does not know both, the times in the ids decide.
+    """
+    if one in order and other in order:
+        return order.index(one) > order.index(other)
+    return one > other
 
 
 def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:

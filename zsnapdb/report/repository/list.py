@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from zsnapdb.jobs.repository.inventory import Inventory
 from zsnapdb.report.document import errors_fields
+from zsnapdb.report.findings import missing_fields
 from zsnapdb.report.manifest import kind_of, manifest_fields
 from zsnapdb.report.source import position_column
 from zsnapdb.report.units import size, table
@@ -46,6 +47,7 @@ class InventoryView(View):
         return {
             "backups": [{**manifest_fields(e.manifest), "local": e.is_local} for e in inventory.entries],
             "damaged": errors_fields(inventory.damaged),
+            "missing": missing_fields(inventory.missing),
             "unfinished": [_unfinished(u) for u in inventory.unfinished],
         }
 

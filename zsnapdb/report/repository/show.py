@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.jobs.repository.inventory import Detail
+from zsnapdb.report.findings import missing_fields
 from zsnapdb.report.manifest import kind_of, manifest_fields
 from zsnapdb.report.source import detail_lines
 from zsnapdb.report.units import size, table
@@ -52,4 +53,5 @@ class BackupDetailView(View):
         return {
             "backup": {**manifest_fields(detail.entry.manifest), "local": detail.entry.is_local},
             "chain": [m.backup_id for m in detail.chain],
+            "missing": missing_fields(detail.missing),
         }

@@ -9,6 +9,7 @@ from zsnapdb.jobs.repository.status import ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.report.document import errors_fields
+from zsnapdb.report.findings import missing_fields, missing_lines
 from zsnapdb.report.units import duration, moment
 from zsnapdb.report.view import Fields, View
 
@@ -59,7 +60,13 @@ class StatusView(View):
             lines.append(f"last drill    {status.drill.drill_id} of {status.drill.backup_id}: {status.drill.outcome}")
         else:
             lines.append("last drill    none")
-        return "\n".join([*lines, *(f"damaged       {error.message}" for error in status.damaged)])
+        return "\n".join(
+            [
+                *lines,
+                *(f"damaged       {error.message}" for error in status.damaged),
+                *missing_lines(status.missing, 14),
+            ]
+        )
 
     def fields(self) -> Fields:
         status = self.status
@@ -89,6 +96,7 @@ class StatusView(View):
             if tried
             else None,
             "damaged": errors_fields(status.damaged),
+            "missing": missing_fields(status.missing),
         }
 
 

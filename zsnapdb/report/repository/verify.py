@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
+from zsnapdb.report.findings import missing_fields, missing_lines
 from zsnapdb.report.units import size
 from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.verifications import Depth
@@ -93,6 +94,7 @@ class VerifyView(View):
             )
         for name, damage in result.binlogs.items():
             lines += [f"  damaged   {name}", *(f"            {text}" for text in damage[:_SHOWN])]
+        lines += missing_lines(result.missing, 10, "  ")
         if result.unrecorded:
             lines.append(f"  note      the findings could not be saved: {result.unrecorded}")
         return "\n".join(lines)
@@ -110,6 +112,7 @@ class VerifyView(View):
             ],
             "broken": dict(result.meaning.broken),
             "restorable": list(result.meaning.restorable),
+            "missing": missing_fields(result.missing),
             "binlogs": {
                 "verified": [name_of(file) for file in result.plan.binlogs],
                 "damaged": [{"file": name, "damage": list(damage)} for name, damage in result.binlogs.items()],

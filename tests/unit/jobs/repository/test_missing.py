@@ -1,0 +1,76 @@
+"""Every command that reads a repository says what it lacks of what this host stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.stored_backups import Site
+from zsnapdb.errors import DamagedError
+from zsnapdb.jobs import doctor, host_record
+from zsnapdb.jobs.repository import inventory, prune, status, verify
+from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+from zsnapdb.report.repository.list import InventoryView
+from zsnapdb.report.repository.status import StatusView
+from zsnapdb.report.repository.verify import VerifyView
+from zsnapdb.repository import layout
+from zsnapdb.zfs import datasets
+
+TEXT = "the repository lacks 1 backup that this host stored: deleted, hidden, or rolled back"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """A repository with two of the three backups that this host stored: the newest is gone."""
+    monkeypatch.setattr(datasets, "exists", lambda name: False)
+    for name in ("store", "run"):
+        (tmp_path / name).mkdir()
+    made = Site(tmp_path / "store")
+    names = made.fill([None, None, None])
+    instance = made.instance()
+    repository = instance.open_repository()
+    for manifest in repository.catalogue("main").manifests:
+        host_record.note_stored(instance, repository, manifest)
+    repository.delete(layout.manifest("main", names[2]))
+    return made
+
+
+def test_status_says_it(site: Site) -> None:
+    found = status.status(site.instance())
+    assert [finding.is_alarming for finding in found.missing] == [True]
+    assert f"MISSING       {TEXT}" in StatusView(found).text()
+
+
+def test_list_says_it(site: Site) -> None:
+    found = inventory.inventory(site.instance())
+    assert TEXT in found.missing[0].text
+    assert '"kind": "backups-missing"' in InventoryView(found).document()
+
+
+def test_verify_says_it_and_the_repository_is_not_whole(site: Site) -> None:
+    result = verify.verify(site.instance(), verify.Depth.LISTED)
+    assert not result.is_whole
+    assert f"  MISSING   {TEXT}" in VerifyView(result).text()
+
+
+def test_show_of_a_backup_says_it_and_show_of_the_latest_is_refused(site: Site) -> None:
+    first = site.instance().open_repository().backup_ids("main")[0]
+    assert TEXT in inventory.detail(site.instance(), first).missing[0].text
+    with pytest.raises(DamagedError, match="newer ones were stored"):
+        inventory.detail(site.instance(), "latest")
+
+
+def test_prune_says_it(site: Site) -> None:
+    assert TEXT in prune.plan(site.instance(), local=NOTHING_LOCAL).missing[0].text
+
+
+def test_the_doctor_says_it(site: Site) -> None:
+    findings = doctor._repository(site.instance())
+    assert [finding.detail for finding in findings if TEXT in finding.detail]
+
+
+def test_a_copy_of_the_repository_is_not_held_against_what_was_stored_here(site: Site) -> None:
+    (site.folder.parent / "store-there").mkdir()
+    site.instance("there").open_or_create_repository()
+    assert inventory.inventory(site.instance("there")).missing == ()

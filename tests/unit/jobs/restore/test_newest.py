@@ -1,0 +1,100 @@
+"""Nothing is called the newest while something newer was stored that cannot be used."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.jobs import host_record
+from zsnapdb.jobs.restore import newest
+from zsnapdb.repository import layout
+from zsnapdb.store.local import LocalStore
+
+POINTS = ["latest", "latest-backup"]
+
+
+def damage(host: PlanningHost, backup_id: str, how: str) -> None:
+    """Damage the manifest of a backup that this host stored."""
+    repository = host.instance.open_repository()
+    host_record.note_stored(host.instance, repository, repository.manifest("main", backup_id))
+    key = str(layout.manifest("main", backup_id))
+    store = LocalStore(host.folder / "store")
+    body = store.get(key)
+    store.delete(key)
+    if how != "gone":
+        store.put(key, {"empty": b"", "truncated": body[:-30], "altered": body.replace(b"tank", b"ta\nk")}[how])
+
+
+@pytest.mark.parametrize("to", POINTS)
+@pytest.mark.parametrize("how", ["empty", "truncated", "altered", "gone"])
+def test_latest_is_refused_and_names_the_newer_backup_and_the_option(host: PlanningHost, to: str, how: str) -> None:
+    host.store(BACKUPS[1])
+    damage(host, BACKUPS[1], how)
+    with pytest.raises(DamagedError) as refused:
+        host.plan(to)
+    assert refused.value.exit_code == 7
+    assert f"{to} would be backup {BACKUPS[0]}, but something newer was stored" in refused.value.message
+    assert f"backup {BACKUPS[1]}: " in refused.value.message
+    assert "--accept-older" in refused.value.hint
+
+
+@pytest.mark.parametrize("to", POINTS)
+def test_who_accepts_an_older_state_gets_it_with_a_note(host: PlanningHost, to: str) -> None:
+    host.store(BACKUPS[1])
+    damage(host, BACKUPS[1], "gone")
+    planned = host.plan(to, accept_older=True)
+    assert planned.backup_id == BACKUPS[0]
+    assert any(BACKUPS[1] in note for note in planned.point.notes)
+
+
+def test_a_host_without_a_record_counts_manifests_that_cannot_be_read(host: PlanningHost) -> None:
+    host.store(BACKUPS[1])
+    key = str(layout.manifest("main", BACKUPS[1]))
+    store = LocalStore(host.folder / "store")
+    store.delete(key)
+    assert host.plan("latest").backup_id == BACKUPS[0]
+    store.put(key, b"{}")
+    with pytest.raises(DamagedError):
+        host.plan("latest")
+
+
+@pytest.mark.parametrize("how", ["truncated", "gone"])
+def test_an_older_backup_that_cannot_be_used_does_not_stop_the_newest(host: PlanningHost, how: str) -> None:
+    host.store(BACKUPS[1])
+    damage(host, BACKUPS[0], how)
+    assert host.plan("latest").backup_id == BACKUPS[1]
+
+
+def test_a_backup_named_by_its_id_is_restored_though_a_newer_one_is_gone(host: PlanningHost) -> None:
+    host.store(BACKUPS[1])
+    damage(host, BACKUPS[1], "gone")
+    assert host.plan(BACKUPS[0]).backup_id == BACKUPS[0]
+
+
+def test_a_repository_whose_only_backup_is_gone_is_damaged_and_not_empty(host: PlanningHost) -> None:
+    damage(host, BACKUPS[0], "gone")
+    with pytest.raises(DamagedError, match=BACKUPS[0]):
+        host.plan("latest")
+
+
+def test_the_newest_for_a_clone_is_refused_likewise(host: PlanningHost) -> None:
+    host.store(BACKUPS[1])
+    damage(host, BACKUPS[1], "gone")
+    repository = host.instance.open_repository()
+    with pytest.raises(DamagedError, match=BACKUPS[1]):
+        newest.newest_backup(host.instance, repository, accepts_older=False)
+    assert newest.newest_backup(host.instance, repository, accepts_older=True) == BACKUPS[0]
+
+
+def test_what_this_host_stored_after_its_newest_local_set_is_known_without_the_repository(host: PlanningHost) -> None:
+    host.store(BACKUPS[1])
+    damage(host, BACKUPS[1], "gone")
+    assert host_record.stored_after(host.instance, BACKUPS[0]) == (BACKUPS[1],)
+    assert host_record.stored_after(host.instance, BACKUPS[1]) == ()
+
+
+def test_a_repository_that_never_had_a_backup_is_empty(host: PlanningHost) -> None:
+    host.instance.open_repository().delete(layout.manifest("main", BACKUPS[0]))
+    with pytest.raises(NotThere):
+        host.plan("latest")

@@ -1,0 +1,93 @@
+"""Whether something newer was stored than what `latest` reaches, and cannot be used. Pure.
+
+What cannot be used is never passed over in silence: a manifest that cannot be read, a backup or an archived position
+that this host stored and the repository lacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.gtid import Gtids, contains
+from zsnapdb.model import backup_time
+from zsnapdb.planning.repository.host_record import is_stored_after
+from zsnapdb.planning.restore.points import RestoreRoute
+from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
+
+_MICROSECONDS = 1_000_000
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class UnusableBackup:
+    """A backup that was stored and cannot be used, and why. `server` and `gtids` are None if they are not known."""
+
+    backup_id: str
+    why: str
+    server: str | None = None
+    gtids: Gtids | None = None
+
+
+@dataclass(frozen=True)
+class UnusableArchive:
+    """Archived binlogs that were stored and cannot be used, and why. They end at `last_commit` (microseconds UTC)."""
+
+    why: str
+    last_commit: int | None
+
+
+def asks_for_newest(target: Target) -> bool:
+    """Whether the target is the newest state, or the newest backup, whatever that is."""
+    return isinstance(target, Latest) or target == AtBackup(None)
+
+
+def newer_than(
+    choice: RestoreRoute,
+    backups: Sequence[UnusableBackup],
+    archive: UnusableArchive | None,
+    order: Sequence[str],
+) -> tuple[str, ...]:
+    """Return in words what is newer than the choice and cannot be used; empty if nothing is.
+
+    `order` are the ids of the backups that this host stored, in the order in which it stored them. Where it does not
+    know both backups, the times in their ids decide.
+    """
+    newer = [
+        f"backup {item.backup_id}: {item.why}"
+        for item in backups
+        if is_stored_after(item.backup_id, choice.point.backup_id, order) and not _is_covered(choice, item)
+    ]
+    if archive is not None and isinstance(choice.target, Latest) and not _is_reached(choice, archive):
+        newer.append(archive.why)
+    return tuple(newer)
+
+
+def _is_reached(choice: RestoreRoute, archive: UnusableArchive) -> bool:
+    return archive.last_commit is not None and archive.last_commit <= choice.route.to
+
+
+def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
+    """Whether the archived binlogs lead past the backup, so that nothing of it is missing.
+
+    GTIDs alone do not prove that, as a server gives them again after a reset. Then the times do not fit.
+    """
+    reached = choice.route.reached
+    if not isinstance(choice.target, Latest) or item.gtids is None or reached is None:
+        return False
+    return (
+        contains(reached, item.gtids)
+        and item.server in {file.server for file in choice.route.files}
+        and choice.route.to >= round(backup_time(item.backup_id).timestamp()) * _MICROSECONDS
+    )
+
+
+def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
+    """Return the error that names what is newer. `instead` is what would be used, in words."""
+    shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]
+    return DamagedError(
+        f"{requested} would be {instead}, but something newer was stored that cannot be used: {'; '.join(shown)}",
+        hint="run `zsnapdb verify`, and look for the objects in older versions or in a copy of the bucket; with"
+        " --accept-older the older state is used",
+    )
