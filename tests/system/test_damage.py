@@ -117,3 +117,37 @@ def test_a_stream_that_no_backup_makes_is_not_received(
         store.delete(f"{prefix}main/manifests/{forged}.json")
         for key in set(lab.objects()) - set(before):
             store.delete(key)
+
+
+@pytest.mark.parametrize("how", ["emptied", "altered", "gone"])
+def test_nothing_is_called_the_newest_while_the_newest_backup_cannot_be_used(
+    lab: Lab, first: dict[str, Any], how: str
+) -> None:
+    newest = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
+    store, prefix = lab.store()
+    key = f"{prefix}main/manifests/{newest}.json"
+    good = store.get(key)
+    store.delete(key)
+    if how != "gone":
+        store.put(key, {"emptied": b"", "altered": good.replace(b'"instance":"main"', b'"instance":"mine"')}[how])
+    try:
+        for words in (("status", "main"), ("list", "main"), ("verify", "main"), ("show", "main")):
+            done = lab.zsnapdb(*words)
+            assert done.code == 7, (words, done.stdout, done.stderr)
+            assert newest in done.stdout + done.stderr, words
+        assert newest in lab.zsnapdb("doctor").stdout
+        before = everything()
+        refused = lab.zsnapdb("restore", "main", "--to", "latest", "--target", "tank/older")
+        assert refused.code == 7, refused.stderr
+        assert f"backup {newest}: " in refused.stderr
+        assert "--accept-older" in refused.stderr
+        assert everything() == before
+        accepted = lab.zsnapdb("restore", "main", "--target", "tank/older", "--accept-older", "--plan", "--json").json
+        assert accepted["target"] != newest
+        if how == "gone":
+            assert "this host stored" in lab.zsnapdb("backup", "--plan").stdout
+    finally:
+        store.delete(key)
+        store.put(key, good)
+    assert newest not in lab.zsnapdb("status", "main").stderr
+    assert lab.zsnapdb("restore", "main", "--target", "tank/older", "--plan", "--json").json["target"] == newest

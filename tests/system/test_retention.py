@@ -188,3 +188,22 @@ def test_a_pin_outlasts_the_rules(history: History) -> None:
     assert "pinned: for the auditors" in plan.stdout
     assert history.zsnapdb("unpin", "main", name).code == 0
     assert "pinned" not in history.zsnapdb("prune", "main", "--plan").stdout
+
+
+def test_a_bucket_that_lost_all_but_one_manifest_takes_no_local_snapshot_with_it(history: History) -> None:
+    store, prefix = history.store()
+    listed = history.listed()
+    kept = {f"{prefix}main/manifests/{name}.json": store.get(f"{prefix}main/manifests/{name}.json") for name in listed}
+    assert len(kept) > 2
+    for key in list(kept)[:-1]:
+        store.delete(key)
+    before = everything()
+    try:
+        done = history.zsnapdb("prune", "main")
+        assert done.code == 7, done.stdout + done.stderr
+        assert f"the repository lacks {len(listed) - 1} backups that this host stored" in done.stderr
+        assert everything() == before
+    finally:
+        for key, body in list(kept.items())[:-1]:
+            store.put(key, body)
+    assert history.listed() == listed
