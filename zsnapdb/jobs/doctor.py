@@ -102,7 +102,7 @@ def _repository(instance: Instance) -> list[FitnessFinding]:
         return [unfit("repository", error.message, error.hint)]
     recipients = len(repository.keyring.recipients)
     encryption = f", encrypted to {recipients} recipient{'s' if recipients > 1 else ''}" if recipients else ""
-    doubts = [warning("repository", finding.text, finding.hint) for finding in lacking if finding.is_alarming]
+    doubts = [warning("repository", finding.text, finding.hint) for finding in lacking if finding.is_warning]
     doubts += [warning("repository", error.message, error.hint) for error in known.unreadable.values()]
     if repository.note:
         return [warning("repository", f"{url}: {count} backups{encryption}; {repository.note}"), *doubts]

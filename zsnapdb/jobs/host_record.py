@@ -25,7 +25,6 @@ from zsnapdb.jobs.set_properties import (
     snapshot_name,
 )
 from zsnapdb.model import is_backup_id
-from zsnapdb.planning.chain import Link
 from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
@@ -38,6 +37,7 @@ from zsnapdb.planning.repository.host_record import (
     StoredKind,
 )
 from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
+from zsnapdb.planning.repository.writers import WrittenLink, writers
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import server_name
 from zsnapdb.repository.manifest import Manifest, ServerSourcePart
@@ -76,7 +76,7 @@ def _recorded(manifest: Manifest) -> RecordedBackup:
     )
     source = manifest.source
     if not isinstance(source, ServerSourcePart):
-        return RecordedBackup(backup_id=manifest.backup_id, volumes=volumes)
+        return RecordedBackup(backup_id=manifest.backup_id, volumes=volumes, writer=manifest.writer)
     return RecordedBackup(
         backup_id=manifest.backup_id,
         server=server_name(source.server.server_uuid, source.server.server_id),
@@ -85,6 +85,7 @@ def _recorded(manifest: Manifest) -> RecordedBackup:
         binlog_offset=source.position.binlog_offset,
         gtids=source.position.gtids,
         volumes=volumes,
+        writer=manifest.writer,
     )
 
 
@@ -144,25 +145,29 @@ class StoredCheck:
     missing: tuple[MissingBackup, ...] = ()
     archive: ArchivedPosition | None = None
     order: tuple[str, ...] = ()
+    own: tuple[str, ...] = ()
+    """The ids of the backups that are this host's own, by its record and its snapshots."""
 
     def warn(self, instance: Instance) -> None:
         """Report every finding as a warning of the instance's job."""
         for finding in self.findings:
-            if finding.is_alarming:
+            if finding.is_warning:
                 instance.events.warn(f"{finding.text} (hint: {finding.hint})")
 
 
 def check(
     instance: Instance,
     repository: Repository,
-    there: Sequence[Link],
+    there: Sequence[WrittenLink],
     unreadable: Collection[str],
     archive: Archive | None = None,
+    *,
+    is_writing: bool = False,
 ) -> StoredCheck:
     """Return what the repository lacks of what this host stored.
 
     `there` are the readable backups, `unreadable` the ids of the others that the repository lists. `archive` None: the
-    binlogs are not looked at.
+    binlogs are not looked at. `is_writing`: this host is about to store a backup there.
     """
     record = HostRecord.of(instance, repository)
     if record is None:
@@ -176,20 +181,27 @@ def check(
     local = _local_backups(instance, repository, there)
     missing = host_record.missing_backups(known, local, there, unreadable, policy, instance.host.now())
     short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
-    found = (*host_record.judge_backups(missing, instance.name), *([short] if short is not None else []), *others)
     order = tuple(backup.backup_id for backup in known.stored)
-    return StoredCheck(found, missing, archived if short is not None else None, order)
+    own = tuple(dict.fromkeys((*order, *(backup.backup_id for backup in local))))
+    others = (
+        *others,
+        *host_record.judge_writers(instance.name, writers(there, instance.host.now()), own, is_writing=is_writing),
+    )
+    found = (*host_record.judge_backups(missing, instance.name), *([short] if short is not None else []), *others)
+    return StoredCheck(found, missing, archived if short is not None else None, order, own)
 
 
 def findings(
     instance: Instance,
     repository: Repository,
-    there: Sequence[Link],
+    there: Sequence[WrittenLink],
     unreadable: Collection[str],
     archive: Archive | None = None,
+    *,
+    is_writing: bool = False,
 ) -> tuple[StoredFinding, ...]:
     """Return the findings of `check` alone."""
-    return check(instance, repository, there, unreadable, archive).findings
+    return check(instance, repository, there, unreadable, archive, is_writing=is_writing).findings
 
 
 def stored_after(instance: Instance, backup_id: str) -> tuple[str, ...]:
@@ -240,7 +252,7 @@ def _other_repositories(instance: Instance, repository: Repository) -> Iterator[
                 )
 
 
-def _local_backups(instance: Instance, repository: Repository, there: Sequence[Link]) -> list[LocalBackup]:
+def _local_backups(instance: Instance, repository: Repository, there: Sequence[WrittenLink]) -> list[LocalBackup]:
     """Return the backups whose snapshots on this host say that they are stored in this repository, oldest first.
 
     An empty list if this host has no ZFS, or lacks a dataset of the instance.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zsnapdb.planning.backup.fitness import FitnessFinding
-from zsnapdb.planning.repository.host_record import StoredFinding
+from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
+
+_LABELS = {StoredKind.EXPIRED_MISSING: "expired", StoredKind.OTHER_WRITER: "other"}
 
 
 def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
@@ -22,7 +24,7 @@ def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "
     """Return one line per difference from what this host stored, and a line with its hint. `width`: of the label."""
     lines = []
     for item in findings:
-        lines.append(f"{indent}{'MISSING' if item.is_alarming else 'expired':<{width}}{item.text}")
+        lines.append(f"{indent}{_LABELS.get(item.kind, 'MISSING'):<{width}}{item.text}")
         lines.append(f"{indent}{'':<{width}}hint: {item.hint}")
     return lines
 

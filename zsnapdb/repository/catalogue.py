@@ -20,10 +20,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from zsnapdb.errors import DamagedError, NotThere
 from zsnapdb.repository import layout
-from zsnapdb.repository.manifest import Manifest, SourcePart
+from zsnapdb.repository.manifest import Manifest, SourcePart, writer_of
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 3
+_VERSION = 4
 _READERS = 8
 
 
@@ -51,8 +51,14 @@ class Summary(_Part):
     instance: str
     created: datetime
     tool_version: str
+    pool_guid: int
     source: SourcePart
     volumes: tuple[VolumeSummary, ...]
+
+    @property
+    def writer(self) -> str:
+        """The identity of the server or other source that was backed up."""
+        return writer_of(self.source, self.pool_guid)
 
     @property
     def is_full(self) -> bool:
@@ -91,6 +97,7 @@ class Summary(_Part):
             instance=m.instance,
             created=m.created,
             tool_version=m.tool_version,
+            pool_guid=m.pool_guid,
             source=m.source.summary(),
             volumes=volumes,
         )

@@ -281,6 +281,11 @@ class Manifest(Part):
         """Return the volume with the role, if the backup has it."""
         return next((volume for volume in self.volumes if volume.role == role), None)
 
+    @property
+    def writer(self) -> str:
+        """The identity of the server or other source that was backed up."""
+        return writer_of(self.source, self.pool_guid)
+
     def guids(self) -> dict[str, int]:
         """Return the snapshot GUID of each role."""
         return {volume.role: volume.guid for volume in self.volumes}
@@ -288,6 +293,17 @@ class Manifest(Part):
     def encode(self) -> bytes:
         """Return the stored form: one line of JSON, UTF-8, without its line feed."""
         return self.model_dump_json().encode()
+
+
+def writer_of(source: SourcePart, pool_guid: int) -> str:
+    """Return the identity of what was backed up.
+
+    A server with a UUID is that server wherever its files are. Any other source is told apart by its pool: the
+    server_id of MariaDB is 1 on every server that does not set it.
+    """
+    if not isinstance(source, ServerSourcePart):
+        return f"{source.kind} in pool {pool_guid}"
+    return source.server.server_uuid or f"server_id {source.server.server_id} in pool {pool_guid}"
 
 
 class _HasSource(Protocol):

@@ -94,8 +94,8 @@ def plan(
     listed = damage.of(backup.backup_id for backup in known.backups)
     damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
     if repository is not None:
-        lacking = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))
-        damaged += [fitness.warning("repository", f.text, f.hint) for f in lacking if f.is_alarming]
+        lacking = host_record.findings(instance, repository, known.backups, tuple(known.unreadable), is_writing=True)
+        damaged += [fitness.warning("repository", f.text, f.hint) for f in lacking if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
     base = choose_base(
         known.backups,

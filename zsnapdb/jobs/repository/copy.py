@@ -21,6 +21,8 @@ from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
 from zsnapdb.model import Progress
 from zsnapdb.planning.chain import Lineage
 from zsnapdb.planning.repository import retention
+from zsnapdb.planning.repository.retention import RetentionFacts
+from zsnapdb.planning.repository.writers import by_backup, writers
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -122,7 +124,9 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
             if backup.backup_id not in copied:
                 left_out[backup.backup_id] = error.message
     if target.repository.keep is not None:
-        for decision in retention.decide(known.backups, target.repository.keep, source.host.now()).decisions:
+        now = source.host.now()
+        facts = RetentionFacts(writers=by_backup(writers(known.backups, now)))
+        for decision in retention.decide(known.backups, target.repository.keep, now, facts).decisions:
             if not decision.keep and decision.backup_id not in copied:
                 left_out.setdefault(
                     decision.backup_id,

@@ -31,6 +31,7 @@ from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts
 from zsnapdb.planning.repository.retention import Unrestorable as Unrestorable
 from zsnapdb.planning.repository.sweep import BinlogLeftover, Leftover, SweepDecision, SweptBinlog
+from zsnapdb.planning.repository.writers import by_backup, writers
 from zsnapdb.repository import binlog_removal, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
@@ -121,6 +122,7 @@ def _plan(
             for name, damage in known_damage(repository, instance.name).stored().items()
         },
         pinned={name: pin.reason for name, pin in pins(repository, instance.name).items()},
+        writers=by_backup(writers(backups.backups, moment)),
         in_use=_in_use(backups.backups, base, begun, moment, policy.sweep_after),
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)

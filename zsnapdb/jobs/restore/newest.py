@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup_point import point_of
 from zsnapdb.jobs.host_record import StoredCheck
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import parse_gtids
+from zsnapdb.planning.repository.writers import writers
 from zsnapdb.planning.restore import newest, points
 from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.targets import AtBackup, Target
 from zsnapdb.repository.binlog_contents import Archive
-from zsnapdb.repository.manifest import is_of_server
+from zsnapdb.repository.manifest import Manifest, is_of_server
 from zsnapdb.repository.repository import Catalogue, Repository
 
 _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
@@ -57,11 +60,33 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     catalogue = repository.catalogue(instance.name)
     checked = check(instance, repository, catalogue, None)
     refuse_without_any(catalogue, checked, target, requested)
-    known = tuple(point_of(manifest) for manifest in catalogue.manifests if is_of_server(manifest))
+    servers = [manifest for manifest in catalogue.manifests if is_of_server(manifest)]
+    known = tuple(point_of(manifest) for manifest in of_one_server(instance, servers, checked, target))
     choice = points.choose(target, known, (), instance.host.now())
     for note in notes_on_newer(choice, catalogue, checked, requested, accepts_older=accepts_older):
         instance.events.warn(note)
     return choice.point.backup_id
+
+
+def of_one_server(
+    instance: Instance, manifests: Sequence[Manifest], checked: StoredCheck, target: Target
+) -> list[Manifest]:
+    """Return the backups among which the newest is the newest state of one server.
+
+    Several servers may have written under the name of the instance. This host's own server counts here. On another
+    host, the server counts that is proved by GTIDs to have gone on from all others. HistoryError if there is none.
+    """
+    found = writers(manifests, instance.host.now())
+    if len(found) < 2 or not newest.asks_for_newest(target):
+        return list(manifests)
+    chosen = [writer for writer in found if set(writer.backups) & set(checked.own)]
+    if not chosen:
+        ends = {manifest.backup_id: point_of(manifest) for manifest in manifests}
+        chosen = list(newest.last_writers(found, ends))
+    if len(chosen) > 1 and not checked.own:
+        raise newest.ambiguous(instance.name, chosen)
+    names = {backup_id for writer in chosen for backup_id in writer.backups}
+    return [manifest for manifest in manifests if manifest.backup_id in names]
 
 
 def notes_on_newer(

@@ -91,7 +91,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     archive = None if isinstance(target, AtBackup) else archive_of(instance, repository).load()
     checked = newest.check(instance, repository, catalogue, archive)
     newest.refuse_without_any(catalogue, checked, target, request.to)
-    chosen = _choose(instance, repository, _of_servers(manifests, target), target, archive)
+    candidates = newest.of_one_server(instance, _of_servers(manifests, target), checked, target)
+    chosen = _choose(instance, repository, candidates, target, archive)
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server

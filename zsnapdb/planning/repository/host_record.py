@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from zsnapdb.config import KeepSettings
 from zsnapdb.model import Flavour
-from zsnapdb.planning.chain import Link
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import RetentionFacts
+from zsnapdb.planning.repository.writers import Writer, WrittenLink, by_backup, others, writers
 
 _SHOWN = 3
 
@@ -45,7 +45,8 @@ class RecordedVolume(RecordPart):
 class RecordedBackup(RecordPart):
     """A backup that this host stored: its server, its position and its volumes.
 
-    `server` is the name of the server in the history of its binlogs (None: the source is no server).
+    `server` is the name of the server in the history of its binlogs (None: the source is no server). `writer` is the
+    identity of what was backed up.
     """
 
     backup_id: BackupId
@@ -55,6 +56,7 @@ class RecordedBackup(RecordPart):
     binlog_offset: Annotated[int, Field(ge=0)] | None = None
     gtids: Annotated[str, Field(pattern=r"^[0-9A-Za-z:,_\s-]*$")] | None = None
     volumes: tuple[RecordedVolume, ...]
+    writer: Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,200}$")]
 
 
 class RemovedBackup(RecordPart):
@@ -124,6 +126,7 @@ class StoredKind(StrEnum):
     ARCHIVE_SHORT = "archive-short"
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
+    OTHER_WRITER = "other-writer"
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,12 @@ class StoredFinding:
 
     @property
     def is_alarming(self) -> bool:
-        """Whether something may be lost: only expired backups may be missing without harm."""
+        """Whether something that this host stored may be lost."""
+        return self.kind not in (StoredKind.EXPIRED_MISSING, StoredKind.OTHER_WRITER)
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether a person should look into it. Expired backups may be missing without harm."""
         return self.kind is not StoredKind.EXPIRED_MISSING
 
 
@@ -169,6 +177,7 @@ class _UnknownBackup:
 
     backup_id: str
     volumes: tuple[_UnknownVolume, ...]
+    writer: str
 
 
 @dataclass(frozen=True)
@@ -183,7 +192,7 @@ class MissingBackup:
 def missing_backups(
     record: BackupRecord,
     local: Sequence[LocalBackup],
-    there: Sequence[Link],
+    there: Sequence[WrittenLink],
     unreadable: Collection[str],
     rules: KeepSettings | None,
     now: datetime,
@@ -196,20 +205,22 @@ def missing_backups(
     listed = {link.backup_id for link in there} | set(unreadable)
     gone = {backup.backup_id for backup in record.removed}
     recorded = {backup.backup_id: backup for backup in record.stored}
+    own = record.stored[-1].writer if record.stored else ""
     unknown = {
         backup.backup_id: _UnknownBackup(
-            backup.backup_id, tuple(_UnknownVolume(role, "", guid) for role, guid in sorted(backup.guids.items()))
+            backup.backup_id, tuple(_UnknownVolume(role, "", guid) for role, guid in sorted(backup.guids.items())), own
         )
         for backup in local
         if backup.backup_id not in recorded and backup.backup_id not in gone
     }
-    known: list[Link] = [*recorded.values(), *unknown.values()]
+    known: list[WrittenLink] = [*recorded.values(), *unknown.values()]
     lacking = [backup for backup in known if backup.backup_id not in listed]
     if not lacking:
         return ()
     expired: set[str] = set()
     if rules is not None:
-        facts = RetentionFacts(unreadable=dict.fromkeys(unreadable, "it cannot be read"))
+        apart = by_backup(writers([*there, *lacking], now))
+        facts = RetentionFacts(unreadable=dict.fromkeys(unreadable, "it cannot be read"), writers=apart)
         decided = retention.decide([*there, *lacking], rules, now, facts)
         expired = set(decided.removal_order)
     return tuple(
@@ -254,6 +265,28 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
             )
         )
     return tuple(findings)
+
+
+def judge_writers(
+    instance: str, found: Sequence[Writer], own: Sequence[str], *, is_writing: bool
+) -> tuple[StoredFinding, ...]:
+    """Return a finding for each other server that writes under the name of the instance.
+
+    `own` are the ids of backups that this host stored. Without any, a repository of one server is nothing special,
+    unless this host is about to write there (`is_writing`).
+    """
+    if len(found) < 2 and (own or not is_writing):
+        return ()
+    return tuple(
+        StoredFinding(
+            StoredKind.OTHER_WRITER,
+            f"another server writes backups under the name {instance}: {writer.name}, {_count(writer.backups)}, the"
+            f" newest {writer.newest}",
+            "give each server an instance name of its own, or a repository of its own",
+            writer.backups,
+        )
+        for writer in others(found, own)
+    )
 
 
 def judge_archive(archived: ArchivedPosition | None, reached: Sequence[ArchivedPosition]) -> StoredFinding | None:

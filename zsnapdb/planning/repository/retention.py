@@ -4,6 +4,8 @@ What a removal must never do, whatever the rules say: take what another backup t
 last backup that can be restored, take what cannot be judged (a manifest that cannot be read, and what it may be an
 increment of).
 
+Backups of several servers under one name are judged apart (`writers.py`).
+
 A backup's time is the one in its id, UTC. In each period (hour, day, ISO week, month, year; all UTC) the newest backup
 is the one that counts.
 """
@@ -42,6 +44,8 @@ class RetentionFacts:
     pinned: Mapping[str, str] = field(default_factory=dict)
     in_use: Mapping[str, str] = field(default_factory=dict)
     locked: Mapping[str, str] = field(default_factory=dict)
+    writers: Mapping[str, str] = field(default_factory=dict)
+    """The server that wrote each backup. The rules apply to the backups of each server apart."""
 
 
 @dataclass(frozen=True)
@@ -111,17 +115,19 @@ def decide(
         if link.backup_id not in family.unsound and time_of(link.backup_id) <= now
     ]
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
-    _apply_rules(good, rules, now, keep)
+    apart = _by_writer(good, known.writers)
+    for writer, names in apart.items():
+        _apply_rules(names, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
     # Without a good backup only broken ones are left. An unreadable manifest may be repaired. Then broken backups stay.
     _protect(keep, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
     _keep_bases(keep, family)
-    why_not = _Reasons(good, rules)
+    why_not = {name: reasons for names in apart.values() for reasons in [_Reasons(names, rules)] for name in names}
     decisions = [
         Decision(
             name,
             bool(reasons),
             tuple(reasons)
-            or ((f"cannot be restored: {family.unsound[name]}",) if name in family.unsound else why_not.of(name)),
+            or ((f"cannot be restored: {family.unsound[name]}",) if name in family.unsound else why_not[name].of(name)),
         )
         for name, reasons in keep.items()
     ]
@@ -132,6 +138,14 @@ def decide(
     decisions.sort(key=lambda d: d.backup_id)
     gone = [d.backup_id for d in decisions if not d.keep]
     return Retention(tuple(decisions), tuple(sorted(gone, key=lambda name: (-family.depth[name], _descending(name)))))
+
+
+def _by_writer(good: Sequence[str], writers: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the restorable backups of each server, newest first."""
+    apart: dict[str, list[str]] = {}
+    for name in good:
+        apart.setdefault(writers.get(name, ""), []).append(name)
+    return apart
 
 
 def _descending(name: str) -> tuple[int, ...]:
@@ -180,21 +194,23 @@ class _Family:
                 self.unsound.setdefault(current, why if why.startswith("it needs ") else f"it needs {base}: {why}")
 
 
-def _apply_rules(good: Sequence[str], rules: KeepSettings, now: datetime, keep: dict[str, list[str]]) -> None:
-    """Note every rule that keeps a backup, for each restorable one, newest first."""
+def _apply_rules(
+    good: Sequence[str], rules: KeepSettings, now: datetime, keep: dict[str, list[str]], whose: str = ""
+) -> None:
+    """Note every rule that keeps a backup, for each restorable one, newest first. `whose` names their server."""
     for number, name in enumerate(good[: rules.last], 1):
-        keep[name].append(f"last ({number} of {rules.last})")
+        keep[name].append(f"last ({number} of {rules.last}){whose}")
     for rule in _PERIODS:
         count: int = getattr(rules, rule)
         for number, (period, name) in enumerate(islice(_newest_by_period(good, rule).items(), count), 1):
-            keep[name].append(f"{rule} {period} ({number} of {count})")
+            keep[name].append(f"{rule} {period} ({number} of {count}){whose}")
     if rules.within:
         for name in good:
             if now - time_of(name) <= timedelta(seconds=rules.within):
                 keep[name].append(f"within {duration(rules.within)}")
     for number, name in enumerate(good[: rules.minimum], 1):
         if not keep[name]:
-            keep[name].append(f"minimum ({number} of {rules.minimum})")
+            keep[name].append(f"minimum ({number} of {rules.minimum}){whose}")
 
 
 def _newest_by_period(good: Sequence[str], rule: str) -> dict[str, str]:

@@ -6,13 +6,16 @@ that this host stored and the repository lacks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, HistoryError
 from zsnapdb.gtid import Gtids, contains
 from zsnapdb.model import backup_time
+from zsnapdb.planning.binlog.route import BackupPoint
+from zsnapdb.planning.family import family
 from zsnapdb.planning.repository.host_record import is_stored_after
+from zsnapdb.planning.repository.writers import Writer
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
 
@@ -80,6 +83,35 @@ def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
         contains(reached, item.gtids)
         and item.server in {file.server for file in choice.route.files}
         and choice.route.to >= round(backup_time(item.backup_id).timestamp()) * _MICROSECONDS
+    )
+
+
+def last_writers(found: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
+    """Return the servers from which no other one is proved to have gone on.
+
+    The GTIDs of MySQL prove it: the newest backup of the other one contains everything in the newest backup of the
+    first. `ends` are the positions of the backups by id.
+    """
+
+    def goes_on_from(one: BackupPoint, other: BackupPoint) -> bool:
+        return (
+            family(one.flavour).gtids_are_sets
+            and one.gtids is not None
+            and other.gtids is not None
+            and contains(one.gtids, other.gtids)
+            and not contains(other.gtids, one.gtids)
+        )
+
+    newest = [ends[writer.newest] for writer in found]
+    return tuple(writer for writer in found if not any(goes_on_from(other, ends[writer.newest]) for other in newest))
+
+
+def ambiguous(instance: str, found: Sequence[Writer]) -> HistoryError:
+    """Return the error that names several servers, each with its newest backup."""
+    listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in found)
+    return HistoryError(
+        f"several servers wrote backups under the name {instance}, and nothing says which one is wanted: {listed}",
+        hint="name a backup id, a time or a GTID with --to, or restore on the host of that server",
     )
 
 
