@@ -17,6 +17,7 @@ from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.jobs.restore import newest
 from zsnapdb.model import Flavour, new_backup_id
 from zsnapdb.planning.repository.host_record import StoredKind
+from zsnapdb.planning.restore.targets import AtBackup
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest, ServerSourcePart
 
@@ -132,5 +133,5 @@ def test_after_a_failover_the_newest_is_that_of_the_server_that_has_everything(t
     position = taken_over.source.position
     position = position.model_copy(update={"gtids": f"{UUIDS[0]}:1-97,{UUIDS[1]}:1-5"})
     known[-1] = taken_over.model_copy(update={"source": taken_over.source.model_copy(update={"position": position})})
-    chosen = newest.of_one_server(instance, known, host_record.StoredCheck(), newest.AtBackup(None))
+    chosen = newest.of_one_server(instance, known, host_record.StoredCheck(), AtBackup(None))
     assert [made.backup_id for made in chosen] == [taken_over.backup_id]
