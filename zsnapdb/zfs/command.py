@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,10 @@ from dataclasses import dataclass
 from zsnapdb.errors import CommandError, CommandTimeout, ExistsError, NotThere, PreflightError, ZsnapdbError
 
 ZFS = "zfs"
+
+
+_SOURCE = re.compile(r"local|default|received|temporary|none|-|inherited from [^\t\n]+")
+"""The source of a property, as `zfs get` prints it (zfs-get(8))."""
 
 
 def environment() -> dict[str, str]:
@@ -78,7 +83,8 @@ def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
         ) from error
     if done.returncode != 0:
         raise failure(argv, done.returncode, done.stderr.decode(errors="replace"))
-    return done.stdout.decode()
+    # A user property may have bytes that are not UTF-8. They equal nothing of ours.
+    return done.stdout.decode(errors="replace")
 
 
 def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:
@@ -99,7 +105,28 @@ def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:
 
 def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:
     """Run a command with -H output and return its lines, split at tabs."""
-    return [line.split("\t") for line in run(argv, timeout=timeout).splitlines() if line]
+    return [line.split("\t") for line in run(argv, timeout=timeout).split("\n") if line]
+
+
+def property_rows(argv: Sequence[str], columns: int) -> list[list[str]]:
+    """Run a `zfs get -H -o …,value,source` and return its rows, each with `columns` texts."""
+    return parse_property_rows(run(argv), columns)
+
+
+def parse_property_rows(output: str, columns: int) -> list[list[str]]:
+    """Return the rows of `zfs get -H -o …,value,source`.
+
+    `zfs` prints a value as it is. A user may have set one with tabs or line feeds; it stays one value. Text that is no
+    complete row at the end is left out.
+    """
+    complete, pending = [], ""
+    for line in output.split("\n"):
+        pending = f"{pending}\n{line}" if pending else line
+        words = pending.split("\t")
+        if len(words) >= columns and _SOURCE.fullmatch(words[-1]):
+            complete.append([*words[: columns - 2], "\t".join(words[columns - 2 : -1]), words[-1]])
+            pending = ""
+    return complete
 
 
 def set_options(properties: Mapping[str, str]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.errors import NotThere
-from zsnapdb.zfs.command import ZFS, rows, run, run_when_free, set_options
+from zsnapdb.zfs.command import ZFS, property_rows, rows, run, run_when_free, set_options
 
 UNSET = "-"
 """What `zfs get` prints for a user property that is not set."""
@@ -43,7 +43,7 @@ def exists(dataset: str) -> bool:
 
 def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
     """Return the named properties of one dataset, exact values (-p). NotThere if it does not exist."""
-    listed = rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset])
+    listed = property_rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset], 3)
     return {name: Property(value, source) for name, value, source in listed}
 
 
@@ -52,7 +52,7 @@ def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[s
 
     NotThere if one does not exist.
     """
-    listed = rows([ZFS, "get", "-H", "-p", "-o", "name,property,value,source", ",".join(keys), *names])
+    listed = property_rows([ZFS, "get", "-H", "-p", "-o", "name,property,value,source", ",".join(keys), *names], 4)
     by_name: dict[str, dict[str, Property]] = {}
     for name, key, value, source in listed:
         by_name.setdefault(name, {})[key] = Property(value, source)
@@ -85,7 +85,7 @@ def children(dataset: str, names: Sequence[str]) -> dict[str, dict[str, Property
         ",".join(names),
         dataset,
     ]
-    for name, key, value, source in rows(argv):
+    for name, key, value, source in property_rows(argv, 4):
         by_name.setdefault(name, {})[key] = Property(value, source)
     return by_name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +25,15 @@ def _plain(word: str) -> str:
 
 
 def parse(text: str) -> list[MountEntry]:
-    """Return the entries of a mountinfo file (proc(5)), in mount order."""
+    """Return the entries of a mountinfo file (proc(5)), in mount order.
+
+    The kernel escapes space, tab, line feed and backslash. Every other byte is part of a name: a form feed, or bytes
+    that are not UTF-8 (they are kept as lone surrogates, see os.fsdecode).
+    """
     entries = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
+        if " - " not in line:
+            continue
         left, _, right = line.partition(" - ")
         root, path = left.split(" ")[3:5]
         fstype, source = right.split(" ")[:2]
@@ -38,6 +45,6 @@ def mounted() -> list[MountEntry]:
     """Return the mounts in this process's mount namespace, without the snapshots that ZFS itself mounts."""
     return [
         entry
-        for entry in parse(Path("/proc/self/mountinfo").read_text())
+        for entry in parse(os.fsdecode(Path("/proc/self/mountinfo").read_bytes()))
         if "@" not in entry.source or entry.fstype != "zfs"
     ]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.model import PROPERTY, Snapshot
 from zsnapdb.zfs import core
-from zsnapdb.zfs.command import ZFS, rows, run, set_options
+from zsnapdb.zfs.command import ZFS, property_rows, rows, run, set_options
 from zsnapdb.zfs.datasets import Property
 
 HOLD_TAG = f"{PROPERTY}:backup"
@@ -113,9 +113,10 @@ def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
     for row in rows(
         [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(columns), "-s", "createtxg", dataset]
     ):
-        name, guid, createtxg, *values = row
-        if values[0] == "-":
+        if len(row) != len(columns) or row[3] == "-":
+            # A value with a tab or a line feed is not ours.
             continue
+        name, guid, createtxg, *values = row
         on, _, short = name.partition("@")
         snapshot = Snapshot(dataset=on, name=short, guid=int(guid), createtxg=int(createtxg))
         owned_snapshots.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
@@ -126,8 +127,8 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
     """Return the named properties of every snapshot of the dataset and of the datasets below it, oldest first."""
     by_name: dict[str, dict[str, Property]] = {}
     keys = ("guid", "createtxg", *names)
-    for name, key, value, source in rows(
-        [ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(keys), dataset]
+    for name, key, value, source in property_rows(
+        [ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(keys), dataset], 4
     ):
         by_name.setdefault(name, {})[key] = Property(value, source)
     return {
