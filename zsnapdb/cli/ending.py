@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import signal
@@ -98,6 +99,9 @@ def open_standard_streams() -> None:
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - it stays open
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
+    # Names of files may have bytes that are not UTF-8. They are printed escaped, and end no command.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def exit_code_of(command: Callable[[], object]) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.private_folder import open_lock
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
 
@@ -24,16 +25,8 @@ def exclusive(name: str, *, doing: str, patience: float = 0.0, folder: Path | No
     lock after `patience` seconds.
     """
     folder = folder or THIS_HOST.run
-    try:
-        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        opened = (folder / f"{name.replace('/', '-')}.lock").open("a+")
-    except OSError as error:
-        raise PreflightError(
-            f"making a lock file in {folder}: {error.strerror}",
-            hint="run zsnapdb as root, or make the folder for its account",
-        ) from error
     deadline = time.monotonic() + patience
-    with opened as file:
+    with open_lock(folder, name.replace("/", "-")) as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, RecordPart
 from zsnapdb.repository.repository import Repository
 
@@ -92,7 +93,7 @@ class HostRecord:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Run the block as the only one that changes the record."""
-        self.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        make_private(self.folder)
         _sync(self.folder.parent)
         with (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

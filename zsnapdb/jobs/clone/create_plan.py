@@ -15,6 +15,7 @@ from zsnapdb.jobs.clone.catalogue import home, listing, policy
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
 from zsnapdb.jobs.clone.locate import home_for, locate, pool_for
+from zsnapdb.jobs.clone.properties import owner_text
 from zsnapdb.jobs.clone.sources import (
     LATEST,
     LIVE_STATE,
@@ -221,7 +222,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
         port=port,
         bind_address=bind,
         lease=lease,
-        owner=request.owner,
+        owner=owner_text(request.owner),
         profile=request.profile,
         starts=request.starts,
         masks=masks,

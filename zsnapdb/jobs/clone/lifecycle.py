@@ -23,6 +23,7 @@ from zsnapdb.model import SnapshotSet
 from zsnapdb.mysql import applier
 from zsnapdb.mysql.locks import GlobalReadLock, Terms, Watchdog, holding
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.patterns import printable
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.contract import ACCOUNT
@@ -187,7 +188,7 @@ class Committed:
 
 def message_text(message: str) -> str:
     """Return the message of a commit on one line. PreflightError if it is too long for a property."""
-    text = " ".join(message.split())
+    text = printable(" ".join(message.split()))
     if len(text.encode()) > _MESSAGE_BYTES:
         raise PreflightError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="shorten the message")
     return text

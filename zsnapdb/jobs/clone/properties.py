@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from zsnapdb.errors import PreflightError
 from zsnapdb.model import PROPERTY
+from zsnapdb.patterns import is_line, printable
 from zsnapdb.zfs.owned import Mark
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
@@ -50,6 +52,7 @@ NOT_MASKED = "no"
 
 
 _REQUESTED_CHARACTERS = 1000
+_OWNER_BYTES = 100
 
 
 def clone_mark(name: str) -> Mark:
@@ -59,7 +62,17 @@ def clone_mark(name: str) -> Mark:
 
 def requested_text(requested: str) -> str:
     """Return what a user requested, as a property stores it: on one line, and not too long."""
-    return " ".join(requested.split())[:_REQUESTED_CHARACTERS]
+    return printable(" ".join(requested.split()))[:_REQUESTED_CHARACTERS]
+
+
+def owner_text(owner: str) -> str:
+    """Return the owner of a clone, as a property stores it. PreflightError if it is not one short line."""
+    if not owner.strip() or len(owner.encode(errors="replace")) > _OWNER_BYTES or not is_line(owner):
+        raise PreflightError(
+            f"the owner {printable(owner)[:80]!r} is not a name",
+            hint=f"give --owner a name of one line with at most {_OWNER_BYTES} bytes",
+        )
+    return owner.strip()
 
 
 class ClonePhase(StrEnum):
