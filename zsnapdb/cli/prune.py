@@ -17,6 +17,9 @@ def prune(
     unrestorable: Annotated[
         bool, typer.Option("--unrestorable", help="Also remove backups that cannot be restored any more.")
     ] = False,
+    trust_clock: Annotated[
+        bool, typer.Option("--trust-clock", help="Prune although the clock of this host seems to be wrong.")
+    ] = False,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -39,10 +42,10 @@ def prune(
     local = None if is_own else NOTHING_LOCAL
     policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP
     if plan:
-        planned = job.plan(chosen, local=local, unrestorable=policy)
+        planned = job.plan(chosen, local=local, unrestorable=policy, trusts_clock=trust_clock)
         show(report.PrunePlanView(planned), json)
     else:
-        result = job.prune(chosen, local=local, unrestorable=policy)
+        result = job.prune(chosen, local=local, unrestorable=policy, trusts_clock=trust_clock)
         planned = result.plan
         show(report.PruneView(result), json)
     errors = list(planned.backups.unreadable.values())

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from zsnapdb.model import BinlogCoordinates, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint
 from zsnapdb.repository.binlog_descriptions import server_name
 from zsnapdb.repository.catalogue import Summary
-from zsnapdb.repository.manifest import Manifest, server_source
+from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 
 _MICROSECONDS = 1_000_000
 _LONGEST_WAIT = 86_400 * _MICROSECONDS
 """The longest time between the id of a backup and its snapshot, in microseconds: the largest `lock.budget`."""
+
+
+def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
+    """Return the points of the backups of servers (oldest first); backups of other kinds are left out.
+
+    The time of a backup that is later than that of a younger one was given by a wrong clock. The earlier time counts.
+    """
+    points = [point_of(backup) for backup in backups if is_of_server(backup)]
+    for at in range(len(points) - 2, -1, -1):
+        following = points[at + 1]
+        taken = min(points[at].taken, following.taken)
+        points[at] = replace(points[at], taken=taken, before=max(taken, min(points[at].before, following.before)))
+    return points
 
 
 def point_of(manifest: Manifest | Summary) -> BackupPoint:

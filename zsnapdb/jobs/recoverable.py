@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from zsnapdb.jobs.backup_point import point_of
+from zsnapdb.jobs.backup_point import points_of
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.binlog.window import Window, window
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.catalogue import Summary
-from zsnapdb.repository.manifest import Manifest, is_of_server
+from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 
 
@@ -22,5 +22,4 @@ def recoverable(instance: Instance, repository: Repository) -> Window:
 
 def window_of(backups: Iterable[Manifest | Summary], archive: Archive) -> Window:
     """Return what can be recovered from backups (those of other sources do not count) and an archive."""
-    points = [point_of(backup) for backup in backups if is_of_server(backup)]
-    return window(points, archive.files, archive.state)
+    return window(points_of(backups), archive.files, archive.state)

@@ -1,11 +1,12 @@
 """Which backup the next increment builds on, when a full backup is due, and which backups a restore needs.
 
-Lineage is by GUID alone.
+Lineage is by GUID alone. The order of backups is that of the pool's transaction groups and of lineage: a clock may have
+been wrong when a backup got its id.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -39,7 +40,17 @@ class Link(Protocol):
     def volumes(self) -> Sequence[VolumeLink]: ...
 
 
+class PlacedLink(Link, Protocol):
+    """A stored backup with its place in time: the transaction group of its pool that made its snapshots."""
+
+    @property
+    def pool_guid(self) -> int: ...
+    @property
+    def createtxg(self) -> int: ...
+
+
 L = TypeVar("L", bound=Link)
+P = TypeVar("P", bound=PlacedLink)
 
 _REASONS_SHOWN = 5
 
@@ -124,6 +135,50 @@ def _unusable(link: Link, local: Mapping[str, Collection[int]], send_flags: tupl
             )
             return Reason(Why.OTHER_FLAGS, text)
     return None
+
+
+def in_order(stored: Iterable[P]) -> list[P]:
+    """Return backups oldest first, whatever clock gave them their ids.
+
+    Backups of one pool follow each other by transaction group, and an increment follows its base. Only between backups
+    of different pools do the times in their ids decide; there an id that is later than that of a younger backup of its
+    pool does not count.
+    """
+    by_pool: dict[int, list[P]] = {}
+    for link in sorted(stored, key=lambda link: (link.createtxg, link.backup_id)):
+        by_pool.setdefault(link.pool_guid, []).append(link)
+    timed: list[tuple[str, int, int, P]] = []
+    for pool, links in enumerate(by_pool.values()):
+        earliest = links[-1].backup_id
+        for place in range(len(links) - 1, -1, -1):
+            earliest = min(earliest, links[place].backup_id)
+            timed.append((earliest, pool, place, links[place]))
+    ordered = [link for *_, link in sorted(timed, key=lambda entry: entry[:3])]
+    return _bases_first(ordered)
+
+
+def _bases_first(ordered: Sequence[P]) -> list[P]:
+    """Return the backups in this order, but every base before its increments."""
+    holders: dict[tuple[str, int], list[P]] = {}
+    for link in ordered:
+        for volume in link.volumes:
+            holders.setdefault((volume.role, volume.guid), []).append(link)
+    result: list[P] = []
+    placed: set[str] = set()
+    for link in ordered:
+        waiting = [link]
+        while waiting and waiting[-1].backup_id not in placed:
+            volume = waiting[-1].volumes[0]
+            bases = holders.get((volume.role, volume.from_guid), []) if volume.from_guid is not None else []
+            known = placed | {other.backup_id for other in waiting}
+            if bases and not any(base.backup_id in known for base in bases):
+                waiting.append(bases[0])
+                continue
+            while waiting:
+                last = waiting.pop()
+                placed.add(last.backup_id)
+                result.append(last)
+    return result
 
 
 class Lineage(Generic[L]):

@@ -19,11 +19,12 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.planning.chain import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest, SourcePart, writer_of
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 4
+_VERSION = 5
 _READERS = 8
 
 
@@ -52,6 +53,7 @@ class Summary(_Part):
     created: datetime
     tool_version: str
     pool_guid: int
+    createtxg: int
     source: SourcePart
     volumes: tuple[VolumeSummary, ...]
 
@@ -98,6 +100,7 @@ class Summary(_Part):
             created=m.created,
             tool_version=m.tool_version,
             pool_guid=m.pool_guid,
+            createtxg=m.createtxg,
             source=m.source.summary(),
             volumes=volumes,
         )
@@ -193,7 +196,8 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
             )
     if cache is not None and (new or len(entries) != len(known)):
         cache.write(entries)
-    return Summaries(tuple(entries[name].summary for name in sorted(entries)), dict(sorted(unreadable.items())))
+    backups = in_order(entry.summary for entry in entries.values())
+    return Summaries(tuple(backups), dict(sorted(unreadable.items())))
 
 
 def _listed(repository: Repository, instance: str) -> dict[str, int]:

@@ -90,6 +90,11 @@ class RepositoryObjects:
         """Remove the objects. RepositoryError if the store refuses one; others may be removed then."""
         self._store.delete_many([self._prefix + key for key in keys])
 
+    def modified(self, key: Key) -> datetime | None:
+        """Return when an object was written last, by the clock of the store; None if the store does not say."""
+        path = self._prefix + key
+        return next((item.modified for item in self._store.list(path) if item.key == path), None)
+
     def list(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K]]:
         """Yield the objects below the prefix, in the order of their keys, without foreign objects."""
         return (listed for listed in self.list_all(prefix) if listed is not None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.model import is_backup_id
+from zsnapdb.planning.chain import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import ChunkKey
@@ -238,7 +239,7 @@ class Repository(RepositoryObjects):
         with ThreadPoolExecutor(8, thread_name_prefix="manifest") as pool:
             results = list(pool.map(read, ids))
         return Catalogue(
-            tuple(result for result in results if isinstance(result, Manifest)),
+            tuple(in_order(result for result in results if isinstance(result, Manifest))),
             {name: result for name, result in zip(ids, results, strict=True) if isinstance(result, DamagedError)},
         )
 

@@ -6,6 +6,7 @@ By GUID, with reasons.
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.model import new_backup_id
-from zsnapdb.planning.chain import BasePlan, ChainPolicy, Why, choose_base, newest_without, restore_chain
+from zsnapdb.planning.chain import BasePlan, ChainPolicy, Why, choose_base, in_order, newest_without, restore_chain
 
 FLAGS = ("-L",)
 START = datetime(2026, 11, 1, tzinfo=UTC)
@@ -219,3 +220,40 @@ def test_damage_of_another_chain_is_no_reason_for_a_full_backup() -> None:
     chain = [*CHAIN, stored(4, 4, None)]
     plan = choose(chain, local(1, 2, 3, 4), damaged={A: "backup A is damaged"})
     assert (plan.base, plan.why) == (chain[3], Why.INCREMENT)
+
+
+@dataclass(frozen=True)
+class Placed(Stored):
+    pool_guid: int = 1
+    createtxg: int = 0
+
+
+def placed(hours: float, guid: int, base: int | None, *, pool: int = 1, txg: int | None = None) -> Placed:
+    made = stored(hours, guid, base)
+    return Placed(made.backup_id, made.volumes, pool, guid if txg is None else txg)
+
+
+def test_an_id_of_a_clock_that_was_ahead_hides_no_later_backup() -> None:
+    links = [placed(1, 1, None), placed(26, 2, 1), placed(3, 3, 2), placed(4, 4, None)]
+    assert in_order(reversed(links)) == links
+
+
+def test_backups_of_several_pools_follow_by_time_and_an_increment_never_precedes_its_base() -> None:
+    first, ahead, behind = placed(1, 1, None), placed(99, 2, 1), placed(4, 3, 2)
+    elsewhere = placed(2, 11, None, pool=2, txg=5)
+    moved = placed(1.5, 12, 3, pool=3, txg=9)
+    assert in_order([behind, ahead, moved, elsewhere, first]) == [first, ahead, behind, moved, elsewhere]
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(-50, 50), st.booleans()), min_size=1, max_size=12), st.randoms(use_true_random=False)
+)
+def test_of_one_pool_no_clock_changes_the_order(made: list[tuple[float, bool]], shuffle: random.Random) -> None:
+    links = [
+        placed(number + error, number + 1, number if is_increment and number else None)
+        for number, (error, is_increment) in enumerate(made)
+    ]
+    mixed = list(links)
+    shuffle.shuffle(mixed)
+    assert in_order(mixed) == links

@@ -12,11 +12,11 @@ from zsnapdb.repository import layout
 
 
 def prune(site: Site, unrestorable: Unrestorable = Unrestorable.KEEP) -> PruneResult:
-    return job.prune(site.instance(), local=NOTHING_LOCAL, unrestorable=unrestorable)
+    return job.prune(site.instance(), local=NOTHING_LOCAL, unrestorable=unrestorable, trusts_clock=bool(site.ahead))
 
 
 def plan(site: Site) -> PrunePlan:
-    return job.plan(site.instance(), local=NOTHING_LOCAL)
+    return job.plan(site.instance(), local=NOTHING_LOCAL, trusts_clock=bool(site.ahead))
 
 
 def manifests(site: Site) -> list[str]:

@@ -87,7 +87,9 @@ def store_backup(
         plain = made(guid) if made else stream(guid, from_guid, guid)
         plain = renamed(plain, f"tank/{role}@zsnapdb-{backup_id}")
         volumes.append(volume(repository, backup_id, role, guid, from_guid, plain))
-    manifest = example(backup_id).model_copy(update={"repository_id": repository.id, "volumes": tuple(volumes)})
+    manifest = example(backup_id).model_copy(
+        update={"repository_id": repository.id, "volumes": tuple(volumes), "createtxg": number}
+    )
     repository.commit(manifest)
     return manifest
 

@@ -26,6 +26,7 @@ from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
 from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.repository import local_sets, retention, sweep
+from zsnapdb.planning.repository.clock import clock_doubt
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
 from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
 from zsnapdb.planning.repository.retention import Retention, RetentionFacts
@@ -97,14 +98,32 @@ class PruneResult:
 
 
 def plan(
-    instance: Instance, *, local: LocalLeftovers | None = None, unrestorable: Unrestorable = Unrestorable.KEEP
+    instance: Instance,
+    *,
+    local: LocalLeftovers | None = None,
+    unrestorable: Unrestorable = Unrestorable.KEEP,
+    trusts_clock: bool = False,
 ) -> PrunePlan:
     """Return what a prune would do now; changes nothing.
 
-    `local` replaces the leftovers on this host. ConfigError without a retention policy.
+    `local` replaces the leftovers on this host. ConfigError without a retention policy. PreflightError if the clock of
+    this host is far from that of the newest backup, unless the caller trusts it.
     """
     instance.retention_policy()
-    return _plan(instance, instance.open_repository(), local, unrestorable)
+    planned = _plan(instance, instance.open_repository(), local, unrestorable)
+    if not trusts_clock:
+        _refuse_wrong_clock(instance, planned.backups, None)
+    return planned
+
+
+def _refuse_wrong_clock(instance: Instance, backups: Summaries, store: datetime | None) -> None:
+    times = [retention.time_of(backup.backup_id) for backup in backups.backups]
+    doubt = clock_doubt(instance.host.now(), store, times)
+    if doubt is not None:
+        raise PreflightError(
+            f"pruning instance {instance.name} is refused, as its rules count time: {doubt.reason}",
+            hint="nothing was removed. Check `date -u`; if the clock is right, back up first, or use --trust-clock",
+        )
 
 
 def _plan(
@@ -186,16 +205,22 @@ def prune(
     *,
     local: LocalLeftovers | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
+    trusts_clock: bool = False,
 ) -> PruneResult:
     """Carry out the plan. Afterwards expired backups are gone, and every listed backup is complete.
 
-    DamagedError if a manifest has changed or become unreadable since the plan: nothing more is removed then.
-    RepositoryError if the store refuses.
+    PreflightError if the clock of this host is far from that of the store, or from that of the newest backup, unless
+    the caller trusts it. DamagedError if a manifest has changed or become unreadable since the plan: nothing more is
+    removed then. RepositoryError if the store refuses.
     """
     instance.retention_policy()
     repository = instance.open_repository()
     with writing(instance, repository, "pruning") as still_alone:
         planned = _plan(instance, repository, local, unrestorable)
+        if not trusts_clock:
+            # The lease was written just now, so its time is the clock of the store.
+            written = repository.modified(layout.lease(f"{instance.name}/writer"))
+            _refuse_wrong_clock(instance, planned.backups, written)
         return _Run(instance, repository, planned, still_alone).run()
 
 

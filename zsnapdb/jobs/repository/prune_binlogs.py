@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.jobs.backup_point import point_of
+from zsnapdb.jobs.backup_point import points_of
 from zsnapdb.model import backup_time
 from zsnapdb.planning.binlog import retention
 from zsnapdb.planning.binlog.retention import BinlogDecision
@@ -15,7 +15,6 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.binlog_removal import undescribed
 from zsnapdb.repository.catalogue import Summary
-from zsnapdb.repository.manifest import is_of_server
 from zsnapdb.repository.repository import Repository
 
 
@@ -42,7 +41,7 @@ def plan(
     if not files:
         return ()
     stays = set(kept)
-    points = [point_of(backup) for backup in summaries if backup.backup_id in stays and is_of_server(backup)]
+    points = [point for point in points_of(summaries) if point.backup_id in stays]
     times = [round(backup_time(name).timestamp()) * 1_000_000 for name in stays]
     decisions = retention.decide(points, min(times, default=None), files)
     return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)

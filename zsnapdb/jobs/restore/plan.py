@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError
-from zsnapdb.jobs.backup_point import point_of
+from zsnapdb.jobs.backup_point import points_of
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
@@ -317,7 +317,7 @@ def _choose(
 
     `loaded` are the archived binlogs (None: they are not needed).
     """
-    backups = tuple(point_of(manifest) for manifest in manifests)
+    backups = tuple(points_of(manifests))
     if isinstance(target, AtBackup) or loaded is None:
         choice = points.choose(target, backups, (), instance.host.now())
         return _Chosen(choice, points.restore_point(choice, None))

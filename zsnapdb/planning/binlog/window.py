@@ -96,11 +96,11 @@ def _is_on(route: Route, point: BackupPoint) -> bool:
 
 
 def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Window:
-    """Return what can be recovered from the backups and the archived files (incarnations and their files in order).
+    """Return what can be recovered from the backups (oldest first) and the archived files (incarnations in order).
 
     A time is in a range exactly if a restore to it can be planned.
     """
-    ordered = sorted(points, key=lambda point: (point.taken, point.backup_id))
+    ordered = list(points)
     routes = {point.backup_id: follow(point, files, state) for point in ordered}
     ranges: list[Range] = []
     gaps: list[Gap] = []

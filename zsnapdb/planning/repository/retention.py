@@ -105,9 +105,9 @@ def decide(
     known: RetentionFacts | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
 ) -> Retention:
-    """Return what the retention policy means for the stored backups of one instance at `now`."""
+    """Return what the retention policy means for the stored backups of one instance (oldest first) at `now`."""
     known = known or RetentionFacts()
-    links = sorted(stored, key=lambda link: link.backup_id)
+    links = list(stored)
     family = _Family(links, known)
     good = [
         link.backup_id

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.pruning import check_whole, manifests, plan, prune
-from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies
+from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, id_of, store_backup
 from zsnapdb.config import parse
-from zsnapdb.errors import ConfigError, RepositoryError
+from zsnapdb.errors import ConfigError, PreflightError, RepositoryError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import prune as job
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
@@ -126,3 +127,35 @@ def test_a_repository_elsewhere_is_pruned_by_its_own_rules(site: Site) -> None:
     assert Instance.at(settings, "main", "there").retention_policy().last == 2
     with pytest.raises(ConfigError, match="'nowhere' is not configured"):
         Instance.at(settings, "main", "nowhere")
+
+
+def test_a_clock_a_year_ahead_removes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    site = Site(tmp_path / "store", keep='within = "30d"')
+    names = site.fill([None] * 8)
+    site.later(days=365)
+    for attempt in (job.plan, job.prune):
+        with pytest.raises(
+            PreflightError, match=r"by the clock of this host|ahead of the clock of the store"
+        ) as refused:
+            attempt(site.instance(), local=NOTHING_LOCAL)
+        assert "--trust-clock" in refused.value.hint
+    assert site.instance().open_repository().backup_ids("main") == names
+    assert len(job.prune(site.instance(), local=NOTHING_LOCAL, trusts_clock=True).removed) == 7
+
+
+def test_an_id_a_day_ahead_hides_no_later_increment(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    site = Site(tmp_path / "store", keep="last = 1")
+    repository = site.instance().open_or_create_repository()
+    now = datetime.now(UTC)
+    names = [
+        id_of(number, now + timedelta(days=1 if number == 1 else 0), 4, timedelta(minutes=1)) for number in range(4)
+    ]
+    for number, base in enumerate([None, 0, 1, 2]):
+        made = store_backup(repository, names[number], number, base)
+        assert made.createtxg == number
+    assert [backup.backup_id for backup in site.instance().summaries(repository).backups] == names
+    assert repository.catalogue("main").manifests[-1].backup_id == names[3]
+    assert set(plan(site).retention.kept) == set(names)
+    assert {d.backup_id: d.reasons for d in plan(site).retention.decisions}[names[3]] == ("last (1 of 1)",)
