@@ -68,6 +68,20 @@ def _is_of(program: str, flavour: Flavour) -> bool:
     return done.returncode == 0 and is_version_of(done.stdout + done.stderr, flavour)
 
 
+def has_option(program: Path, option: str) -> bool:
+    """Whether the program names the option in its help."""
+    done = subprocess.run(
+        [str(program), "--no-defaults", "--help"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=20,
+        env=_environment(),
+    )
+    return option in done.stdout
+
+
 def is_version_of(text: str, flavour: Flavour) -> bool:
     """Whether the version text of a program belongs to that family.
 

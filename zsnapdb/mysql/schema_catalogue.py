@@ -23,7 +23,7 @@ _COLUMNS = (
     "table_schema, table_name, table_type, engine, COALESCE(create_options, ''), COALESCE(data_length, 0) +"
     " COALESCE(index_length, 0)"
 )
-_NEXT_VALUE = re.compile(r"^nextval\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)$", re.IGNORECASE)
+_SEQUENCE_VALUE = re.compile(r"\b(?:next|last)val\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
 
 def stored_tables(session: Session) -> list[CatalogueTable]:
@@ -121,15 +121,18 @@ def sequence_defaults(session: Session, schema: str) -> tuple[SequenceDefault, .
     """Return the columns of the schema whose default takes numbers from a sequence."""
     rows = session.query(
         "SELECT table_name, column_name, column_default FROM information_schema.columns WHERE table_schema = %s AND"
-        " column_default LIKE 'nextval(%%' ORDER BY table_name, ordinal_position",
+        " column_default LIKE '%%val(`%%' ORDER BY table_name, ordinal_position",
         (schema,),
     )
-    matches = ((str(table), str(column), _NEXT_VALUE.match(str(default))) for table, column, default in rows)
-    return tuple(
-        SequenceDefault(table, column, *(part.replace("``", "`") for part in match.groups()))
-        for table, column, match in matches
-        if match is not None
+    defaults = (
+        SequenceDefault(str(table), str(column), str(text), _sequences_in(str(text))) for table, column, text in rows
     )
+    return tuple(default for default in defaults if default.sequences)
+
+
+def _sequences_in(expression: str) -> tuple[tuple[str, str], ...]:
+    found = (match.groups() for match in _SEQUENCE_VALUE.finditer(expression))
+    return tuple((schema.replace("``", "`"), name.replace("``", "`")) for schema, name in found)
 
 
 def _tables(session: Session, schema: str, more: str = "", values: Sequence[str] = ()) -> tuple[CatalogueTable, ...]:

@@ -15,6 +15,8 @@ class RowPlace(StrEnum):
     FILES = "files"
     MEMORY = "memory"
     NOWHERE = "nowhere"
+    OTHER_TABLES = "other tables"
+    """In the tables that the table names (UNION)."""
     ELSEWHERE = "elsewhere"
     """On another host, or in files that somebody else writes."""
 
@@ -24,6 +26,7 @@ _PLACES = {
     "blackhole": RowPlace.NOWHERE,
     "performance_schema": RowPlace.NOWHERE,
     "sequence": RowPlace.NOWHERE,
+    "mrg_myisam": RowPlace.OTHER_TABLES,
     "federated": RowPlace.ELSEWHERE,
     "connect": RowPlace.ELSEWHERE,
     "spider": RowPlace.ELSEWHERE,

@@ -63,12 +63,24 @@ class CatalogueTable:
 
 @dataclass(frozen=True)
 class SequenceDefault:
-    """A column whose default takes numbers from a sequence. The sequence is named with its schema."""
+    """A column whose default takes numbers from sequences: schema and name of each, and the expression."""
 
     table: str
     column: str
-    sequence_schema: str
-    sequence: str
+    expression: str
+    sequences: tuple[tuple[str, str], ...]
+
+    def schemas(self) -> frozenset[str]:
+        """The schemas of the sequences."""
+        return frozenset(schema for schema, _ in self.sequences)
+
+    def in_schema(self, old: str, new: str) -> str:
+        """Return the expression with the sequences of schema `old` in schema `new`."""
+        text = self.expression
+        for schema, sequence in self.sequences:
+            if schema == old:
+                text = text.replace(quoted(old, sequence), quoted(new, sequence))
+        return text
 
 
 @dataclass(frozen=True)

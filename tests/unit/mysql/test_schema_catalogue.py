@@ -87,7 +87,9 @@ def test_a_schema_is_listed_with_everything_in_it(session: CatalogueSession) -> 
     assert content.views == ("some_animals",)
     assert "of_this_session" not in {table.name for table in content.tables}
     assert (content.versioned_by_transaction, content.versioned_by_time) == (frozenset({"cages"}), ("doors",))
-    assert content.sequence_defaults == (SequenceDefault("cages", "n", "zoo", "next`animal"),)
+    assert content.sequence_defaults == (
+        SequenceDefault("cages", "n", "nextval(`zoo`.`next``animal`)", (("zoo", "next`animal"),)),
+    )
     assert (content.routines, content.events, content.triggers) == (("procedure feed",), ("nightly",), ("t",))
     assert schema_catalogue.triggers_of(session, "zoo", "cages") == ("t",)
 

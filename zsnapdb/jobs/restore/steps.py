@@ -23,10 +23,11 @@ from zsnapdb.mysql import processes, server
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.chain import newest_without
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.server_copy.versions import objection_to
-from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream
+from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
 from zsnapdb.zfs import datasets, owned, snapshots, version
@@ -82,7 +83,7 @@ class Work:
 
 def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
     """Return the findings about everything the restore depends on; nothing is changed."""
-    findings = [*_judge_pool(step), _judge_server(work, step)]
+    findings = [*_judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
     for backup_id in step.backups:
         findings += _judge_chunks(work, work.manifest(backup_id))
     return findings
@@ -147,6 +148,12 @@ def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
             "set server.binary of the instance to a program of the same series that is not older",
         )
     return ok("server program", f"{binary} {release}, the backup is of {step.server_version}")
+
+
+def _judge_rows(manifest: Manifest) -> list[FitnessFinding]:
+    """Return a warning for each engine whose rows the backup does not hold."""
+    hint = "load these rows again from where they come from"
+    return [warning("rows", text, hint) for text in rows_not_restored(server_source(manifest).server.engines)]
 
 
 def _judge_chunks(work: Work, manifest: Manifest) -> list[FitnessFinding]:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
 
 from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError
-from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.jobs.trial.dumps import Login, Tools, load, write_file
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.mysql import programs, schema_catalogue, tables, transfer
+from zsnapdb.mysql import schema_catalogue, tables, transfer
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import stop_logging
-from zsnapdb.planning.family import family
-from zsnapdb.planning.schema_content import TableType
+from zsnapdb.planning.engines import RowPlace
+from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
+from zsnapdb.planning.trial.dump import DumpScope, dump_of_schema, dump_of_table
 from zsnapdb.planning.trial.rescue import (
     ServerKind,
     TableName,
@@ -33,15 +33,6 @@ _AWAY = "zsnapdb_rescue"
 """The schema of the ephemeral server to which a table is moved, so that it can have its new name there."""
 _LISTED = 30
 """How many of the existing tables a hint names."""
-_END_OF_DUMP = b"-- Dump completed"
-
-
-@dataclass(frozen=True)
-class Tools:
-    """The dump program and the client of the server's family."""
-
-    dump: Path
-    client: Path
 
 
 @dataclass(frozen=True)
@@ -54,23 +45,6 @@ class Delivered:
     left_out: tuple[str, ...]
 
 
-def _own_client(isolated: Isolated) -> Path:
-    copy = isolated.copy
-    return client_file(
-        copy.folder / "dump.cnf",
-        Address(user="root", socket=Path(isolated.identity.socket)),
-        SecretStr(""),
-        copy.settings.user,
-    )
-
-
-def _dump_argv(isolated: Isolated, tools: Tools, words: Sequence[str]) -> list[str]:
-    own = family(isolated.copy.flavour).dump_options
-    # A dump must not drop a table: it may be loaded into a server that has a table of that name.
-    common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
-    return [str(tools.dump), f"--defaults-file={_own_client(isolated)}", *common, *own, *words]
-
-
 def check_there(session: Session, original: TableName) -> None:
     """Raise PreflightError unless the schema, and the table in it, exist at the restored point."""
     if not schema_catalogue.has_schema(session, original.schema):
@@ -81,7 +55,17 @@ def check_there(session: Session, original: TableName) -> None:
     if original.table is None:
         return
     found = schema_catalogue.find_table(session, original.schema, original.table)
-    if found is None or found.type is TableType.VIEW:
+    if found is not None and found.type is TableType.VIEW:
+        raise PreflightError(
+            f"{original} was a view at that point, which has no rows of its own",
+            hint=f"rescue its schema into a file: --schema {original.schema}",
+        )
+    if found is not None and found.row_place is RowPlace.OTHER_TABLES:
+        raise PreflightError(
+            f"{original} is a {found.engine} table, whose rows are those of other tables",
+            hint=f"rescue those tables, or the schema: --schema {original.schema}",
+        )
+    if found is None:
         there = ", ".join(schema_catalogue.names(session, original.schema, _LISTED))
         raise PreflightError(
             f"there was no table {original} at that point",
@@ -90,37 +74,43 @@ def check_there(session: Session, original: TableName) -> None:
 
 
 def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, timeout: float) -> Delivered:
-    """Dump into a new file, readable only by its owner.
+    """Dump into a new file, readable only by its owner; everything of a schema, or a table without its triggers.
 
     The file gets its name only when it is complete. An existing file is never overwritten.
     """
-    partial = path.with_name(f".{path.name}.writing")
-    what = (
-        ["--skip-triggers", original.schema, original.table]
-        if original.table is not None
-        else ["--triggers", "--routines", "--events", original.schema]
-    )
-    partial.unlink(missing_ok=True)
-    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(descriptor, "r+b") as file:
-            programs.run(_dump_argv(isolated, tools, what), stdout=file, timeout=timeout)
-            file.seek(max(0, os.fstat(descriptor).st_size - 200))
-            if _END_OF_DUMP not in file.read():
-                raise ConsistencyError(
-                    f"the dump in {partial} is not complete", hint="it was removed; check whether the disk is full"
-                )
-            os.fsync(descriptor)
-        try:
-            os.link(partial, path)
-        except FileExistsError:
-            raise ExistsError(
-                f"{path} was created in the meantime", hint="name another file; nothing is overwritten"
-            ) from None
-    finally:
-        partial.unlink(missing_ok=True)
-    left_out = () if original.table is None else ("triggers: they would act on the server that loads the dump",)
-    return Delivered(str(path), TransportChoice(Transport.DUMP, "into a file"), (), left_out)
+    notes: tuple[str, ...] = ()
+    with isolated.session() as session:
+        if original.table is None:
+            content = schema_catalogue.content(session, original.schema)
+            dump = dump_of_schema(content, DumpScope.EVERYTHING, _no_history(content.tables, tools, None))
+        else:
+            table = _found(session, original)
+            dump = dump_of_table(
+                table,
+                by_transaction=_is_by_transaction(session, table),
+                no_history=_no_history((table,), tools, None),
+                rows_only=False,
+            )
+            notes = ("triggers: they would act on the server that loads the dump",)
+    write_file(isolated, tools, dump, path, timeout)
+    return Delivered(str(path), TransportChoice(Transport.DUMP, "into a file"), (), (*notes, *dump.left_out))
+
+
+def _found(session: Session, name: TableName) -> CatalogueTable:
+    table = schema_catalogue.find_table(session, name.schema, name.table or "")
+    assert table is not None, name
+    return table
+
+
+def _is_by_transaction(session: Session, table: CatalogueTable) -> bool:
+    return table.is_versioned and table.name in schema_catalogue.versioned_by_transaction(session, table.schema)
+
+
+def _no_history(chosen: Iterable[CatalogueTable], tools: Tools, target: Target | None) -> str | None:
+    """Return why the old versions of rows cannot be dumped; asked only where a table has some."""
+    if not any(table.is_versioned for table in chosen):
+        return None
+    return tools.objection_to_history(None if target is None else target.kind.version)
 
 
 @dataclass(frozen=True)
@@ -133,6 +123,11 @@ class Target:
     kind: ServerKind
     datadir: Path
     timeout: float
+
+    @property
+    def login(self) -> Login:
+        """How the client program logs in to it."""
+        return Login(self.address, self.password)
 
 
 def check_free(target: Target, name: TableName) -> None:
@@ -174,7 +169,9 @@ def table_to_server(
         # On the ephemeral server the table gets its new name, in a separate schema.
         away = TableName(_AWAY, name.table)
         left_out = transfer.move_away(session, original.schema, original.table or "", away)
-        kind = transfer.kind_of(session, away)
+        table = _found(session, away)
+        if table.is_sequence:
+            return _sequence_to_server(session, table, name, target, requested, tuple(left_out))
         definition = transfer.definition(session, away)
         file = target.datadir / name.schema / f"{name.table}.ibd"
         if requested is Transport.TABLESPACE:
@@ -185,22 +182,40 @@ def table_to_server(
             )
         transfer.create_table(target.session, name.schema, definition)
         with undone_on_error(lambda: _drop(target, name, unlogged=requested is Transport.TABLESPACE)):
+            kind = transfer.kind_of(session, away)
             is_local = is_plain(name) and file.is_file() and os.access(file.parent, os.W_OK)
             choice = choose_transport(requested, kind, here, target.kind, is_local=is_local)
             if choice.transport is Transport.TABLESPACE:
                 _import(session, away, isolated, target, name, file)
+                with_history = frozenset({table.name}) if table.is_versioned else frozenset()
             else:
-                words = [
-                    "--no-create-info",
-                    "--skip-triggers",
-                    "--skip-add-locks",
-                    "--skip-disable-keys",
-                    away.schema,
-                    name.table,
-                ]
-                _load(isolated, tools, words, target, name.schema)
-            rows = _compare(session, away, target, name)
-    return Delivered(f"{name} on {target.address}", choice, ((str(name), rows),), tuple(left_out))
+                no_history, by_transaction = _no_history((table,), tools, target), kind.is_versioned_by_transaction
+                dump = dump_of_table(table, by_transaction=by_transaction, no_history=no_history, rows_only=True)
+                load(isolated, tools, dump, target.login, name.schema, target.timeout)
+                with_history = dump.with_history
+                left_out += dump.left_out
+            rows = _compare(session, table, target, name, with_history)
+    return Delivered(f"{name} on {target.address}", choice, _counted(name, rows), tuple(left_out))
+
+
+def _sequence_to_server(
+    session: Session,
+    sequence: CatalogueTable,
+    name: TableName,
+    target: Target,
+    requested: Transport | None,
+    left_out: tuple[str, ...],
+) -> Delivered:
+    """Make a sequence on the live server that goes on where this one is. PreflightError for a tablespace."""
+    if requested is Transport.TABLESPACE:
+        raise PreflightError(f"{name} is a sequence, which cannot move as a tablespace", hint="leave --transport out")
+    away = TableName(sequence.schema, sequence.name)
+    transfer.create_table(target.session, name.schema, transfer.definition(session, away))
+    with undone_on_error(lambda: _drop(target, name, unlogged=False)):
+        transfer.set_next_value(target.session, name, transfer.sequence_state(session, away)[0])
+        rows = _compare(session, sequence, target, name)
+    choice = TransportChoice(Transport.DUMP, "a sequence goes by its definition and its next value")
+    return Delivered(f"{name} on {target.address}", choice, _counted(name, rows), left_out)
 
 
 def _import(session: Session, away: TableName, isolated: Isolated, target: Target, name: TableName, file: Path) -> None:
@@ -235,22 +250,6 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
         os.fsync(descriptor)
 
 
-def _load(isolated: Isolated, tools: Tools, words: Sequence[str], target: Target, schema: str) -> None:
-    """Dump from the ephemeral server into the live server."""
-    login = client_file(isolated.copy.folder / "load.cnf", target.address, target.password, isolated.copy.settings.user)
-    client = [str(tools.client), f"--defaults-file={login}", "--default-character-set=utf8mb4", schema]
-    with _removed_afterwards(login):
-        programs.pipe([*_dump_argv(isolated, tools, words)], client, timeout=target.timeout)
-
-
-@contextlib.contextmanager
-def _removed_afterwards(path: Path) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-
-
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
     """Drop what this run has created on the live server.
 
@@ -260,13 +259,38 @@ def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
         transfer.drop(session, name, unlogged=unlogged)
 
 
-def _count(session: Session, name: TableName) -> int:
-    return tables.count(session, name.schema, name.table or "")
+def _counted(name: TableName, rows: int | None) -> tuple[tuple[str, int], ...]:
+    return () if rows is None else ((str(name), rows),)
 
 
-def _compare(source: Session, there: TableName, target: Target, here: TableName) -> int:
-    """Return how many rows the table has. ConsistencyError unless both servers count the same."""
-    expected, delivered = _count(source, there), _count(target.session, here)
+def _compare(
+    source: Session,
+    table: CatalogueTable,
+    target: Target,
+    here: TableName,
+    with_history: frozenset[str] = frozenset(),
+) -> int | None:
+    """Return how many rows the table has; for a sequence 1, for a table whose rows are elsewhere None.
+
+    Old versions of rows count for the tables `with_history`.
+    ConsistencyError unless both servers count the same, and have the same next value of a sequence.
+    """
+    if table.row_place is RowPlace.ELSEWHERE:
+        return None
+    if table.is_sequence:
+        states = [
+            transfer.sequence_state(session, name)
+            for session, name in ((source, TableName(table.schema, table.name)), (target.session, here))
+        ]
+        if states[0] != states[1]:
+            raise ConsistencyError(
+                f"the sequence {here} has the state {states[1]} on the live server, but the original {states[0]}",
+                hint="it was dropped again; report this",
+            )
+        return 1
+    history = table.name in with_history
+    expected = tables.count(source, table.schema, table.name, with_history=history)
+    delivered = tables.count(target.session, here.schema, here.table or "", with_history=history)
     if delivered != expected:
         raise ConsistencyError(
             f"{here} has {delivered} rows on the live server, but the original table has {expected}",
@@ -278,33 +302,33 @@ def _compare(source: Session, there: TableName, target: Target, here: TableName)
 def schema_to_server(
     isolated: Isolated, tools: Tools, original: TableName, name: TableName, target: Target
 ) -> Delivered:
-    """Put the schema's tables into the live server under the new name, which was free.
+    """Put the schema's tables and sequences into the live server under the new name, which was free.
 
-    On an error nothing of it stays there.
-
+    On an error nothing of it stays there. Old versions of rows go with their tables where both servers can.
     Views, triggers, routines and events are left out, because they name the old schema.
     """
     with isolated.session() as session:
         schema = schema_catalogue.content(session, original.schema)
+        transfer.take_numbers_from(session, schema, name.schema)
+        dump = dump_of_schema(schema, DumpScope.TABLES, _no_history(schema.tables, tools, target))
         transfer.create_schema(target.session, name.schema, schema)
         with undone_on_error(lambda: _drop(target, name, unlogged=False)):
-            words = [
-                "--skip-triggers",
-                "--skip-add-locks",
-                *(f"--ignore-table={original.schema}.{view}" for view in schema.views),
-                original.schema,
-            ]
-            _load(isolated, tools, words, target, name.schema)
-            counts = tuple(
-                (
-                    table.name,
-                    _compare(
-                        session, TableName(original.schema, table.name), target, TableName(name.schema, table.name)
-                    ),
-                )
+            load(isolated, tools, dump, target.login, name.schema, target.timeout)
+            counts = [
+                (table.name, _compare(session, table, target, TableName(name.schema, table.name), dump.with_history))
                 for table in schema.stored
-            )
-    left_out = [f"view {view}" for view in schema.views] + ["triggers, routines and events: they name the old schema"]
+            ]
     return Delivered(
-        f"{name} on {target.address}", TransportChoice(Transport.DUMP, "a schema goes by dump"), counts, tuple(left_out)
+        f"{name} on {target.address}",
+        TransportChoice(Transport.DUMP, "a schema goes by dump"),
+        tuple((table, rows) for table, rows in counts if rows is not None),
+        (*dump.left_out, *_code(schema)),
     )
+
+
+def _code(schema: SchemaContent) -> Iterator[str]:
+    """Return what names the old schema and is left out for that."""
+    yield from (f"view {view}" for view in schema.views)
+    yield from schema.routines
+    yield from (f"event {event}" for event in schema.events)
+    yield from (f"trigger {trigger}" for trigger in schema.triggers)

@@ -20,7 +20,8 @@ from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
-from zsnapdb.jobs.trial.delivery import Delivered, Target, Tools
+from zsnapdb.jobs.trial.delivery import Delivered, Target
+from zsnapdb.jobs.trial.dumps import Tools
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.model import SnapshotSet, backup_time, pool_of
 from zsnapdb.mysql import programs, server

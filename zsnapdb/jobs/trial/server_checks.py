@@ -24,6 +24,7 @@ from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample
 from zsnapdb.repository.drills import Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
+_CHECKED = (RowPlace.FILES, RowPlace.OTHER_TABLES)
 _SMALLEST_TABLE = 16384
 
 
@@ -150,7 +151,7 @@ def checkable_tables(session: Session) -> list[CatalogueTable]:
 
     Rows on other hosts must not be accessed by a drill.
     """
-    return [table for table in stored_tables(session) if table.row_place is RowPlace.FILES]
+    return [table for table in stored_tables(session) if table.row_place in _CHECKED]
 
 
 def _sized(table: CatalogueTable) -> Sized:

@@ -136,6 +136,7 @@ class TableKind:
     options: str
     has_fulltext: bool
     is_file_per_table: bool
+    is_versioned_by_transaction: bool = False
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,7 @@ def _objection(table: TableKind, source: ServerKind, target: ServerKind, *, is_l
         ("partitioned" in table.options.lower(), "it is partitioned"),
         ("encrypt" in table.options.lower(), "it is encrypted"),
         (table.has_fulltext, "it has a FULLTEXT index, which FLUSH TABLES … FOR EXPORT does not write out"),
+        (table.is_versioned_by_transaction, "its history names transactions of the server it comes from"),
         (not table.is_file_per_table, "it has no file of its own"),
         (not is_local, "the server's files are not on this host, or not ours to write"),
         (

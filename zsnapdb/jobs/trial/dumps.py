@@ -1,0 +1,100 @@
+"""Runs the dump program on an ephemeral server: into a file, or into a live server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.errors import ConsistencyError, ExistsError
+from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.jobs.trial.server_checks import Isolated
+from zsnapdb.mysql import programs
+from zsnapdb.mysql.session import Address
+from zsnapdb.planning.family import family
+from zsnapdb.planning.trial.dump import HISTORY_OPTION, DumpRuns, objection_to_history
+
+_END_OF_DUMP = b"-- Dump completed"
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The dump program and the client of the server's family."""
+
+    dump: Path
+    client: Path
+
+    def objection_to_history(self, target_version: str | None) -> str | None:
+        """Return why the old versions of rows cannot be dumped for that server (None: a file), None if they can."""
+        has_option = programs.has_option(self.dump, HISTORY_OPTION)
+        return objection_to_history(self.dump.name, has_option=has_option, target_version=target_version)
+
+
+@dataclass(frozen=True)
+class Login:
+    """A live server as the client program logs in to it."""
+
+    address: Address
+    password: SecretStr
+
+
+def _argv(isolated: Isolated, tools: Tools, words: Sequence[str]) -> list[str]:
+    copy = isolated.copy
+    login = client_file(
+        copy.folder / "dump.cnf",
+        Address(user="root", socket=Path(isolated.identity.socket)),
+        SecretStr(""),
+        copy.settings.user,
+    )
+    # A dump must not drop a table: it may be loaded into a server that has a table of that name.
+    common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
+    return [str(tools.dump), f"--defaults-file={login}", *common, *family(copy.flavour).dump_options, *words]
+
+
+def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, timeout: float) -> None:
+    """Dump into a new file, readable only by its owner.
+
+    The file gets its name only when it is complete. An existing file is never overwritten.
+    """
+    partial = path.with_name(f".{path.name}.writing")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "r+b", buffering=0) as file:
+            for words in dump.runs:
+                programs.run(_argv(isolated, tools, words), stdout=file, timeout=timeout)
+                file.seek(max(0, os.fstat(descriptor).st_size - 200))
+                if _END_OF_DUMP not in file.read():
+                    raise ConsistencyError(
+                        f"the dump in {partial} is not complete", hint="it was removed; check whether the disk is full"
+                    )
+            os.fsync(descriptor)
+        try:
+            os.link(partial, path)
+        except FileExistsError:
+            raise ExistsError(
+                f"{path} was created in the meantime", hint="name another file; nothing is overwritten"
+            ) from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: Login, schema: str, timeout: float) -> None:
+    """Dump from the ephemeral server into the schema of the live server. `timeout` is in seconds, for each run."""
+    file = client_file(isolated.copy.folder / "load.cnf", login.address, login.password, isolated.copy.settings.user)
+    client = [str(tools.client), f"--defaults-file={file}", "--default-character-set=utf8mb4", "--", schema]
+    with _removed_afterwards(file):
+        for words in dump.runs:
+            programs.pipe(_argv(isolated, tools, words), client, timeout=timeout)
+
+
+@contextlib.contextmanager
+def _removed_afterwards(path: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
