@@ -22,8 +22,8 @@ from zsnapdb.model import PROPERTY, Position, Progress
 from zsnapdb.mysql import processes, server
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.chain import newest_without
-from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.engines import rows_not_restored
+from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.server_copy.versions import objection_to
