@@ -14,8 +14,11 @@ from zsnapdb.config_errors import explain
 from zsnapdb.errors import ConfigError
 from zsnapdb.patterns import INSTANCE, RoleName
 from zsnapdb.quantities import Level, Seconds, Size
+from zsnapdb.text_files import password_in, read_text
 
 DEFAULT_PATH = Path("/etc/zsnapdb/zsnapdb.toml")
+
+_EXAMPLE = "`zsnapdb example zsnapdb.toml` prints an example that explains every key"
 
 _LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
 
@@ -91,13 +94,11 @@ class ProbeSettings(_Section):
 class DrillSettings(_Section):
     """Where a drill restores a server, and what it checks. The restored server is removed afterwards.
 
-    `sample`: about this many bytes of pages, and this many of tables, are checked. `pages`: whether a drill is refused
-    (required) or goes on without the checksums of pages (if-possible) where the host lacks innochecksum.
+    `sample`: about this many bytes of pages, and this many of tables, are checked.
     """
 
     dataset: str | None = None
     sample: Annotated[Size, Field(ge=0)] = 1 << 30
-    pages: Literal["required", "if-possible"] = "required"
     check_timeout: Annotated[Seconds, Field(gt=0)] = 3600.0
     probe: tuple[ProbeSettings, ...] = ()
 
@@ -214,13 +215,7 @@ class InstanceSettings(_Section):
     def password(self) -> SecretStr:
         """Return the account's password (empty if none is configured). ConfigError if its source cannot be read."""
         if self.password_file is not None:
-            try:
-                return SecretStr(self.password_file.read_text().rstrip("\n"))
-            except OSError as error:
-                raise ConfigError(
-                    f"reading password_file {self.password_file}: {error.strerror}",
-                    hint="the file must contain only the password, and be readable by the user that runs zsnapdb",
-                ) from error
+            return password_in(self.password_file, "password_file")
         if self.password_env is not None:
             value = os.environ.get(self.password_env)
             if value is None:
@@ -375,22 +370,16 @@ def parse(text: str, name: str) -> Settings:
     try:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name} is not valid TOML: {error}", hint="see configs/zsnapdb.example.toml") from error
+        raise ConfigError(f"{name} is not valid TOML: {error}", hint=_EXAMPLE) from error
     try:
         return Settings.model_validate(raw)
     except ValidationError as error:
         message, hint = explain(error, Settings)
-        raise ConfigError(f"{name}: {message}", hint=hint or "see configs/zsnapdb.example.toml") from error
+        raise ConfigError(f"{name}: {message}", hint=hint or _EXAMPLE) from error
 
 
 def load(path: Path | None = None) -> Settings:
     """Return the settings of the file (default: $ZSNAPDB_CONFIG, else /etc/zsnapdb/zsnapdb.toml)."""
     chosen = path or Path(os.environ.get("ZSNAPDB_CONFIG", str(DEFAULT_PATH)))
-    try:
-        text = chosen.read_text()
-    except OSError as error:
-        raise ConfigError(
-            f"reading the configuration {chosen}: {error.strerror}",
-            hint="copy configs/zsnapdb.example.toml there, or name another file with --config",
-        ) from error
-    return parse(text, str(chosen))
+    hint = "write one as `zsnapdb example zsnapdb.toml` shows, or name another file with --config"
+    return parse(read_text(chosen, "the configuration", hint), str(chosen))

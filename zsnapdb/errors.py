@@ -1,6 +1,7 @@
 """The exception tree. Each class has a stable code and an exit code. Each error has a hint that says what to do.
 
     ZsnapdbError            1   an unexpected error
+    ├── UsageError          2   the command line is not valid
     ├── ConfigError         3   the configuration cannot be used
     ├── PreflightError      4   the server, its files or the pool do not allow the operation; nothing was changed
     │   └── NotOursError    4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
@@ -11,15 +12,16 @@
     │   ├── NotThere        6   an object, bucket or backup does not exist
     │   ├── ChangedError    6   an object was replaced by another version
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
-    │   └── LeaseError      6   another run has the lease, or took it over
+    │   └── LeaseError      6   another run took the lease over
     ├── DamagedError        7   stored bytes are not the bytes that were written
     │   └── HistoryError    7   the repository holds something newer, or several histories with the point
     ├── ExistsError         8   the target already exists
     ├── CommandError        9   an external command failed
     │   └── HookError       12  a hook of the site failed, or took too long
+    ├── BusyError           75  another run is at work (EX_TEMPFAIL of sysexits.h)
     └── ConsistencyError    11  a check of the result failed; the result is not valid
 
-The command line uses exit code 2 for wrong usage and 130 for an interrupt.
+`EXIT_CODES` says what each exit code of the command line means.
 """
 
 from __future__ import annotations
@@ -52,6 +54,13 @@ class ConfigError(ZsnapdbError):
 
     code = "config"
     exit_code = 3
+
+
+class UsageError(ZsnapdbError):
+    """The command line is not valid: the form of an option's value, or options that do not fit together."""
+
+    code = "usage"
+    exit_code = 2
 
 
 class PreflightError(ZsnapdbError):
@@ -124,9 +133,16 @@ class UnreachableError(RepositoryError):
 
 
 class LeaseError(RepositoryError):
-    """Another run has the lease on the repository, or took it over. No backup was completed."""
+    """Another run took the lease on the repository over from this run. No backup was completed."""
 
     code = "lease"
+
+
+class BusyError(ZsnapdbError):
+    """Another run is at work on the same thing, on this host or another. Nothing was changed. Try again later."""
+
+    code = "busy"
+    exit_code = 75
 
 
 class DamagedError(ZsnapdbError):
@@ -191,3 +207,26 @@ def error_class(error: BaseException) -> str:
     if isinstance(error, ZsnapdbError):
         return error.code
     return "interrupted" if isinstance(error, KeyboardInterrupt) else ZsnapdbError.code
+
+
+EXIT_CODES = {
+    0: "done",
+    INTERNAL: "unexpected error; please report it, with the traceback if there is one",
+    UsageError.exit_code: "wrong usage of the command line",
+    ConfigError.exit_code: "the configuration cannot be used",
+    PreflightError.exit_code: "the server, its files or the pool do not allow the operation; nothing was changed",
+    ServerError.exit_code: "the database server cannot be reached, or refused",
+    RepositoryError.exit_code: (
+        "the repository cannot be reached, or refused, or has no such backup; `status`, `verify`: it has no backup"
+    ),
+    DamagedError.exit_code: "stored data is damaged: it is not what was written; or the latest state cannot be reached",
+    ExistsError.exit_code: "the target exists already",
+    CommandError.exit_code: "an external command failed",
+    LockError.exit_code: "the lock could not be acquired in time, or was lost",
+    ConsistencyError.exit_code: "a check of the result failed, and the result was not called good",
+    HookError.exit_code: "a hook of the site failed, or took too long",
+    BusyError.exit_code: "another run is at work on the same thing; try again later, or wait with `--wait`",
+    INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or the end of the session (SIGHUP)",
+    CLOSED_PIPE: "the reader of stdout went away before everything was printed",
+}
+"""What each exit code means. `zsnapdb doctor` alone has a scale of its own: 0 fit, 1 warnings, 2 unfit."""

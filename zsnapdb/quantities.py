@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator
 
-from zsnapdb.errors import ConfigError
+from zsnapdb.errors import UsageError
 
 _SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -38,11 +38,11 @@ def _level(value: object) -> object:
 
 
 def duration(text: str) -> float:
-    """Return a duration from the command line, in seconds. ConfigError if the text is not a duration."""
+    """Return a duration from the command line, in seconds. UsageError if the text is not a duration."""
     try:
         return float(str(_duration(text)))
     except ValueError as error:
-        raise ConfigError(f"{text!r} is not a duration: {error}", hint='write a duration such as "30m"') from error
+        raise UsageError(f"{text!r} is not a duration: {error}", hint='write a duration such as "30m"') from error
 
 
 def in_words(seconds: float) -> str:

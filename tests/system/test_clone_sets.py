@@ -86,7 +86,7 @@ def test_what_makes_no_set_is_refused_before_anything_is_touched(lab: Lab) -> No
         ("--count", "0"),
         ("--count", "2", "--no-start"),
     ):
-        assert lab.zsnapdb("clone", "create", "main", "--name", "none", *words).code == 4
+        assert lab.zsnapdb("clone", "create", "main", "--name", "none", *words).code == 2
     plan = lab.zsnapdb("clone", "create", "main", "--name", "planned", "--count", "2", "--plan", "--json").json
     assert plan["names"] == ["planned-1", "planned-2"]
     assert everything() == was

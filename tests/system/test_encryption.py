@@ -84,11 +84,11 @@ def test_without_an_identity_a_restore_is_refused_before_anything_is_made(lab: L
 
 
 def test_the_doctor_says_who_can_read_and_finds_a_host_that_would_not_encrypt_unfit(lab: Lab, sealed: Sealed) -> None:
-    (diagnosis,) = lab.zsnapdb("doctor", "--instance", "main", "--json", config=sealed.writer).json["instances"]
+    (diagnosis,) = lab.zsnapdb("doctor", "main", "--json", config=sealed.writer).json["instances"]
     (detail,) = [f["detail"] for f in diagnosis["findings"] if f["what"] == "repository"]
     assert "2 backups, encrypted to 2 recipients" in detail
     careless = lab.changed(('url = "s3://backups/lab"', 'url = "s3://backups/sealed"'))
-    done = lab.zsnapdb("doctor", "--instance", "main", config=careless)
+    done = lab.zsnapdb("doctor", "main", config=careless)
     assert (done.code, "no recipients are configured here" in done.stdout) == (2, True)
     assert lab.zsnapdb("backup", config=careless).code == 3
 

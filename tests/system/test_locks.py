@@ -277,10 +277,10 @@ def test_a_plan_tells_everything_and_touches_nothing(lab: Lab, unchanged: None) 
 
 
 def test_the_doctor_ends_with_0_1_or_2(lab: Lab, unchanged: None) -> None:
-    assert lab.zsnapdb("doctor", "--instance", "main").code == 0
+    assert lab.zsnapdb("doctor", "main").code == 0
     lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
     try:
-        done = lab.zsnapdb("doctor", "--instance", "main")
+        done = lab.zsnapdb("doctor", "main")
         assert done.code == 2
         assert "unfit" in done.stdout
         assert "set it to 2" in done.stdout
@@ -292,7 +292,7 @@ def test_the_doctor_ends_with_0_1_or_2(lab: Lab, unchanged: None) -> None:
         cursor.execute("XA END 'left'")
         cursor.execute("XA PREPARE 'left'")
         try:
-            done = lab.zsnapdb("doctor", "--instance", "main", "--json")
+            done = lab.zsnapdb("doctor", "main", "--json")
             assert done.code == 1
             warned = [f for f in json.loads(done.stdout)["instances"][0]["findings"] if f["severity"] == "warning"]
             assert [f["what"] for f in warned] == ["xa"]
@@ -302,7 +302,7 @@ def test_the_doctor_ends_with_0_1_or_2(lab: Lab, unchanged: None) -> None:
 
 def test_the_doctor_says_that_a_server_is_down(lab: Lab) -> None:
     done = lab.zsnapdb(
-        "doctor", "--instance", "main", config=lab.changed(("/run/mysqld/mysqld.sock", "/run/mysqld/none.sock"))
+        "doctor", "main", config=lab.changed(("/run/mysqld/mysqld.sock", "/run/mysqld/none.sock"))
     )
     assert done.code == 2
     assert "/run/mysqld/none.sock" in done.stdout

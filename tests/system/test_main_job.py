@@ -94,7 +94,7 @@ def test_a_plan_changes_nothing(lab: Lab, unchanged: None) -> None:
 
 def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
     assert lab.zsnapdb("config", "check", "--json").json["instances"] == ["main"]
-    done = lab.zsnapdb("doctor", "--instance", "main", "--json")
+    done = lab.zsnapdb("doctor", "main", "--json")
     (diagnosis,) = done.json["instances"]
     assert (diagnosis["worst"], [f for f in diagnosis["findings"] if f["severity"] != "ok"]) == ("ok", [])
 

@@ -47,7 +47,7 @@ def test_sizes_and_durations_have_units() -> None:
         (GOOD.replace("volumes", "volume"), "unknown key instance.main.volume", "did you mean 'volumes'?"),
         (GOOD + "[clone]\n", "unknown key clone", "did you mean 'clones'?"),
         (GOOD + "stream = { levle = 3 }\n", "unknown key repository.s3.stream.levle", "did you mean 'level'?"),
-        (GOOD.replace('repository = "s3"', ""), "missing key instance.main.repository", "zsnapdb.example.toml"),
+        (GOOD.replace('repository = "s3"', ""), "missing key instance.main.repository", "zsnapdb example"),
         (GOOD.replace('repository = "s3"', 'repository = "s4"'), "names repository 's4', which is not configured", ""),
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "exactly one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from zsnapdb import errors
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.errors import CLOSED_PIPE, EXIT_CODES, INTERRUPTED, PreflightError, ZsnapdbError
 
 CLASSES = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, ZsnapdbError)]
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -21,9 +22,22 @@ def test_only_a_special_case_shares_the_exit_code_of_its_parent() -> None:
     assert len({c.exit_code for c in own}) == len(own)
 
 
-def test_every_exit_code_stands_in_the_readme() -> None:
-    for c in CLASSES:
-        assert f"| {c.exit_code} |" in README, c
+def test_every_exit_code_has_its_meaning_in_one_table() -> None:
+    assert {c.exit_code for c in CLASSES} | {0, INTERRUPTED, CLOSED_PIPE} == set(EXIT_CODES)
+
+
+def test_the_readme_has_exactly_the_table_of_exit_codes() -> None:
+    rows = re.findall(
+        r"^\| (\d+) \| (.*) \|$", README.split("| exit code | meaning |")[1].split("\n\n")[0], re.MULTILINE
+    )
+    assert {int(code): meaning for code, meaning in rows} == EXIT_CODES
+    assert [int(code) for code, _ in rows] == sorted(EXIT_CODES)
+
+
+def test_the_end_of_a_command_has_the_code_of_its_error() -> None:
+    ends = [PreflightError("x"), KeyboardInterrupt(), KeyError("x")]
+    assert [errors.exit_code(end) for end in ends] == [4, 130, 1]
+    assert [errors.error_class(end) for end in ends] == ["preflight", "interrupted", "internal"]
 
 
 def test_an_error_prints_its_hint_on_a_line_of_its_own() -> None:

@@ -12,15 +12,16 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "zsnapdb"
 
-BASE = {"errors", "gtid", "model", "config", "quantities", "patterns", ""}
+BASE = {"errors", "gtid", "model", "config", "quantities", "patterns", "text_files", ""}
 ALLOWED = {
     "errors": set(),
     "gtid": set(),
     "model": {"errors", "gtid"},
     "patterns": {"errors"},
-    "config": {"config_errors", "errors", "model", "patterns", "quantities"},
+    "config": {"config_errors", "errors", "model", "patterns", "quantities", "text_files"},
     "config_errors": set(),
     "quantities": {"errors"},
+    "text_files": {"errors"},
     "planning": BASE | {"planning"},
     "zfs": BASE | {"planning", "zfs"},
     "mysql": BASE | {"planning", "mysql"},

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
 
@@ -16,6 +16,7 @@ def backup(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Give up an interrupted backup; do not finish it first.")
     ] = False,
+    wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -29,10 +30,11 @@ def backup(
     from zsnapdb.config import load
     from zsnapdb.jobs.backup import run as job
     from zsnapdb.jobs.instance import Instance
+    from zsnapdb.quantities import duration
     from zsnapdb.report import backup as report
 
     terminal = Terminal()
-    chosen = Instance.of(load(config), instance, terminal)
+    chosen = Instance.of(load(config), instance, terminal).waiting(duration(wait))
     if plan:
         show(report.BackupPlanView(job.plan_now(chosen, full=full, fresh=fresh)), json)
         return

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
 app = typer.Typer(help="Archive binlogs for restores to any point in time.", no_args_is_help=True)
@@ -17,6 +17,7 @@ def archive(
     instance: InstanceName = None,
     config: ConfigFile = None,
     once: Annotated[bool, typer.Option("--once", help="Archive the binlogs that exist now, then end.")] = False,
+    wait: WaitTime = "0s",
     json: AsJson = False,
 ) -> None:
     """Archive binlogs while the server writes them.
@@ -32,9 +33,10 @@ def archive(
     from zsnapdb.jobs.binlog import archive as job
     from zsnapdb.jobs.binlog import new_history
     from zsnapdb.jobs.instance import Instance
+    from zsnapdb.quantities import duration
     from zsnapdb.report import binlog as report
 
-    chosen = Instance.of(load(config), instance, Terminal())
+    chosen = Instance.of(load(config), instance, Terminal()).waiting(duration(wait))
     if once:
         outcome = job.archive_once(chosen)
     else:
@@ -62,7 +64,11 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
 
 @app.command("purge")
 def purge(
-    instance: InstanceName = None, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
+    instance: InstanceName = None,
+    wait: WaitTime = "0s",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
 ) -> None:
     """Remove archived binlogs from the server.
 
@@ -72,9 +78,10 @@ def purge(
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import purge as job
     from zsnapdb.jobs.instance import Instance
+    from zsnapdb.quantities import duration
     from zsnapdb.report import binlog as report
 
-    chosen = Instance.of(load(config), instance, Terminal())
+    chosen = Instance.of(load(config), instance, Terminal()).waiting(duration(wait))
     if plan:
         show(report.PurgePlanView(job.plan_now(chosen)), json)
         return

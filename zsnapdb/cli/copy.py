@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly, WaitTime
 from zsnapdb.cli.output import show, show_errors
 
 
@@ -25,6 +25,7 @@ def copy(
             show_default="the instance's own",
         ),
     ] = None,
+    wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -35,13 +36,14 @@ def copy(
     from zsnapdb.errors import DamagedError
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import copy as job
+    from zsnapdb.quantities import duration
     from zsnapdb.report.repository import copy as report
 
     terminal = Terminal()
     settings = load(config)
     here, there = (
         Instance.at(settings, instance, source, terminal),
-        Instance.at(settings, instance, to, terminal),
+        Instance.at(settings, instance, to, terminal).waiting(duration(wait)),
     )
     if plan:
         show(report.CopyPlanView(job.plan(here, there)), json)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, PlanOnly
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
 
@@ -30,6 +30,7 @@ def drill(
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
     accept_older: AcceptOlder = False,
+    wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -45,11 +46,12 @@ def drill(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.trial import drill as job
+    from zsnapdb.quantities import duration
     from zsnapdb.report.trial import drill as report
 
     settings = load(config)
     terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal)
+    chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
     if plan:
         planned = job.plan(
             settings, chosen, chosen.open_repository(), to, seed=seed, whole=whole, accepts_older=accept_older

@@ -118,7 +118,7 @@ def exit_code_of(command: Callable[[], object]) -> int:
         except OSError as error:
             if _stdout_has_no_reader():
                 raise
-            code = _failed(_of_the_system(error))
+            code = _failed(of_the_system(error))
     except BrokenPipeError:
         _forget_stdout()
         code = CLOSED_PIPE
@@ -169,7 +169,7 @@ def _failed(error: ZsnapdbError) -> int:
     return error.exit_code
 
 
-def _of_the_system(error: OSError) -> ZsnapdbError:
+def of_the_system(error: OSError) -> ZsnapdbError:
     """Return an error of the system that no module expected."""
     what = error.strerror or type(error).__name__
     where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""

@@ -33,6 +33,14 @@ WithForeignSnapshots = Annotated[
         help="Also destroy snapshots that others (sanoid, an administrator) made on the datasets.",
     ),
 ]
+WaitTime = Annotated[
+    str,
+    typer.Option(
+        "--wait",
+        metavar="DURATION",
+        help="If another run is at work, wait this long for its end, for example 10m; then end with 75.",
+    ),
+]
 RepositoryName = Annotated[
     str | None,
     typer.Option(

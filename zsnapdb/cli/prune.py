@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName, WaitTime
 from zsnapdb.cli.output import show, show_errors, show_missing
 from zsnapdb.errors import DamagedError
 
@@ -20,6 +20,7 @@ def prune(
     trust_clock: Annotated[
         bool, typer.Option("--trust-clock", help="Prune although the clock of this host seems to be wrong.")
     ] = False,
+    wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -33,11 +34,12 @@ def prune(
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import prune as job
     from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
+    from zsnapdb.quantities import duration
     from zsnapdb.report.repository import prune as report
 
     terminal = Terminal()
     settings = load(config)
-    chosen = Instance.at(settings, instance, repository, terminal)
+    chosen = Instance.at(settings, instance, repository, terminal).waiting(duration(wait))
     is_own = chosen.settings.repository == settings.instance[chosen.name].repository
     local = None if is_own else NOTHING_LOCAL
     policy = job.Unrestorable.REMOVE if unrestorable else job.Unrestorable.KEEP

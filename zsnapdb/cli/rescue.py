@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
@@ -80,6 +80,7 @@ def rescue(
     transport: TransportName = "auto",
     timeout: CommandTimeout = "12h",
     accept_older: AcceptOlder = False,
+    wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -97,7 +98,7 @@ def rescue(
 
     settings = load(config)
     terminal = Terminal()
-    chosen = Instance.of(settings, instance, terminal)
+    chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
     destination = job.destination(settings, into=into, instance=into_instance, password_file=password_file)
     request = job.RescueRequest(
         job.original_name(table, schema),

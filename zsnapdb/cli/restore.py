@@ -25,7 +25,7 @@ from zsnapdb.cli.options import (
     WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import UsageError
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.restore.handover_plan import Handover
@@ -129,18 +129,18 @@ def _confirm_on_terminal(step: Step) -> bool:
 def handover_of(
     kind: str, port: int | None, server_id: int | None, source: str | None, user: str, password_file: Path | None
 ) -> Handover:
-    """Return the handover that the options request. PreflightError if the options are invalid."""
+    """Return the handover that the options request. UsageError if the options are invalid."""
     from zsnapdb.jobs.restore.handover_plan import Handover, SourceAddress
 
     if kind not in HANDOVER_KINDS:
-        raise PreflightError(
+        raise UsageError(
             f"invalid --handover {kind!r}; choose from {', '.join(HANDOVER_KINDS)}", hint="see `zsnapdb restore --help`"
         )
     address = None
     if source is not None:
         host, colon, number = source.rpartition(":")
         if not colon or not number.isdigit():
-            raise PreflightError(
+            raise UsageError(
                 f"invalid --source {source!r}; expected HOST:PORT", hint="for example db1.example.org:3306"
             )
         address = SourceAddress(host, int(number), user, password_file)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName
-from zsnapdb.cli.output import show
-from zsnapdb.errors import DamagedError
+from zsnapdb.cli.output import show, show_errors
 
 
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
@@ -14,7 +13,8 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
 
     Also show the age of the last backup and of the last archived transaction, and the last drill.
 
-    Exit code 7: something in the repository is damaged, or it lacks something that this host stored.
+    Exit codes: 0 good; 6 nothing can be restored; 7 something in the repository is damaged, or it lacks something that
+    this host stored.
     """
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
@@ -23,5 +23,7 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
 
     found = job.status(Instance.of(load(config), instance))
     show(report.StatusView(found), json)
-    if found.damaged or any(finding.is_alarming for finding in found.missing):
-        raise typer.Exit(DamagedError.exit_code)
+    error = job.alarm(found)
+    if error is not None:
+        show_errors([error])
+        raise typer.Exit(error.exit_code)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, RepositoryName
-from zsnapdb.cli.output import show
+from zsnapdb.cli.output import show, show_errors
 
 
 def verify(
@@ -37,11 +37,10 @@ def verify(
 ) -> None:
     """Check that the backups in the repository are undamaged.
 
-    Exit codes: 0 good, 7 damaged, 6 the repository cannot be reached.
+    Exit codes: 0 good, 7 damaged, 6 the repository has no backup or cannot be reached.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
-    from zsnapdb.errors import DamagedError
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import verify as job
     from zsnapdb.quantities import duration
@@ -58,5 +57,7 @@ def verify(
     result = job.verify(chosen, depth, older_than=seconds, limit=limit)
     terminal.end()
     show(report.VerifyView(result), json)
-    if not result.is_whole:
-        raise typer.Exit(DamagedError.exit_code)
+    error = result.alarm()
+    if error is not None:
+        show_errors([error])
+        raise typer.Exit(error.exit_code)

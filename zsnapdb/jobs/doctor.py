@@ -17,7 +17,7 @@ from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
 from zsnapdb.model import Flavour
-from zsnapdb.mysql import programs, server
+from zsnapdb.mysql import server
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.repository.marker import prove_conditional_writes
 
@@ -54,31 +54,21 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
         findings = [unfit("server", error.message, error.hint)]
     flavour = observed.facts.flavour if observed is not None else None
     if flavour is not None:
-        findings += _server_programs(instance, flavour)
+        findings.append(_server_program(instance, flavour))
     stored = (*_repository(instance), *_unprotected(instance))
     return Diagnosis(instance.name, (*findings, *stored, *_clones(instance, clone_leaks)), observed)
 
 
-def _server_programs(instance: Instance, flavour: Flavour) -> list[FitnessFinding]:
-    """Check the server program, and innochecksum beside it. A backup needs neither.
-
-    Restores and clones need the server program. A drill needs innochecksum too, unless it may go on without it.
-    """
+def _server_program(instance: Instance, flavour: Flavour) -> FitnessFinding:
+    """Check the server program. Restores and clones need the program; a backup does not."""
     try:
         binary = server.find_binary(instance.settings.server.binary, flavour)
         server.account(instance.settings.server.user)
     except ZsnapdbError as error:
-        text = f"{error.message}: restores and clones on this host will be refused"
-        return [warning("server program", text, error.hint)]
-    findings = [ok("server program", str(binary))]
-    try:
-        programs.find(programs.INNOCHECKSUM, instance.settings.server, flavour, binary)
-    except ZsnapdbError as error:
-        is_needed = instance.settings.drill.pages == "required"
-        text = "drills on this host will be refused" if is_needed else "drills on this host do not check pages"
-        severity = Severity.WARNING if is_needed else Severity.OK
-        findings.append(FitnessFinding(severity, "drill", f"{error.message}: {text}", error.hint))
-    return findings
+        return warning(
+            "server program", f"{error.message}: restores and clones on this host will be refused", error.hint
+        )
+    return ok("server program", str(binary))
 
 
 def _repository(instance: Instance) -> list[FitnessFinding]:

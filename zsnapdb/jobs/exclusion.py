@@ -5,27 +5,41 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TextIO
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import BusyError
 from zsnapdb.jobs.host import THIS_HOST
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.private_folder import open_lock
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import lease
 
+_HOLDER = re.compile(r"(\d{1,20}) ([^\n]{1,200})\n")
+"""The content of a lock file: the process that has the lock, and what it does."""
+_LONGEST = 1000
+_POLL_SECONDS = 0.1
+
 
 @contextlib.contextmanager
-def exclusive(name: str, *, doing: str, patience: float = 0.0, folder: Path | None = None) -> Iterator[None]:
+def exclusive(
+    name: str,
+    *,
+    doing: str,
+    patience: float = 0.0,
+    folder: Path | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> Iterator[None]:
     """Run the block as the only holder of the lock `name` on this host.
 
-    `folder` contains the lock files (None: the folder of this host). PreflightError if another run still holds the
-    lock after `patience` seconds.
+    `folder` contains the lock files (None: the folder of this host). `tell` gets a line if this run has to wait.
+    BusyError if another run still holds the lock after `patience` seconds, PreflightError if there can be no lock file.
     """
     folder = folder or THIS_HOST.run
-    deadline = time.monotonic() + patience
+    deadline, is_told = time.monotonic() + patience, False
     with open_lock(folder, name.replace("/", "-")) as file:
         while True:
             try:
@@ -33,16 +47,36 @@ def exclusive(name: str, *, doing: str, patience: float = 0.0, folder: Path | No
                 break
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    file.seek(0)
-                    raise PreflightError(
-                        f"another zsnapdb (process {file.read().strip() or 'unknown'}) is {doing}",
-                        hint="wait until it ends, or look at it with `ps`",
+                    raise BusyError(
+                        f"another zsnapdb is at work: {_holder(file)}",
+                        hint="wait until it ends (--wait DURATION does, where a command has it); see it with `ps`",
                     ) from None
-                time.sleep(0.1)
+                if not is_told:
+                    tell(f"waiting up to {patience:g} s for another zsnapdb: {_holder(file)}")
+                    is_told = True
+                time.sleep(_POLL_SECONDS)
         file.truncate(0)
-        file.write(f"{os.getpid()}\n")
+        file.write(f"{os.getpid()} {doing}\n")
         file.flush()
         yield
+
+
+def _holder(file: TextIO) -> str:
+    """Return who has the lock, by the file's content. Another run may be about to write it."""
+    file.seek(0)
+    match = _HOLDER.fullmatch(file.read(_LONGEST))
+    return f"process {match[1]} is {match[2]}" if match else "an unknown process"
+
+
+def for_instance(instance: Instance, name: str, doing: str) -> contextlib.AbstractContextManager[None]:
+    """Be the only run of this host that has the lock `name` of the instance. A run waits as its `--wait` says."""
+    return exclusive(
+        f"{name}-{instance.name}",
+        doing=f"{doing} instance {instance.name}",
+        patience=instance.wait,
+        folder=instance.host.run,
+        tell=instance.events.tell,
+    )
 
 
 @contextlib.contextmanager
@@ -52,9 +86,13 @@ def writing(instance: Instance, repository: Repository, doing: str) -> Iterator[
     Yields a function that raises LeaseError once the lease is lost.
     """
     with (
-        exclusive(f"backup-{instance.name}", doing=f"{doing} instance {instance.name}", folder=instance.host.run),
+        for_instance(instance, "backup", doing),
         lease(
-            repository, f"{instance.name}/writer", doing=f"{doing} {instance.name}", tell=instance.events.tell
+            repository,
+            f"{instance.name}/writer",
+            doing=f"{doing} {instance.name}",
+            tell=instance.events.tell,
+            patience=instance.wait,
         ) as writer_lease,
     ):
         yield writer_lease.check

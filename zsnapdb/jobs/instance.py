@@ -38,6 +38,8 @@ class Instance:
     host: Host = THIS_HOST
     is_own_repository: bool = True
     """Whether `repository` is the one in which this host stores the backups of the instance, and no other one."""
+    wait: float = 0.0
+    """How many seconds a run waits for another run that is at work on the instance."""
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
@@ -102,6 +104,10 @@ class Instance:
     def with_events(self, events: Events) -> Instance:
         """Return the instance with jobs that report to these events."""
         return replace(self, events=events)
+
+    def waiting(self, seconds: float) -> Instance:
+        """Return the instance with jobs that wait this long for another run."""
+        return replace(self, wait=seconds)
 
     def hooks(self) -> tuple[Hook, ...]:
         """Return its hooks in the order of the configuration."""

@@ -204,6 +204,11 @@ def run(argv: Sequence[str], *, timeout: float) -> str:
         )
     except FileNotFoundError as error:
         raise PreflightError(f"the command {argv[0]} was not found", hint="install it") from error
+    except OSError as error:
+        raise PreflightError(
+            f"the command {argv[0]} cannot be started: {error.strerror}",
+            hint="check that the user that runs zsnapdb may read every folder in PATH",
+        ) from error
     except subprocess.TimeoutExpired as error:
         raise ServerError(
             f"`{argv[0]}` did not end within {timeout:.0f} s", hint="see the log of the server"

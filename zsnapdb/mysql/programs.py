@@ -56,15 +56,18 @@ def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binar
 
 def _is_of(program: str, flavour: Flavour) -> bool:
     """Whether the program belongs to that family, by the version that it prints."""
-    done = subprocess.run(
-        [program, "--version"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=20,
-        env=_environment(),
-    )
+    try:
+        done = subprocess.run(
+            [program, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            env=_environment(),
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
     return done.returncode == 0 and is_version_of(done.stdout + done.stderr, flavour)
 
 

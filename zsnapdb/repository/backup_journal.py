@@ -295,7 +295,15 @@ def _sync_folder(folder: Path) -> None:
 
 
 def journals(folder: Path) -> list[Path]:
-    """Return the journals in the folder, oldest backup first. A file whose name is not a backup id is passed over."""
-    if not folder.exists():
+    """Return the journals in the folder, oldest backup first. A file whose name is not a backup id is passed over.
+
+    PreflightError if the folder cannot be read.
+    """
+    try:
+        return sorted(file for file in folder.iterdir() if is_backup_id(file.name) and file.is_file())
+    except FileNotFoundError:
         return []
-    return sorted(file for file in folder.iterdir() if is_backup_id(file.name) and file.is_file())
+    except OSError as error:
+        raise PreflightError(
+            f"reading the journals of interrupted backups in {folder}: {error.strerror}", hint="run zsnapdb as root"
+        ) from error

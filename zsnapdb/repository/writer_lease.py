@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.errors import ChangedError, ExistsError, LeaseError, NotThere, RepositoryError
+from zsnapdb.errors import BusyError, ChangedError, ExistsError, LeaseError, NotThere, RepositoryError
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import LeaseKey
 from zsnapdb.repository.repository import Repository
@@ -197,9 +197,11 @@ def _take(
     steady: Callable[[], float],
     sleep: Callable[[float], None],
     has_ended: Callable[[Holder], bool],
+    patience: float,
 ) -> str:
-    """Take the lease and return its tag. LeaseError if its owner is alive."""
+    """Take the lease and return its tag. BusyError if its owner is still alive after `patience` seconds."""
     watched, since = "", 0.0
+    give_up = steady() + patience
     while True:
         try:
             version = repository.read_version(key)
@@ -212,10 +214,12 @@ def _take(
             return version.tag
         if holder.state != FREE:
             if version.tag != watched and watched:
-                raise LeaseError(
-                    f"another zsnapdb has the lease {key}: {holder.describe()}",
-                    hint="wait until that process ends; only one process may write at a time",
-                )
+                if steady() >= give_up:
+                    raise BusyError(
+                        f"another zsnapdb has the lease {key}: {holder.describe()}",
+                        hint="wait until it ends (--wait DURATION does); only one process may write at a time",
+                    )
+                watched, since = version.tag, steady()
             if not watched and not has_ended(holder):
                 watched, since = version.tag, steady()
                 tell(f"waiting up to {holder.seconds:g} s for a sign of life of {holder.describe()}")
@@ -239,11 +243,13 @@ def lease(
     steady: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
     has_ended: Callable[[Holder], bool] = has_ended,
+    patience: float = 0.0,
 ) -> Iterator[WriterLease]:
     """Own the lease `name` (such as main/writer) in the repository while the block runs.
 
-    LeaseError if another owner is alive; to see that takes at most `seconds`. `tell` gets a line about waiting and
-    about a takeover. `has_ended` says whether the process of an owner is known to be gone.
+    BusyError if another owner is alive; to see that takes at most `seconds`, and this run waits up to `patience`
+    seconds for its end. `tell` gets a line about waiting and about a takeover. `has_ended` says whether the process of
+    an owner is known to be gone.
     """
     key = layout.lease(name)
     since = _text(datetime.now(UTC))
@@ -258,7 +264,9 @@ def lease(
         _after(seconds),
         seconds,
     )
-    writer_lease = WriterLease(repository, key, me, _take(repository, key, me, tell, steady, sleep, has_ended))
+    writer_lease = WriterLease(
+        repository, key, me, _take(repository, key, me, tell, steady, sleep, has_ended, patience)
+    )
     try:
         yield writer_lease
     except BaseException:

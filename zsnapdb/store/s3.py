@@ -31,7 +31,16 @@ from botocore.utils import parse_timestamp
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
-from zsnapdb.store.s3_parts import AGAIN, CHECKSUM_REFUSED, DENIED, NO_BATCHES, BlockReader, S3Options, credentials_of
+from zsnapdb.store.s3_parts import (
+    AGAIN,
+    CHECKSUM_REFUSED,
+    DENIED,
+    NO_BATCHES,
+    BlockReader,
+    S3Credentials,
+    S3Options,
+    credentials_of,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -99,7 +108,7 @@ class S3Store:
         self.bucket = bucket
         self.endpoint = endpoint
         self._region = region
-        self._credentials = credentials_of(credentials_file) if credentials_file else (None, None)
+        self._credentials = credentials_of(credentials_file) if credentials_file else S3Credentials()
         self._addressing = addressing
         self._connections = connections
         self._options = options or S3Options()
@@ -121,14 +130,14 @@ class S3Store:
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
         )
-        key, secret = self._credentials
         try:
             client: S3Client = boto3.session.Session(botocore_session=_core()).client(
                 "s3",
                 endpoint_url=self.endpoint,
                 region_name=self._region,
-                aws_access_key_id=key,
-                aws_secret_access_key=secret,
+                aws_access_key_id=self._credentials.key_id,
+                aws_secret_access_key=self._credentials.secret,
+                aws_session_token=self._credentials.token,
                 config=config,
             )
         except (BotoCoreError, ValueError) as error:

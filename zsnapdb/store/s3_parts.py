@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import configparser
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -78,18 +78,28 @@ class BlockReader:
         return self._at
 
 
-def credentials_of(file: Path) -> tuple[str, str]:
-    """Return key id and secret from the [default] section of a credentials file in the AWS form.
+@dataclass(frozen=True)
+class S3Credentials:
+    """What signs requests. `token` is the session token of temporary credentials. All None: boto3 looks for its own."""
+
+    key_id: str | None = None
+    secret: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+def credentials_of(file: Path) -> S3Credentials:
+    """Return the credentials in the [default] section of a file in the AWS form.
 
     ConfigError if the file cannot be read or has no such section.
     """
-    parser = configparser.ConfigParser()
+    parser = configparser.ConfigParser(interpolation=None)
     try:
-        with file.open() as text:
+        with file.open(encoding="utf-8") as text:
             parser.read_file(text)
         section = parser["default"]
-        return section["aws_access_key_id"], section["aws_secret_access_key"]
-    except (OSError, KeyError, configparser.Error) as error:
+        token = section.get("aws_session_token") or None
+        return S3Credentials(section["aws_access_key_id"], section["aws_secret_access_key"], token)
+    except (OSError, KeyError, UnicodeDecodeError, configparser.Error) as error:
         raise ConfigError(
             f"credentials_file {file} cannot be used: {type(error).__name__}",
             hint="the file needs a [default] section with aws_access_key_id and aws_secret_access_key",

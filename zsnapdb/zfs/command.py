@@ -65,6 +65,14 @@ def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
     return CommandError(message, hint="see `zpool status` and `zfs list` for the dataset's state")
 
 
+def not_started(program: str, error: OSError) -> PreflightError:
+    """Return the error for a program that the system does not start, for example because of an unreadable folder."""
+    return PreflightError(
+        f"the command {program} cannot be started: {error.strerror}",
+        hint="check that the user that runs zsnapdb may read every folder in PATH",
+    )
+
+
 def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
     """Run one command to its end and return its stdout. Raise the error that `failure` returns if it fails.
 
@@ -76,6 +84,8 @@ def run(argv: Sequence[str], *, timeout: float = 60.0) -> str:
         raise PreflightError(
             f"the command {argv[0]} was not found", hint="install the ZFS user tools (zfsutils-linux)"
         ) from error
+    except OSError as error:
+        raise not_started(argv[0], error) from error
     except subprocess.TimeoutExpired as error:
         raise CommandTimeout(
             f"`{' '.join(argv)}` did not end within {timeout:.0f} s",

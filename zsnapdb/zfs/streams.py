@@ -38,9 +38,12 @@ class _Child:
 
     @classmethod
     def start(cls, argv: list[str], *, stdin: int, stdout: int) -> _Child:
-        process = subprocess.Popen(
-            argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=command.environment(), bufsize=0
-        )
+        try:
+            process = subprocess.Popen(
+                argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, env=command.environment(), bufsize=0
+            )
+        except OSError as error:
+            raise command.not_started(argv[0], error) from error
         child = cls(argv, process)
         child.reader = threading.Thread(target=child._drain, name="stderr", daemon=True)
         child.reader.start()

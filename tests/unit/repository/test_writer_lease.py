@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.unit.support.s3 import bucket, s3
-from zsnapdb.errors import ChangedError, LeaseError, RepositoryError
+from zsnapdb.errors import BusyError, ChangedError, LeaseError, RepositoryError
 from zsnapdb.repository import writer_lease as leases
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.writer_lease import FREE, Holder, WriterLease, holder, lease
@@ -67,7 +69,11 @@ def foreign(**changes: object) -> Holder:
 
 
 def take(
-    repository: Repository, clock: Clock | None = None, lines: list[str] | None = None, name: str = "main/writer"
+    repository: Repository,
+    clock: Clock | None = None,
+    lines: list[str] | None = None,
+    name: str = "main/writer",
+    patience: float = 0.0,
 ) -> contextlib.AbstractContextManager[WriterLease]:
     used = clock or Clock()
     return lease(
@@ -77,6 +83,7 @@ def take(
         tell=(lines if lines is not None else []).append,
         steady=used.steady,
         sleep=used.sleep,
+        patience=patience,
     )
 
 
@@ -103,7 +110,7 @@ def test_a_living_owner_is_never_displaced_whatever_its_clock_says(store: Store,
             store.put(KEY, foreign(beat=2).encode())
 
     clock.at_step = beat
-    with pytest.raises(LeaseError, match="process 7 on db2, backing up since then"), take(repository, clock):
+    with pytest.raises(BusyError, match="process 7 on db2, backing up since then"), take(repository, clock):
         pass
     assert clock.now <= 12
     assert Holder.parse(store.read_version(KEY)).owner == "them"
@@ -144,7 +151,7 @@ def test_a_process_of_this_host_that_has_ended_is_not_waited_for(tmp_path: Path)
 def test_a_process_of_this_host_that_lives_is_watched(repository: Repository) -> None:
     with (
         lease(repository, "main/writer", doing="first", tell=print, seconds=2.0),
-        pytest.raises(LeaseError, match="first"),
+        pytest.raises(BusyError, match="first"),
     ):
         lease(repository, "main/writer", doing="second", tell=print, seconds=2.0).__enter__()
 
@@ -159,7 +166,7 @@ def test_of_many_that_see_a_silent_owner_one_takes_over(store: Store, repository
             with lease(repository, "main/writer", doing=f"{number}", tell=lambda text: None, seconds=6.0):
                 got.append(number)
                 done.wait(120)
-        except LeaseError:
+        except BusyError:
             refused.append(number)
             if len(refused) == 5:
                 done.set()
@@ -271,3 +278,18 @@ def test_leases_of_other_names_do_not_meet(store: Store, repository: Repository)
     with take(repository), take(repository, name="main/binlogs"), take(repository, name="main2/writer"):
         pass
     assert json.loads(store.get("main2/writer.lock"))["state"] == FREE
+
+
+def test_a_run_that_may_wait_takes_the_lease_when_its_living_owner_gives_it_back(
+    store: Store, repository: Repository
+) -> None:
+    store.put(KEY, foreign().encode())
+    clock, beats = Clock(), itertools.count(2)
+
+    def beat() -> None:
+        state = FREE if clock.now > 100 else foreign().state
+        store.put(KEY, replace(foreign(beat=next(beats)), state=state).encode())
+
+    clock.at_step = beat
+    with take(repository, clock, patience=3600):
+        assert 100 < clock.now < 110

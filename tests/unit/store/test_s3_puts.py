@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -181,3 +182,21 @@ def test_settings_that_cannot_work_are_refused() -> None:
         with pytest.raises(ValueError, match=r"sse_key|cannot be read at once|duration|level"):
             RepositorySettings.model_validate({"url": "s3://b", **words})
     assert RepositorySettings.model_validate({"url": "s3://b", "stream": {"level": "auto"}}).stream.level == "auto"
+
+
+def test_temporary_credentials_of_a_file_sign_with_their_session_token(tmp_path: Path) -> None:
+    file = tmp_path / "credentials"
+    file.write_text(
+        "[default]\naws_access_key_id = AKIA\naws_secret_access_key = s%cret\naws_session_token = to%ken==\n"
+    )
+    store = S3Store(
+        "bucket",
+        endpoint="http://localhost:1",
+        region="us-east-1",
+        credentials_file=file,
+        addressing="path",
+        connections=1,
+    )
+    used = store._client._request_signer._credentials  # type: ignore[attr-defined]
+    assert (used.access_key, used.secret_key, used.token) == ("AKIA", "s%cret", "to%ken==")
+    assert "cret" not in repr(store._credentials)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from zsnapdb.errors import CommandError, ExistsError, NotThere, PreflightError
-from zsnapdb.zfs.command import failure
+from zsnapdb.zfs.command import failure, run
+from zsnapdb.zfs.streams import SendStream
 
 
 @pytest.mark.parametrize(
@@ -24,3 +27,15 @@ def test_what_zfs_says_is_classified_and_kept(text: str, error: type) -> None:
     assert type(classified) is error
     assert text in classified.message
     assert classified.hint
+
+
+def test_a_command_that_the_system_may_not_start_is_an_error_with_a_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a folder of PATH that the account may not read (execve(2), EACCES)."""
+    (tmp_path / "zfs").write_text("not executable")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PreflightError, match="zfs cannot be started: Permission denied"):
+        run(["zfs", "list"])
+    with pytest.raises(PreflightError, match="zfs cannot be started: Permission denied"), SendStream("t@a", None, ()):
+        pass

@@ -19,7 +19,7 @@ from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.events import KeptWarnings
-from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Snapshot, SnapshotSet, pool_of
@@ -150,10 +150,7 @@ def backup(
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, opener, done)
-    with (
-        done.at_the_end(),
-        exclusive(f"backup-{instance.name}", doing=f"backing up instance {instance.name}", folder=instance.host.run),
-    ):
+    with done.at_the_end(), for_instance(instance, "backup", "backing up"):
         continued = _finish_interrupted(request)
         result = _make_backup(request)
     return replace(result, continued=continued, warnings=tuple(events.warnings))
@@ -238,7 +235,12 @@ def _only_writer(request: _BackupRequest, repository: Repository) -> Iterator[Wr
     """Run the block as the only writer of the instance's backups, on all hosts."""
     name, host = request.instance.name, request.instance.host
     with lease(
-        repository, f"{name}/writer", doing=f"backing up {name}", tell=request.warn, has_ended=host.has_ended
+        repository,
+        f"{name}/writer",
+        doing=f"backing up {name}",
+        tell=request.warn,
+        has_ended=host.has_ended,
+        patience=request.instance.wait,
     ) as writer:
         yield writer
 

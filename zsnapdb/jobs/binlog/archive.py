@@ -21,7 +21,7 @@ from zsnapdb.jobs.binlog.files import BinlogSource, find_source
 from zsnapdb.jobs.binlog.new_history import NewHistoryWatch, RunningBackup, needed_backup
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
@@ -39,7 +39,7 @@ def archive_once(instance: Instance) -> Round:
 
     PreflightError if the newest binlog cannot be archived; the other binlogs are archived even then.
     """
-    with exclusive(f"binlog-{instance.name}", doing=f"archiving the binlogs of instance {instance.name}"):
+    with for_instance(instance, "binlog", "archiving the binlogs of"):
         with instance.session() as session:
             source = find_source(session)
         archiver = Archiver(instance, open_archive(instance), source)
@@ -65,7 +65,7 @@ def archive_continuously(instance: Instance, stop: Event, start_backup: Callable
     Every committed transaction is in the repository within `binlog.interval` while the repository can be reached.
     Errors of server and repository are reported, and archiving continues.
     """
-    with exclusive(f"binlog-{instance.name}", doing=f"archiving the binlogs of instance {instance.name}"):
+    with for_instance(instance, "binlog", "archiving the binlogs of"):
         with instance.session() as session:
             source = find_source(session)
         archiver = Archiver(instance, open_archive(instance), source)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
-from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import binlog_list
@@ -32,7 +32,7 @@ def plan_now(instance: Instance) -> PurgePlan:
 def purge(instance: Instance) -> PurgePlan:
     """Remove the binlogs of the plan. Afterwards they are gone, or an error says which statement the server refused."""
     with (
-        exclusive(f"purge-{instance.name}", doing=f"purging binlogs of instance {instance.name}"),
+        for_instance(instance, "purge", "purging binlogs of"),
         instance.session() as session,
     ):
         planned = _plan(instance, session)

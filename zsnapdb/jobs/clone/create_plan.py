@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, PreflightError
+from zsnapdb.errors import ExistsError, UsageError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone import fetch, masking_policy
 from zsnapdb.jobs.clone.catalogue import home, listing, policy
@@ -182,7 +182,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
     masks = masking_policy.masks_new_clone(instance.settings.masking, requested=request.masks)
     name = request.name or random_name(instance)
     if not _NAME.match(name):
-        raise PreflightError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
+        raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
     server.find_binary(instance.settings.server.binary, origin.flavour)
     server.account(instance.settings.server.user)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pydantic import SecretStr
 
 from zsnapdb.config import ServerSettings, Settings
-from zsnapdb.errors import ConfigError, LockNotGranted, PreflightError, ServerError
+from zsnapdb.errors import ConfigError, LockNotGranted, PreflightError, ServerError, UsageError
 from zsnapdb.jobs.clock import fresh_backup_id, now
 from zsnapdb.jobs.clone import contract, credentials, locks, masking_policy, properties, volumes
 from zsnapdb.jobs.clone.catalogue import CloneInfo, find, policy, ready
@@ -190,7 +190,7 @@ def message_text(message: str) -> str:
     """Return the message of a commit on one line. PreflightError if it is too long for a property."""
     text = printable(" ".join(message.split()))
     if len(text.encode()) > _MESSAGE_BYTES:
-        raise PreflightError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="shorten the message")
+        raise UsageError(f"the message has more than {_MESSAGE_BYTES} bytes", hint="shorten the message")
     return text
 
 

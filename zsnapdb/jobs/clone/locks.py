@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import BusyError
 from zsnapdb.jobs.exclusion import exclusive
 
 PATIENCE = 60.0
@@ -52,7 +52,7 @@ def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(exclusive(name, doing="working", folder=folder))
-        except PreflightError:
+        except BusyError:
             yield False
             return
         yield True
@@ -64,7 +64,7 @@ def turn(places: int | None = None, *, patience: float = _TURN_SECONDS, folder: 
 
     There are `places` turns (None: as many as processors that this process may use). Ten servers that start together on
     one processor take longer than one after the other, and the source's commits wait for all of them. During its turn a
-    process must not wait for another lock. PreflightError after `patience` seconds.
+    process must not wait for another lock. BusyError after `patience` seconds.
     """
     places = len(os.sched_getaffinity(0)) if places is None else places
     deadline = time.monotonic() + patience
@@ -75,7 +75,7 @@ def turn(places: int | None = None, *, patience: float = _TURN_SECONDS, folder: 
                 return
         if number == places - 1:
             if time.monotonic() > deadline:
-                raise PreflightError(
+                raise BusyError(
                     f"no turn to start a server within {patience:.0f} s",
                     hint="look at the other zsnapdb processes with `ps`",
                 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.errors import NotThere, PreflightError, UsageError
 from zsnapdb.jobs.clone import state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
@@ -74,7 +74,7 @@ def diff(settings: Settings, instance: Instance, table: str, begin: str, end: st
     """
     match = _TABLE.match(table)
     if match is None:
-        raise PreflightError(f"{table!r} is not the name of a table", hint="give the table as schema.table")
+        raise UsageError(f"{table!r} is not the name of a table", hint="give the table as schema.table")
     schema, name = match.groups()
     first, second = state_at.find(settings, instance, begin), state_at.find(settings, instance, end)
     if first.backup_id == second.backup_id and MomentMatch.REPLAY not in (first.match, second.match):

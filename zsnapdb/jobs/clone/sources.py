@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, ServerError
+from zsnapdb.errors import NotThere, PreflightError, ServerError, UsageError
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
@@ -95,12 +95,12 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
     """Return the requested snapshot set on this host; None if it is not here. The server may be down.
 
     `requested` is the id of a backup, live set or commit, `latest`, or @NAME for snapshots that another program made.
-    PreflightError for anything else.
+    UsageError for anything else.
     """
     if _SNAPSHOT.match(requested):
         return _foreign(instance, requested[1:])
     if requested != LATEST and not is_backup_id(requested):
-        raise PreflightError(
+        raise UsageError(
             f"{requested!r} does not name a snapshot set",
             hint="give latest, live, an id that `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT",
         )

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, RepositoryError
+from zsnapdb.errors import NotThere, PreflightError, RepositoryError, UsageError
 from zsnapdb.gtid import Gtids, contains
 from zsnapdb.jobs.clone.create_plan import CloneRequest, plan
 from zsnapdb.jobs.clone.sources import with_volumes
@@ -98,7 +98,7 @@ def find(settings: Settings, instance: Instance, requested: str) -> Moment:
         candidates.append(Candidate(local.backup_id, made, read[POSITION_PROPERTY].value))
     named = requested == "latest" or is_backup_id(requested)
     if not named and _gtids_or_none(requested) is None:
-        _time(requested)  # raises PreflightError for text that is not a moment
+        _time(requested)  # raises UsageError for text that is not a moment
     try:
         nearest: Moment | None = choose(candidates, requested)
     except NotThere:
@@ -109,7 +109,7 @@ def find(settings: Settings, instance: Instance, requested: str) -> Moment:
         return nearest
     try:
         planned = plan(settings, instance, CloneRequest(owner="zsnapdb", name="past-planned", at=requested))
-    except (RepositoryError, PreflightError) as error:
+    except (RepositoryError, PreflightError, UsageError) as error:
         if nearest is None:
             return choose(candidates, requested)
         return replace(nearest, reason=error.message)
@@ -195,12 +195,12 @@ def _time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise PreflightError(
+        raise UsageError(
             f"{text!r} is neither a time, a backup id nor a GTID",
             hint="give latest, a backup id, GTIDs, or a time such as 2026-11-20T10:00:00Z",
         ) from error
     if moment.tzinfo is None:
-        raise PreflightError(
+        raise UsageError(
             f"the time {text!r} does not say its zone",
             hint="write the time as 2026-11-20T10:00:00Z, or with an offset such as +01:00",
         )

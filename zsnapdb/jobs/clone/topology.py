@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
+from zsnapdb.errors import ConsistencyError, ServerError, UsageError
 from zsnapdb.jobs.clone import create_plan
 from zsnapdb.jobs.clone.create_plan import ClonePlan, CloneRequest, random_name
 from zsnapdb.jobs.clone.ephemeral import RunningClone, destroy_clone, make
@@ -71,7 +71,7 @@ def plan_set(
     PreflightError if the request does not fit a set, or if its first clone would be refused.
     """
     if not request.starts:
-        raise PreflightError(
+        raise UsageError(
             "the servers of a set are always started", hint="leave out --no-start, or make the clones one by one"
         )
     names = planning.names(request.name or random_name(instance), count, topology)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Lock
 
-from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, NotThere
+from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, NotThere, UsageError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import copy_binlogs
 from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
@@ -90,7 +90,7 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
     ConfigError if it is the same repository as the first one, or no copy of the first one.
     """
     if (source.repository.url, source.repository.endpoint) == (target.repository.url, target.repository.endpoint):
-        raise ConfigError(
+        raise UsageError(
             f"the source and the target of the copy are the same repository, {source.repository.url}",
             hint="name another repository with --to",
         )
@@ -156,7 +156,12 @@ def copy(source: Instance, target: Instance) -> CopyResult:
         there = target.open_repository()
     name, host = target.name, target.host
     with lease(
-        there, f"{name}/writer", doing=f"copying {name}", tell=target.events.tell, has_ended=host.has_ended
+        there,
+        f"{name}/writer",
+        doing=f"copying {name}",
+        tell=target.events.tell,
+        has_ended=host.has_ended,
+        patience=target.wait,
     ) as writer:
         planned = _plan(source, here, target, there)
         began, run = time.monotonic(), _Run(here, there, target, planned)

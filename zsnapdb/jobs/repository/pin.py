@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zsnapdb.errors import ConfigError, NotThere
+from zsnapdb.errors import NotThere, UsageError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.repository import pins
 from zsnapdb.repository.pins import Pin
@@ -14,7 +14,7 @@ def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     Afterwards no prune removes the backup or its bases. NotThere if there is no such backup.
     """
     if not reason.strip():
-        raise ConfigError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
+        raise UsageError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
     repository = instance.open_repository()
     if backup_id == "latest":
         ids = repository.backup_ids(instance.name)

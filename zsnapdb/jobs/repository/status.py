@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
 from zsnapdb.jobs import host_record
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import window_of
@@ -67,6 +67,21 @@ def status(instance: Instance) -> ProtectionStatus:
         damaged=(*catalogue.damaged, *archive.damaged),
         missing=host_record.findings(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive),
     )
+
+
+def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
+    """Return why a person should look: DamagedError, or NotThere if nothing can be restored; None if all is good."""
+    if status.damaged or any(finding.is_alarming for finding in status.missing):
+        return DamagedError(
+            f"something of instance {status.instance} in the repository is damaged, or is missing there",
+            hint="run `zsnapdb verify`, which says what can still be restored",
+        )
+    if not status.window.ranges:
+        return NotThere(
+            f"nothing of instance {status.instance} can be restored: the repository has no backup of its server",
+            hint="run `zsnapdb backup`; if there were backups, check the repository and the configuration",
+        )
+    return None
 
 
 def archived(instance: Instance) -> Archive:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from zsnapdb.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.jobs import host_record
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
@@ -86,6 +86,20 @@ class VerifyResult:
     def is_whole(self) -> bool:
         is_lacking = any(finding.is_alarming for finding in self.missing)
         return not self.damage and not self.meaning.broken and not self.binlogs and not is_lacking
+
+    def alarm(self) -> ZsnapdbError | None:
+        """Return why the result needs a person: DamagedError, or NotThere if there is no backup; None if it is good."""
+        if not self.is_whole:
+            return DamagedError(
+                f"something of instance {self.plan.instance} in the repository is damaged, or is missing there",
+                hint="see what is damaged and what can be restored; begin a new chain with `zsnapdb backup --full`",
+            )
+        if not self.plan.backups.backups:
+            return NotThere(
+                f"the repository has no backup of instance {self.plan.instance}; nothing was verified",
+                hint="run `zsnapdb backup`; if there were backups, check the repository and the configuration",
+            )
+        return None
 
 
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from zsnapdb.errors import ConfigError, ConsistencyError, PreflightError, ServerError
+from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.restore.replay import served
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY, Work, be_mounted, restored_mark, step_snapshots
@@ -22,6 +22,7 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.server_copy.identity import Access, PathMap
+from zsnapdb.text_files import password_in
 from zsnapdb.zfs import datasets, owned
 from zsnapdb.zfs.owned import Mark
 
@@ -127,13 +128,7 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
     server.remove_identity(copy.datadir)
     password = ""
     if step.password_file is not None:
-        try:
-            password = Path(step.password_file).read_text().rstrip("\n")
-        except OSError as error:
-            raise ConfigError(
-                f"reading the source's password file {step.password_file}: {error.strerror}",
-                hint="the file must contain only the password",
-            ) from error
+        password = password_in(Path(step.password_file), "the source's password file").get_secret_value()
     expected = work.plan.point.gtids
     if expected is None:
         raise PreflightError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.model import pool_of
 from zsnapdb.planning.clone.ports import choose_port
@@ -62,9 +62,7 @@ def handover_step(settings: Settings, planned: RestorePlan, handover: Handover, 
     if handover.kind == "run":
         return RunBeside(chosen, port)
     if handover.source is None:
-        raise PreflightError(
-            "a replica needs a source", hint="name the source with --source host:port and --source-user"
-        )
+        raise UsageError("a replica needs a source", hint="name the source with --source host:port and --source-user")
     source = handover.source
     if source.password_file is not None and not source.password_file.is_file():
         raise PreflightError(

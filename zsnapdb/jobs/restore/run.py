@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.errors import DamagedError, NotThere, PreflightError, UsageError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import foreign
@@ -284,7 +284,7 @@ def _carry_out(
     work: Work, journals: Journals, journal: RestoreJournal, confirm: Confirm, stop_after: str | None
 ) -> RestoreResult:
     if stop_after is not None and work.plan.step(stop_after) is None:
-        raise PreflightError(
+        raise UsageError(
             f"the restore has no step {stop_after!r}",
             hint=f"its steps are: {', '.join(step.name for step in work.plan.steps)}",
         )

@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ConfigError, ExistsError, PreflightError
+from zsnapdb.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
@@ -41,6 +41,7 @@ from zsnapdb.planning.trial.rescue import (
 )
 from zsnapdb.repository.manifest import Manifest, PositionPart
 from zsnapdb.repository.repository import Repository
+from zsnapdb.text_files import password_in
 from zsnapdb.zfs import datasets
 
 _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")
@@ -99,21 +100,21 @@ class RescueResult:
 
 
 def original_name(table: str | None, schema: str | None) -> TableName:
-    """Return the table or schema to rescue. PreflightError unless exactly one of table and schema is named."""
+    """Return the table or schema to rescue. UsageError unless exactly one of table and schema is named."""
     if table is not None and schema is None:
         return parse_table(table)
     if schema and table is None:
         return TableName(schema, None)
-    raise PreflightError(
+    raise UsageError(
         "a rescue needs either a table or a schema", hint="name one: --table schema.table, or --schema name"
     )
 
 
 def transport(text: str) -> Transport | None:
-    """Return the requested transport, None for `auto`. PreflightError for an unknown name."""
+    """Return the requested transport, None for `auto`. UsageError for an unknown name."""
     if text in ("auto", *Transport):
         return None if text == "auto" else Transport(text)
-    raise PreflightError(f"invalid --transport {text!r}", hint="choose from auto, tablespace, dump")
+    raise UsageError(f"invalid --transport {text!r}", hint="choose from auto, tablespace, dump")
 
 
 def destination(
@@ -121,7 +122,7 @@ def destination(
 ) -> Destination:
     """Return the destination: a file, an address, or the server of a configured instance.
 
-    PreflightError unless exactly one is named.
+    UsageError unless exactly one is named.
     """
     if into is not None and instance is None:
         return Destination(parse_destination(into), _read_password(password_file))
@@ -131,7 +132,7 @@ def destination(
             live.user, live.host or "127.0.0.1", live.port, str(live.socket) if live.socket else None, None
         )
         return Destination(where, live.password())
-    raise PreflightError(
+    raise UsageError(
         "a rescue needs either a file, an address or an instance as its destination",
         hint="name one: --into FILE, --into mysql://user@host/schema --password-file F, or --into-instance NAME",
     )
@@ -141,12 +142,7 @@ def _read_password(path: Path | None) -> SecretStr:
     """Return the password in the file, which contains nothing else; an empty password if no file is named."""
     if path is None:
         return SecretStr("")
-    try:
-        return SecretStr(path.read_text().rstrip("\n"))
-    except OSError as error:
-        raise ConfigError(
-            f"reading the password file {path}: {error.strerror}", hint="the file must contain only the password"
-        ) from error
+    return password_in(path, "the password file")
 
 
 def _own_set(instance: Instance, manifest: Manifest, place: scratch.Scratch) -> SnapshotSet | None:
@@ -187,7 +183,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
     name = new_name(request.original, request.chosen_name, schema, as_of)
     if isinstance(where, DumpFile):
         if request.chosen_name is not None or request.transport is not None:
-            raise PreflightError(
+            raise UsageError(
                 "--as and --transport are only for live servers",
                 hint="leave them out; a dump file has the original names",
             )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore.steps import RESTORED_PROPERTY
@@ -70,7 +70,7 @@ def ephemeral(instance: Instance, place: Scratch, mount_root: Path) -> Iterator[
     other marked dataset beside the place is a leftover.
     """
     home_dataset = place.container.rpartition("/")[0]
-    with exclusive(f"{place.what}-{instance.name}", doing=f"at a {place.what} of {instance.name}"):
+    with for_instance(instance, place.what, f"at a {place.what} of"):
         for left in sweep(home_dataset, mount_root):
             instance.events.tell(f"removed {left}, which an interrupted run left")
         datasets.ensure(home_dataset, _NO_MOUNT)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.quantities import in_words
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
@@ -54,7 +54,7 @@ class CloneLease:
 
 def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
     if seconds <= 0:
-        raise PreflightError(f"{what} of {in_words(seconds)}", hint="give a duration above zero, such as 2h")
+        raise UsageError(f"{what} of {in_words(seconds)}", hint="give a duration above zero, such as 2h")
     if seconds > limit:
         raise PreflightError(
             f"{what} of {in_words(seconds)} is longer than {key}, {in_words(limit)}",

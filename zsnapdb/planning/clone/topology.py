@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.model import Flavour
 
 LARGEST = 50
@@ -19,10 +19,10 @@ class CloneTopology(StrEnum):
 
 
 def names(name: str, count: int, topology: CloneTopology) -> tuple[str, ...]:
-    """Return the names of the set's clones, the source first. PreflightError if the count is out of range."""
+    """Return the names of the set's clones, the source first. UsageError if the count is out of range."""
     least = 2 if topology is CloneTopology.REPLICATION else 1
     if not least <= count <= LARGEST:
-        raise PreflightError(
+        raise UsageError(
             f"--count {count} is out of range for --topology {topology}", hint=f"--count must be {least} to {LARGEST}"
         )
     return tuple(f"{name}-{number}" for number in range(1, count + 1))

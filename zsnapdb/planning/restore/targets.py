@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import UsageError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import Flavour, is_backup_id, parse_gtids
 
@@ -62,7 +62,7 @@ Target = Latest | AtBackup | AtTime | AtGtids | BeforeGtid
 
 
 def parse_target(text: str) -> Target:
-    """Return the target that `--to` names. PreflightError for any other form, or for a time without its zone."""
+    """Return the target that `--to` names. UsageError for any other form, or for a time without its zone."""
     text = text.strip()
     if text == "latest":
         return Latest()
@@ -73,7 +73,7 @@ def parse_target(text: str) -> Target:
     if _TIME.fullmatch(text):
         return AtTime(parse_time(text))
     if _DAY.fullmatch(text):
-        raise PreflightError(
+        raise UsageError(
             f"{text!r} is a day and not a point in time",
             hint=(
                 f"write {text}T00:00:00Z, or with another zone; if you mean a GTID of MariaDB, write it with a leading"
@@ -84,7 +84,7 @@ def parse_target(text: str) -> Target:
     gtids = text.removeprefix("before-").strip()
     family = _family(gtids)
     if family is None or (before and _count(family, gtids) != 1):
-        raise PreflightError(
+        raise UsageError(
             f"{text!r} is not a point in time",
             hint=(
                 "write latest, latest-backup, a backup id, a time such as 2026-11-20T10:00:00Z, a GTID, or before-GTID"
@@ -116,12 +116,12 @@ def parse_time(text: str) -> datetime:
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
-        raise PreflightError(f"{text!r} is not a time", hint="write it as 2026-11-20T10:00:00Z")
+        raise UsageError(f"{text!r} is not a time", hint="write it as 2026-11-20T10:00:00Z")
     day, clock, zone = match.groups()
     try:
         local = datetime.fromisoformat(f"{day}T{clock}")
         if not zone:
-            raise PreflightError(
+            raise UsageError(
                 f"the time {text!r} does not say its zone",
                 hint=f"write {day}T{clock}Z for UTC, or add an offset or a zone",
             )
@@ -131,10 +131,10 @@ def parse_time(text: str) -> datetime:
             return datetime.fromisoformat(f"{day}T{clock}{zone}").astimezone(UTC)
         place = ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise PreflightError(f"{text!r} is not a time: {error}", hint="write it as 2026-11-20T10:00:00Z") from error
+        raise UsageError(f"{text!r} is not a time: {error}", hint="write it as 2026-11-20T10:00:00Z") from error
     first, second = (local.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
     if first != second:
-        raise PreflightError(
+        raise UsageError(
             f"{text!r} is ambiguous, because clocks were changed: {first:%H:%M:%S} or {second:%H:%M:%S} UTC",
             hint="write the time in UTC",
         )

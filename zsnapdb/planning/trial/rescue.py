@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.model import Flavour
 
 _LONGEST_NAME = 64
@@ -31,13 +31,11 @@ class TableName:
 def parse_table(text: str) -> TableName:
     """Return the table that `schema.table` names. A part with a dot or a backtick must be in backticks.
 
-    PreflightError if the text names no table.
+    UsageError if the text names no table.
     """
     match = _QUOTED.match(text)
     if match is None:
-        raise PreflightError(
-            f"{text!r} names no table", hint="write schema.table; put a name with a dot into backticks"
-        )
+        raise UsageError(f"{text!r} names no table", hint="write schema.table; put a name with a dot into backticks")
     quoted_schema, schema, quoted_table, table = match.groups()
     return TableName(schema or quoted_schema.replace("``", "`"), table or quoted_table.replace("``", "`"))
 
@@ -63,28 +61,28 @@ class LiveServer:
 def parse_destination(text: str) -> DumpFile | LiveServer:
     """Return what `--into` names.
 
-    PreflightError if an address contains a password: everybody on the host can read a command line.
+    UsageError if an address contains a password: everybody on the host can read a command line.
     """
     if not re.match(r"^(mysql|mariadb)://", text):
         if "://" in text:
-            raise PreflightError(
+            raise UsageError(
                 f"cannot deliver into {text.split('://')[0]}://", hint="give a file, or mysql://user@host:port/schema"
             )
         return DumpFile(text)
     parts = urlsplit(text)
     if parts.password is not None:
-        raise PreflightError(
+        raise UsageError(
             "the address has a password in it, which everybody on this host can read",
             hint="remove it and use --password-file",
         )
     if not parts.username:
-        raise PreflightError(
+        raise UsageError(
             "the address names no user", hint="write mysql://user@host:port/schema, with ?socket=/path for a socket"
         )
     try:
         port = parts.port or 3306
     except ValueError as error:
-        raise PreflightError(
+        raise UsageError(
             f"the address has no usable port: {error}", hint="write mysql://user@host:port/schema"
         ) from error
     socket = parse_qs(parts.query).get("socket", [None])[0]

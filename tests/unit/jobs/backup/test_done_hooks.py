@@ -16,7 +16,7 @@ from tests.unit.support.events import Recorder
 from tests.unit.support.fake_sources import FakeObservation, FakeServer
 from tests.unit.support.world import World
 from zsnapdb.config import HookSettings
-from zsnapdb.errors import HookError, PreflightError, RepositoryError
+from zsnapdb.errors import BusyError, HookError, PreflightError, RepositoryError
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.backup.preflight import _judge_hooks
 from zsnapdb.jobs.exclusion import exclusive
@@ -102,9 +102,9 @@ def test_a_done_hook_learns_of_a_signal(world: World, monkeypatch: pytest.Monkey
 
 
 def test_a_done_hook_learns_that_another_run_is_at_work(world: World) -> None:
-    with exclusive("backup-main", doing="backing up", folder=world.folder / "run"), pytest.raises(PreflightError):
+    with exclusive("backup-main", doing="backing up", folder=world.folder / "run"), pytest.raises(BusyError):
         backup(world, with_hook(world))
-    assert noted(world)[0][0] == "failed"
+    assert noted(world)[0][:3] == ["failed", "75", "busy"]
 
 
 def test_a_done_hook_may_use_the_instance_since_no_lock_is_held_any_more(world: World) -> None:

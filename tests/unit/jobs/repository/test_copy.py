@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, rotated
 from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies
-from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryError
+from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryError, UsageError
 from zsnapdb.jobs.repository import copy as job
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
@@ -147,7 +147,7 @@ def test_a_repository_of_its_own_is_never_copied_into(site: Site) -> None:
 
 def test_a_repository_is_not_copied_to_itself(site: Site) -> None:
     site.fill([None])
-    with pytest.raises(ConfigError, match="are the same repository"):
+    with pytest.raises(UsageError, match="are the same repository"):
         job.copy(site.instance(), site.instance())
 
 

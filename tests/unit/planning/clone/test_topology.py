@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.model import Flavour
 from zsnapdb.planning.clone.topology import CloneTopology, names, refuse_without_gtids, words
 
@@ -19,7 +19,7 @@ def test_the_source_is_the_first_of_the_names() -> None:
     [(1, CloneTopology.REPLICATION), (0, CloneTopology.INDEPENDENT), (51, CloneTopology.INDEPENDENT)],
 )
 def test_a_set_that_makes_no_sense_is_refused(count: int, topology: CloneTopology) -> None:
-    with pytest.raises(PreflightError):
+    with pytest.raises(UsageError):
         names("shop", count, topology)
 
 

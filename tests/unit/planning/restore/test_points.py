@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import NotThere, PreflightError, ZsnapdbError
+from zsnapdb.errors import NotThere, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, follow
@@ -154,7 +154,7 @@ def test_the_forms_of_a_point(text: str, target: object) -> None:
     ],
 )
 def test_what_could_mean_two_things_or_none_is_refused(text: str, words: str) -> None:
-    with pytest.raises(PreflightError, match=words):
+    with pytest.raises(UsageError, match=words):
         parse_target(text)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zsnapdb.errors import CommandError, PreflightError
+from zsnapdb.errors import CommandError, PreflightError, UsageError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import programs
 from zsnapdb.planning.quoting import option_value, quoted
@@ -46,7 +46,7 @@ def test_a_plain_name_needs_no_backticks() -> None:
 
 @pytest.mark.parametrize("text", ["accounts", ".accounts", "ledger.", "`ledger.accounts", ""])
 def test_what_names_no_table_is_refused(text: str) -> None:
-    with pytest.raises(PreflightError, match="names no table"):
+    with pytest.raises(UsageError, match="names no table"):
         parse_table(text)
 
 
@@ -68,7 +68,7 @@ def test_a_destination_is_a_file_or_a_server() -> None:
     ],
 )
 def test_a_destination_that_cannot_be_used_is_refused_without_repeating_a_secret(text: str, message: str) -> None:
-    with pytest.raises(PreflightError, match=message) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         parse_destination(text)
     assert "secret" not in str(caught.value)
 

@@ -1,0 +1,76 @@
+"""One run at a time on a host: a second run ends with its own exit code, or waits for the end of the first."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.events import Recorder
+from tests.unit.support.world import World, made
+from zsnapdb.errors import BusyError, PreflightError
+from zsnapdb.jobs.clone.locks import if_free
+from zsnapdb.jobs.exclusion import exclusive, for_instance
+
+
+def test_a_second_run_ends_at_once_with_75_and_names_the_first_and_its_work(tmp_path: Path) -> None:
+    with (
+        exclusive("x", doing="pruning instance main", folder=tmp_path),
+        pytest.raises(BusyError, match=r"process \d+ is pruning instance main") as caught,
+        exclusive("x", doing="backing up instance main", folder=tmp_path),
+    ):
+        pass
+    assert caught.value.exit_code == 75
+
+
+def test_a_run_that_waits_says_for_whom_and_goes_on_at_the_end_of_the_other(tmp_path: Path) -> None:
+    began, ended, lines = threading.Event(), threading.Event(), list[str]()
+
+    def first() -> None:
+        with exclusive("x", doing="pruning", folder=tmp_path):
+            began.set()
+            ended.wait(60)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    began.wait(60)
+
+    def tell(line: str) -> None:
+        lines.append(line)
+        ended.set()
+
+    with exclusive("x", doing="backing up", folder=tmp_path, patience=600, tell=tell):
+        pass
+    thread.join()
+    assert len(lines) == 1
+    assert lines[0].startswith("waiting up to 600 s for another zsnapdb: process")
+
+
+def test_a_lock_file_that_others_wrote_is_not_repeated(tmp_path: Path) -> None:
+    with exclusive("x", doing="pruning", folder=tmp_path):
+        (tmp_path / "x.lock").write_text("12 \x1b[2Jgone\n" * 100)
+        with pytest.raises(BusyError, match="an unknown process"), exclusive("x", doing="y", folder=tmp_path):
+            pass
+
+
+def test_a_folder_that_cannot_hold_locks_is_not_another_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(PreflightError, match="Not a directory"), if_free("x", tmp_path / "file" / "run"):
+        pass
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    with made(tmp_path) as world:
+        return world
+
+
+def test_an_instance_waits_as_long_as_it_was_told_and_reports_it(world: World) -> None:
+    instance = world.instance.with_events(Recorder(world.reported))
+    with for_instance(instance, "backup", "pruning"):
+        for waiting, lines in ((instance, 0), (replace(instance, wait=0.2), 1), (instance.waiting(0.2), 2)):
+            with pytest.raises(BusyError), for_instance(waiting, "backup", "backing up"):
+                pass
+            assert len(world.reported) == lines
