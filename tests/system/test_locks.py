@@ -301,9 +301,7 @@ def test_the_doctor_ends_with_0_1_or_2(lab: Lab, unchanged: None) -> None:
 
 
 def test_the_doctor_says_that_a_server_is_down(lab: Lab) -> None:
-    done = lab.zsnapdb(
-        "doctor", "main", config=lab.changed(("/run/mysqld/mysqld.sock", "/run/mysqld/none.sock"))
-    )
+    done = lab.zsnapdb("doctor", "main", config=lab.changed(("/run/mysqld/mysqld.sock", "/run/mysqld/none.sock")))
     assert done.code == 2
     assert "/run/mysqld/none.sock" in done.stdout
 
