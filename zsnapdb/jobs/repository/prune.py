@@ -26,6 +26,7 @@ from zsnapdb.jobs.repository.local_leftovers import LocalLeftovers, look_locally
 from zsnapdb.jobs.repository.prune_binlogs import OldBinlog
 from zsnapdb.planning.chain import Lineage, choose_base
 from zsnapdb.planning.repository import local_sets, retention, sweep
+from zsnapdb.planning.repository.chain_cost import ChainCost, chain_cost
 from zsnapdb.planning.repository.clock import clock_doubt
 from zsnapdb.planning.repository.host_record import RemovedBackup, StoredFinding
 from zsnapdb.planning.repository.local_sets import LocalDecision, LocalLimits
@@ -63,6 +64,11 @@ class PrunePlan:
     @property
     def sizes(self) -> Mapping[str, int]:
         return {backup.backup_id: backup.stored_size for backup in self.backups.backups}
+
+    @property
+    def chain_cost(self) -> ChainCost:
+        """The backups that stay only because others need them, and what shorter chains would free."""
+        return chain_cost(self.retention.decisions, self.backups.backups)
 
     @property
     def freed(self) -> int:

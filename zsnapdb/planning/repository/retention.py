@@ -24,6 +24,8 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.model import backup_time
 from zsnapdb.planning.chain import Lineage, Link
 
+NEEDED_BY = "needed by "
+"""How the reason begins of a backup that stays as the base of another one."""
 CLOCK_SLACK = timedelta(days=1)
 """How far the clock of a host may have stepped back between a backup and its base."""
 
@@ -248,7 +250,7 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
         at, base = name, family.base[name]
         while base is not None:
             already = bool(keep[base])
-            needed = f"needed by {at}"
+            needed = f"{NEEDED_BY}{at}"
             if needed not in keep[base]:
                 keep[base].append(needed)
             if already:

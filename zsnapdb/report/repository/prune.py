@@ -67,11 +67,20 @@ class PrunePlanView(View):
                 f" of objects and {size(plan.freed_locally)} of this pool"
             ),
         ]
+        cost = _chain_cost(plan)
+        lines += [cost] if cost else []
         note = _afterlife(plan)
         return "\n".join([*lines, note] if note and plan.freed else lines)
 
     def fields(self) -> Fields:
         return _plan(self.plan)
+
+
+def _chain_cost(plan: PrunePlan) -> str:
+    """Return what the chains cost, in words; empty if no backup stays only as a base."""
+    cost = plan.chain_cost
+    freed = size(cost.better.freed) if cost.better is not None else ""
+    return cost.describe(len(plan.retention.kept), size(cost.size), freed)
 
 
 def _foreign(count: int) -> str:
@@ -148,7 +157,18 @@ def _plan(plan: PrunePlan) -> dict[str, Any]:
         "bytes": plan.freed,
         "local_bytes": plan.freed_locally,
         "base": plan.base or None,
+        "only_needed": _only_needed(plan),
         "versions": {"kept": plan.afterlife.keeps_versions, "days": plan.afterlife.days},
+    }
+
+
+def _only_needed(plan: PrunePlan) -> dict[str, Any]:
+    cost = plan.chain_cost
+    better = cost.better
+    return {
+        "backups": list(cost.only_needed),
+        "bytes": cost.size,
+        "full_every": {"seconds": better.every, "backups": better.fewer, "bytes": better.freed} if better else None,
     }
 
 
@@ -168,7 +188,8 @@ class PruneView(View):
         lines += [f"  destroyed {name}" for name in result.destroyed]
         lines += [f"  binlog    {name}" for name in result.binlogs]
         lines.append(f"  freed     {size(result.size)} in {result.objects} objects")
-        lines += [f"  note      {text}" for text in result.notes]
+        cost = _chain_cost(result.plan)
+        lines += [f"  note      {text}" for text in (*result.notes, *([cost] if cost else []))]
         note = _afterlife(result.plan)
         return "\n".join([*lines, f"  note      {note}"] if note and result.objects else lines)
 
