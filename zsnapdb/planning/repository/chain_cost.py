@@ -68,7 +68,9 @@ def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> 
     tried = [_with(every, backups, ruled, len(kept), now) for every in _CANDIDATES] if only_needed else []
     best = max(tried, key=lambda one: one.freed, default=None)
     size = sum(backup.stored_size for backup in only_needed)
-    return ChainCost(tuple(b.backup_id for b in only_needed), size, best if best is not None and best.freed > 0 else None)
+    return ChainCost(
+        tuple(b.backup_id for b in only_needed), size, best if best is not None and best.freed > 0 else None
+    )
 
 
 def _with(every: float, backups: Sequence[SizedBackup], ruled: Collection[str], kept: int, now: int) -> FullEvery:
