@@ -1,4 +1,4 @@
-"""What chains cost: the backups that stay only because newer ones need them, and what shorter chains would free. Pure."""
+"""What chains cost: backups that stay only because newer ones need them, and what shorter chains would free. Pure."""
 
 from __future__ import annotations
 
