@@ -17,7 +17,6 @@ from pydantic import ValidationError
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, RecordPart
 from zsnapdb.repository.repository import Repository
 
@@ -93,7 +92,7 @@ class HostRecord:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Run the block as the only one that changes the record."""
-        make_private(self.folder)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _sync(self.folder.parent)
         with (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
