@@ -15,6 +15,7 @@ from zsnapdb.cli import (
     doctor,
     drill,
     ending,
+    forget,
     init,
     inventory,
     key,
@@ -52,6 +53,7 @@ app.command("copy")(copy.copy)
 app.command("prune")(prune.prune)
 app.command("pin")(pin.pin)
 app.command("unpin")(pin.unpin)
+app.command("forget")(forget.forget)
 app.command("drill")(drill.drill)
 app.command("drills")(drill.drills)
 app.command("rescue")(rescue.rescue)

@@ -182,11 +182,15 @@ class _UnknownBackup:
 
 @dataclass(frozen=True)
 class MissingBackup:
-    """A backup that this host stored and the repository lacks. `recorded` is None if only local snapshots know it."""
+    """A backup that this host stored and the repository lacks. `recorded` is None if only local snapshots know it.
+
+    `guids` are those of its snapshots.
+    """
 
     backup_id: str
     recorded: RecordedBackup | None
     is_expired: bool
+    guids: tuple[int, ...] = ()
 
 
 def missing_backups(
@@ -224,7 +228,13 @@ def missing_backups(
         decided = retention.decide([*there, *lacking], rules, now, facts)
         expired = set(decided.removal_order)
     return tuple(
-        MissingBackup(link.backup_id, recorded.get(link.backup_id), link.backup_id in expired) for link in lacking
+        MissingBackup(
+            link.backup_id,
+            recorded.get(link.backup_id),
+            link.backup_id in expired,
+            tuple(volume.guid for volume in link.volumes),
+        )
+        for link in lacking
     )
 
 

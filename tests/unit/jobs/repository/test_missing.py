@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.stored_backups import Site
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, NotThere
 from zsnapdb.jobs import doctor, host_record
-from zsnapdb.jobs.repository import inventory, prune, status, verify
+from zsnapdb.jobs.repository import forget, inventory, prune, status, verify
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.report.repository.list import InventoryView
 from zsnapdb.report.repository.status import StatusView
@@ -74,3 +74,18 @@ def test_a_copy_of_the_repository_is_not_held_against_what_was_stored_here(site:
     (site.folder.parent / "store-there").mkdir()
     site.instance("there").open_or_create_repository()
     assert inventory.inventory(site.instance("there")).missing == ()
+
+
+def test_what_a_person_forgets_is_no_longer_missed(site: Site) -> None:
+    planned = forget.plan(site.instance(), ())
+    assert len(planned.backups) == 1
+    assert inventory.inventory(site.instance()).missing != ()
+    assert forget.forget(site.instance(), planned.backups) == planned
+    assert inventory.inventory(site.instance()).missing == ()
+    assert forget.plan(site.instance(), ()).backups == ()
+
+
+def test_a_backup_that_the_repository_has_is_not_forgotten(site: Site) -> None:
+    first = site.instance().open_repository().backup_ids("main")[0]
+    with pytest.raises(NotThere, match=first):
+        forget.forget(site.instance(), (first,))

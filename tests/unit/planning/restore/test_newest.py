@@ -1,0 +1,65 @@
+"""What is newer than the newest reachable state, and what archived binlogs cover all the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tests.unit.support.binlog_window import SECOND, A, B, at, gtids, own
+from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup, newer_than
+from zsnapdb.planning.restore.points import RestoreRoute, choose
+from zsnapdb.planning.restore.targets import AtBackup, Latest
+
+NOW = datetime(1970, 1, 2, tzinfo=UTC)
+
+
+def id_at(second: int) -> str:
+    return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=second):%Y%m%dT%H%M%SZ}-0000"
+
+
+def route(target: Latest | AtBackup) -> RestoreRoute:
+    """The route from a backup at second 12, through binlogs with transactions 11 to 50, up to second 59."""
+    point = at(12, f"{A}:1-12", offset=100, name=id_at(12))
+    return choose(target, [point], [own(number) for number in range(2, 6)], NOW)
+
+
+def unusable(second: int, text: str | None, server: str | None = A) -> UnusableBackup:
+    return UnusableBackup(id_at(second), "it is gone", server, None if text is None else gtids(text))
+
+
+def test_a_newer_backup_that_the_archived_binlogs_lead_past_is_not_missing() -> None:
+    assert newer_than(route(Latest()), [unusable(45, f"{A}:1-44")], None, ()) == ()
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        unusable(45, None),
+        unusable(45, f"{A}:1-60"),
+        unusable(45, f"{A}:1-44", B),
+        unusable(90, f"{A}:1-44"),
+    ],
+    ids=["its position is not known", "it holds more", "another server", "it is newer than the archive: a reset"],
+)
+def test_a_newer_backup_of_which_something_may_be_missing_is_named(item: UnusableBackup) -> None:
+    (text,) = newer_than(route(Latest()), [item], None, ())
+    assert item.backup_id in text
+
+
+def test_the_newest_backup_alone_covers_nothing_newer() -> None:
+    assert newer_than(route(AtBackup(None)), [unusable(45, f"{A}:1-44")], None, ()) != ()
+
+
+def test_the_order_in_which_this_host_stored_backups_outweighs_the_clocks_of_their_ids() -> None:
+    later, earlier = unusable(5, None), unusable(30, None)
+    order = (id_at(30), id_at(12), id_at(5))
+    assert len(newer_than(route(Latest()), [later], None, order)) == 1
+    assert newer_than(route(Latest()), [earlier], None, order) == ()
+
+
+@pytest.mark.parametrize(("second", "is_newer"), [(59, False), (60, True)])
+def test_a_lost_archive_is_newer_if_it_ended_after_what_is_reached(second: int, is_newer: bool) -> None:
+    lost = UnusableArchive("the archive is short", second * SECOND)
+    assert bool(newer_than(route(Latest()), [], lost, ())) is is_newer
+    assert newer_than(route(AtBackup(None)), [], lost, ()) == ()

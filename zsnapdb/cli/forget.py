@@ -1,0 +1,35 @@
+"""`zsnapdb forget`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.output import show
+
+
+def forget(
+    instance: NamedInstance,
+    backups: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="BACKUP...", help="Backup ids. Without any: all that are missing.", show_default=False),
+    ] = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Stop missing backups that were removed from the repository on purpose.
+
+    This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config import load
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.repository import forget as job
+    from zsnapdb.report.repository.forget import ForgetView
+
+    chosen = Instance.of(load(config), instance, Terminal())
+    names = tuple(backups or ())
+    show(ForgetView(job.plan(chosen, names) if plan else job.forget(chosen, names), is_planned=plan), json)
