@@ -14,6 +14,7 @@
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
     │   └── LeaseError      6   another run took the lease over
     ├── DamagedError        7   stored bytes are not the bytes that were written
+    │   └── DamagedBackupError  the same, of a known backup
     │   └── HistoryError    7   the repository holds something newer, or several histories with the point
     ├── ExistsError         8   the target already exists
     ├── CommandError        9   an external command failed
@@ -150,6 +151,16 @@ class DamagedError(ZsnapdbError):
 
     code = "damaged"
     exit_code = 7
+
+
+class DamagedBackupError(DamagedError):
+    """Stored bytes of one backup are not the bytes that were written. `backup_id` is that backup."""
+
+    code = "damaged-backup"
+
+    def __init__(self, message: str, *, backup_id: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.backup_id = backup_id
 
 
 class HistoryError(DamagedError):

@@ -25,7 +25,7 @@ from zsnapdb.cli.options import (
     WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
-from zsnapdb.errors import UsageError
+from zsnapdb.errors import DamagedError, UsageError
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.restore.handover_plan import Handover
@@ -85,6 +85,7 @@ def restore(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore import run as job
+    from zsnapdb.jobs.restore import stored_chain
     from zsnapdb.report.restore import result as report
 
     settings = load(config)
@@ -112,6 +113,8 @@ def restore(
             planned = job.plan(settings, chosen, repository, request)
             findings = job.examine(settings, chosen, repository, planned)
             show(report.RestorePlanView(planned, findings), json)
+            if stored_chain.is_damaged(findings):
+                raise typer.Exit(DamagedError.exit_code)
             return
         result = job.restore(settings, chosen, request, confirm, stop_after)
     terminal.end()

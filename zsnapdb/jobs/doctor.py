@@ -19,6 +19,8 @@ from zsnapdb.jobs.recoverable import recoverable
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import server
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
+from zsnapdb.planning.damage import sentences
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.marker import prove_conditional_writes
 
 
@@ -55,7 +57,7 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
     flavour = observed.facts.flavour if observed is not None else None
     if flavour is not None:
         findings.append(_server_program(instance, flavour))
-    stored = (*_repository(instance), *_unprotected(instance))
+    stored = (*_repository(instance), *_unprotected(instance), *_damage(instance))
     return Diagnosis(instance.name, (*findings, *stored, *_clones(instance, clone_leaks)), observed)
 
 
@@ -109,6 +111,23 @@ def _unprotected(instance: Instance) -> list[FitnessFinding]:
         return []
     what = f"nothing that the server writes now can be restored before the next backup: {unprotected.reason}"
     return [warning("histories", what, f"run `zsnapdb backup {instance.name}`")]
+
+
+def _damage(instance: Instance) -> list[FitnessFinding]:
+    """Return the findings about stored backups that are known to be damaged."""
+    try:
+        repository = instance.open_repository()
+        backups = instance.summaries(repository).backups
+        chains = known_damage(repository, instance.name).of_chains(backups)
+    except ZsnapdbError:
+        # The finding about the repository reports the error.
+        return []
+    if not chains:
+        return []
+    hint = "no backup builds on them; see `zsnapdb list`; `zsnapdb verify --deep` reads everything again"
+    damages = tuple(dict.fromkeys(damage for found in chains.values() for damage in found))
+    summary = f"{len(chains)} of {len(backups)} backups cannot be restored, or only damaged"
+    return [warning("damage", summary, hint), *(warning("damage", text) for text in sentences(damages))]
 
 
 def _leaks(settings: Settings) -> list[Leak]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from zsnapdb.jobs.backup_point import points_of
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.binlog.window import Window, window
+from zsnapdb.planning.damage import DamageRegister
+from zsnapdb.planning.repository.verification import consequences
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 
@@ -17,9 +20,14 @@ from zsnapdb.repository.repository import Repository
 def recoverable(instance: Instance, repository: Repository) -> Window:
     """Return what can be recovered now. Reads the repository alone; manifests that were read before are cached."""
     backups = instance.summaries(repository).backups
-    return window_of(backups, BinlogArchive(repository, instance.name).load())
+    archive = BinlogArchive(repository, instance.name).load()
+    return window_of(backups, archive, known_damage(repository, instance.name))
 
 
-def window_of(backups: Iterable[Manifest | Summary], archive: Archive) -> Window:
-    """Return what can be recovered from backups (those of other sources do not count) and an archive."""
-    return window(points_of(backups), archive.files, archive.state)
+def window_of(backups: Sequence[Manifest | Summary], archive: Archive, damage: DamageRegister) -> Window:
+    """Return what can be recovered from backups and an archive.
+
+    Backups of other sources do not count, nor those whose chain is incomplete or known to be damaged.
+    """
+    restorable = set(consequences(backups, damage.stored()).restorable)
+    return window(points_of([b for b in backups if b.backup_id in restorable]), archive.files, archive.state)

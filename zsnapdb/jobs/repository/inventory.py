@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs import host_record
@@ -11,8 +11,10 @@ from zsnapdb.jobs.host_record import StoredCheck
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.planning.chain import restore_chain
+from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.repository.host_record import StoredFinding, is_stored_after
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.unfinished import Unfinished, unfinished
 from zsnapdb.zfs import datasets
 
@@ -27,12 +29,13 @@ class InventoryEntry:
 
 @dataclass(frozen=True)
 class Detail:
-    """A backup with the chain that its restore needs, the full backup first."""
+    """A backup with the chain that its restore needs, the full backup first, and the known damage of that chain."""
 
     entry: InventoryEntry
     chain: tuple[Summary, ...]
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
+    damage: tuple[KnownDamage, ...] = ()
 
 
 def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
@@ -50,13 +53,17 @@ def _local_ids(instance: Instance, manifests: Sequence[Summary]) -> set[str]:
 
 @dataclass(frozen=True)
 class Inventory:
-    """The backups of an instance, oldest first, the errors of unreadable backups, and the unfinished backups."""
+    """The backups of an instance, oldest first, the errors of unreadable backups, and the unfinished backups.
+
+    `damage` is the known damage of the chain of each backup that has such a chain, by backup id.
+    """
 
     entries: tuple[InventoryEntry, ...]
     damaged: tuple[DamagedError, ...]
     unfinished: tuple[Unfinished, ...] = ()
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
+    damage: Mapping[str, tuple[KnownDamage, ...]] = field(default_factory=dict)
 
 
 def inventory(instance: Instance) -> Inventory:
@@ -71,7 +78,8 @@ def inventory(instance: Instance) -> Inventory:
         )
     )
     missing = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))
-    return Inventory(entries, tuple(known.unreadable.values()), begun, missing)
+    damage = known_damage(repository, instance.name).of_chains(known.backups)
+    return Inventory(entries, tuple(known.unreadable.values()), begun, missing, damage)
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:
@@ -90,7 +98,9 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     if backup_id == "latest":
         _refuse_older(chosen, known, checked)
     entry = InventoryEntry(chosen, chosen.backup_id in _local_ids(instance, backups))
-    return Detail(entry, restore_chain(backups, chosen), checked.findings)
+    chain = restore_chain(backups, chosen)
+    damage = known_damage(repository, instance.name).of(link.backup_id for link in chain)
+    return Detail(entry, chain, checked.findings, damage)
 
 
 def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:

@@ -14,12 +14,14 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import window_of
 from zsnapdb.model import backup_time
 from zsnapdb.planning.binlog.window import Window
+from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.drills import Evidence
+from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import Manifest
 
 _MICROSECONDS = 1_000_000
@@ -29,7 +31,9 @@ _MICROSECONDS = 1_000_000
 class ProtectionStatus:
     """The state of protection of an instance at a time (UTC).
 
-    Ages and lags are in seconds, None if there is no backup or no archived binlog.
+    Ages and lags are in seconds, None if there is no backup or no archived binlog. The window has only backups whose
+    chain is complete and not known to be damaged. `damaged` are objects that cannot be read, `known_damage` is what
+    checks found.
     """
 
     instance: str
@@ -43,6 +47,7 @@ class ProtectionStatus:
     damaged: tuple[DamagedError, ...]
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
+    known_damage: tuple[KnownDamage, ...] = ()
 
 
 def status(instance: Instance) -> ProtectionStatus:
@@ -53,12 +58,14 @@ def status(instance: Instance) -> ProtectionStatus:
     at = instance.host.now()
     newest = catalogue.manifests[-1] if catalogue.manifests else None
     last = _last(archive)
+    damage = known_damage(repository, instance.name)
+    present = {m.backup_id for m in catalogue.manifests} | {f"{file.incarnation}/{file.name}" for file in archive.files}
     return ProtectionStatus(
         instance=instance.name,
         at=at,
         newest=newest,
         backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
-        window=window_of(catalogue.manifests, archive),
+        window=window_of(catalogue.manifests, archive, damage),
         last=last,
         archive_lag=(
             at.timestamp() - last.last_commit / _MICROSECONDS if last and last.last_commit is not None else None
@@ -66,6 +73,7 @@ def status(instance: Instance) -> ProtectionStatus:
         drill=next(iter(drills.newest(repository, instance.name, 1)), None),
         damaged=(*catalogue.damaged, *archive.damaged),
         missing=host_record.findings(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive),
+        known_damage=tuple(found for found in damage.known if found.name in present),
     )
 
 

@@ -11,9 +11,11 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.model import pool_of
+from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
 from zsnapdb.planning.restore.steps import MakeReplica, RestorePlan, RunBeside
 from zsnapdb.repository import drills
+from zsnapdb.repository.known_damage import known_damage
 
 _DRILLS = 50
 """How many of the newest drills are read for the duration of a step."""
@@ -29,6 +31,7 @@ class Runbook:
     contacts: tuple[str, ...]
     url: str
     drills: int
+    damage: tuple[KnownDamage, ...] = ()
 
 
 def make(settings: Settings, instance: Instance, request: RestoreRequest, config: Path | None) -> Runbook:
@@ -53,6 +56,7 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
         settings.site.contacts,
         instance.repository.url,
         len(past),
+        known_damage(repository, instance.name).of(dict.fromkeys(step.backup_id for step in planned.receives)),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, PreflightError
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
@@ -21,7 +21,6 @@ from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import PROPERTY, Position, Progress
 from zsnapdb.mysql import processes, server
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
-from zsnapdb.planning.chain import newest_without
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
@@ -85,8 +84,8 @@ def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
     """Return the findings about everything the restore depends on; nothing is changed."""
     findings = [*_judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
     for backup_id in step.backups:
-        findings += _judge_chunks(work, work.manifest(backup_id))
-    return findings
+        findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+    return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
 
 
 def _mib(count: int) -> str:
@@ -156,36 +155,6 @@ def _judge_rows(manifest: Manifest) -> list[FitnessFinding]:
     return [warning("rows", text, hint) for text in rows_not_restored(server_source(manifest).server.engines)]
 
 
-def _judge_chunks(work: Work, manifest: Manifest) -> list[FitnessFinding]:
-    """Return the finding that every chunk of a backup is in the repository with its size and its keys can be opened.
-
-    One listing has the chunks and their sizes. DamagedError if a chunk is missing or has another size.
-    """
-    # A wrong key raises its error now and not after the download of the backups before.
-    work.repository.ciphers(manifest)
-    with _naming_restorable(work, manifest.backup_id):
-        for volume in manifest.volumes:
-            stored = work.repository.chunks_of(manifest, volume.role)
-            sizes = stored.sizes()
-            for index, chunk in enumerate(volume.chunks, 1):
-                key = stored.key(index)
-                name = f"chunk {key}"
-                if key not in sizes:
-                    raise DamagedError(
-                        f"{name} is missing",
-                        hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
-                    )
-                if sizes[key] != chunk.stored_size:
-                    raise DamagedError(
-                        f"{name}: {sizes[key]} bytes are stored, the manifest says {chunk.stored_size}",
-                        hint=(
-                            "the object was changed or cut after it was written; restore another backup, see `zsnapdb"
-                            " list`"
-                        ),
-                    )
-    return [ok("backup", f"{manifest.backup_id}: all chunks exist with their sizes, and the keys can be opened")]
-
-
 def make_top(work: Work, step: MakeTop) -> None:
     """Make the dataset above volumes that lie side by side, unless this restore made it before.
 
@@ -228,7 +197,10 @@ def receive(work: Work, step: Receive) -> None:
     )
     with ReceiveStream(step.dataset, properties) as stream:
         # A broken pipe means that `zfs receive` failed; finish() says why.
-        with _naming_restorable(work, manifest.backup_id), contextlib.suppress(BrokenPipeError):
+        with (
+            stored_chain.naming_restorable(work.instance, work.repository, manifest.backup_id),
+            contextlib.suppress(BrokenPipeError),
+        ):
             stored = work.repository.chunks_of(manifest, step.role)
             download(
                 stored,
@@ -244,23 +216,6 @@ def receive(work: Work, step: Receive) -> None:
                 ),
             )
         stream.finish()
-
-
-@contextlib.contextmanager
-def _naming_restorable(work: Work, damaged: str) -> Iterator[None]:
-    """Add to an error about a damaged chunk the newest backup that can still be restored: one without `damaged`."""
-    try:
-        yield
-    except DamagedError as error:
-        restorable = newest_without(work.instance.summaries(work.repository).backups, damaged)
-        way = (
-            f"the newest backup that does not need {damaged} is {restorable.backup_id}: restore that backup"
-            if restorable
-            else f"every backup needs {damaged}"
-        )
-        raise DamagedError(
-            error.message, hint=f"the object was changed, cut or removed after it was written; {way}"
-        ) from error
 
 
 def _is_received(plan: RestorePlan, step: Receive) -> bool:

@@ -12,19 +12,21 @@ from pathlib import Path
 
 from zsnapdb import __version__
 from zsnapdb.config import Settings
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, ServerError, ZsnapdbError
+from zsnapdb.errors import CommandError, ConsistencyError, DamagedBackupError, DamagedError, ServerError, ZsnapdbError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
 from zsnapdb.mysql import programs, server
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
-from zsnapdb.repository import drills
+from zsnapdb.repository import drills, verifications
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome, StepPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import version
 
 PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
+STORED = "stored backup"
+"""The kind of a check that failed because stored objects of a backup are missing or altered. It names that backup."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,19 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
             notes=tuple(log.notes),
         )
         key = drills.write(repository, evidence)
+        _record_damage(repository, evidence)
     return DrillResult(evidence, key)
+
+
+def _record_damage(repository: Repository, evidence: Evidence) -> None:
+    """Record the backups whose stored objects the drill found damaged, like a finding of verify."""
+    damage = {
+        check.what: (check.finding,)
+        for check in evidence.checks
+        if check.kind == STORED and check.outcome is Outcome.DAMAGED
+    }
+    if damage:
+        verifications.add(repository, evidence.instance, evidence.finished, damage, f"drill {evidence.drill_id}")
 
 
 def _try(
@@ -162,6 +176,9 @@ def _try(
     backup_id = planned.restore.backup_id
     try:
         restored = scratch_restore.execute(settings, instance, repository, planned.restore)
+    except DamagedBackupError as error:
+        log.checks.append(CheckPart(kind=STORED, what=error.backup_id, outcome=Outcome.DAMAGED, finding=error.message))
+        return
     except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
         log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), finding=error.message))
         return

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from zsnapdb.jobs.repository.inventory import Inventory
+from zsnapdb.report.damage import chain_lines, damage_fields
 from zsnapdb.report.document import errors_fields
 from zsnapdb.report.findings import missing_fields
 from zsnapdb.report.manifest import kind_of, manifest_fields
@@ -40,12 +41,19 @@ class InventoryView(View):
             " the next `zsnapdb backup` on that host continues it"
             for u in self.inventory.unfinished
         ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *chain_lines(self.inventory.damage)])
 
     def fields(self) -> Fields:
         inventory = self.inventory
         return {
-            "backups": [{**manifest_fields(e.manifest), "local": e.is_local} for e in inventory.entries],
+            "backups": [
+                {
+                    **manifest_fields(e.manifest),
+                    "local": e.is_local,
+                    "known_damage": damage_fields(inventory.damage.get(e.manifest.backup_id, ())),
+                }
+                for e in inventory.entries
+            ],
             "damaged": errors_fields(inventory.damaged),
             "missing": missing_fields(inventory.missing),
             "unfinished": [_unfinished(u) for u in inventory.unfinished],

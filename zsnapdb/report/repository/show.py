@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.jobs.repository.inventory import Detail
+from zsnapdb.report.damage import damage_fields
 from zsnapdb.report.findings import missing_fields
 from zsnapdb.report.manifest import kind_of, manifest_fields
 from zsnapdb.report.source import detail_lines
@@ -31,6 +32,7 @@ class BackupDetailView(View):
             *detail_lines(m.source),
             f"local     {'yes, can be cloned' if detail.entry.is_local else 'no, only in the repository'}",
             f"restores  from {' -> '.join(link.backup_id for link in detail.chain)}",
+            *(f"damaged   {damage.describe()}" for damage in detail.damage),
         ]
         rows = [
             (
@@ -54,4 +56,5 @@ class BackupDetailView(View):
             "backup": {**manifest_fields(detail.entry.manifest), "local": detail.entry.is_local},
             "chain": [m.backup_id for m in detail.chain],
             "missing": missing_fields(detail.missing),
+            "known_damage": damage_fields(detail.damage),
         }

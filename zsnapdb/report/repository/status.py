@@ -8,6 +8,7 @@ from typing import ClassVar
 from zsnapdb.jobs.repository.status import ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
+from zsnapdb.report.damage import damage_fields
 from zsnapdb.report.document import errors_fields
 from zsnapdb.report.findings import missing_fields, missing_lines
 from zsnapdb.report.units import duration, moment
@@ -32,7 +33,7 @@ def window_lines(window: Window) -> list[str]:
         end = moment(window.ranges[-1].end)
         reason = window.unprotected.reason
         lines.append(f"UNPROTECTED   nothing later than {end} can be restored before the next backup: {reason}")
-    return lines or ["recoverable   nothing: there is no backup"]
+    return lines or ["recoverable   nothing: there is no backup that can be restored"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class StatusView(View):
             [
                 *lines,
                 *(f"damaged       {error.message}" for error in status.damaged),
+                *(f"damaged       {damage.describe()}" for damage in status.known_damage),
                 *missing_lines(status.missing, 14),
             ]
         )
@@ -97,6 +99,7 @@ class StatusView(View):
             else None,
             "damaged": errors_fields(status.damaged),
             "missing": missing_fields(status.missing),
+            "known_damage": damage_fields(status.known_damage),
         }
 
 

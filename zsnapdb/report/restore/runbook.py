@@ -10,6 +10,7 @@ from typing import ClassVar
 from zsnapdb import __version__
 from zsnapdb.jobs.restore.runbook import Runbook
 from zsnapdb.planning.restore.runbook import RunbookPage
+from zsnapdb.report.damage import damage_fields
 from zsnapdb.report.view import Fields, View
 
 
@@ -31,7 +32,8 @@ def _total(book: Runbook) -> str:
 
 def _facts(book: Runbook) -> list[str]:
     plan, point = book.plan, book.plan.point
-    lines = [
+    lines = [f"DAMAGED: {damage.describe()}. This restore will probably fail." for damage in book.damage]
+    lines += [
         (
             f"Written {plan.created:%Y-%m-%d %H:%M:%S} UTC by zsnapdb {__version__} from the repository {book.url} (id"
             f" {plan.repository}), for `{plan.requested}`."
@@ -193,6 +195,7 @@ class RunbookView(View):
             "instance": plan.instance,
             "requested": plan.requested,
             "backup_id": plan.backup_id,
+            "known_damage": damage_fields(book.damage),
             "gtids": plan.point.gtids,
             "dataset": plan.layout.top,
         }

@@ -10,9 +10,11 @@ import pytest
 from pydantic import SecretStr
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.jobs.trial import delivery, drill, rescue
+from zsnapdb.errors import DamagedBackupError
+from zsnapdb.jobs.trial import delivery, drill, rescue, scratch_restore
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
 from zsnapdb.planning.trial.rescue import DumpFile, TableName
+from zsnapdb.repository.known_damage import known_damage
 
 
 def test_a_drill_executes_the_plan_that_was_shown_though_a_newer_backup_came(
@@ -65,3 +67,20 @@ def test_a_rescue_executes_the_plan_that_was_shown_though_a_newer_backup_came(
     assert all(plan is shown.restore for plan in host.executed)
     assert host.received == [BACKUPS[0]]
     assert host.plans_made == 1
+
+
+def test_a_drill_that_meets_a_damaged_chunk_makes_that_backup_known_as_damaged(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = host.instance.open_repository()
+    shown = drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
+
+    def damaged(*words: object) -> None:
+        raise DamagedBackupError("chunk 3 is missing", backup_id=BACKUPS[0])
+
+    monkeypatch.setattr(scratch_restore, "execute", damaged)
+    done = drill.execute(host.settings, host.instance, repository, shown)
+    assert drill.exit_code(done.evidence) == 7
+    (known,) = known_damage(repository, host.instance.name).known
+    assert (known.name, known.by) == (BACKUPS[0], f"drill {done.evidence.drill_id}")
+    assert known.findings == ("chunk 3 is missing",)

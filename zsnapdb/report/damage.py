@@ -1,0 +1,36 @@
+"""Known damage in texts and documents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zsnapdb.planning.damage import KnownDamage
+
+
+def damage_fields(damages: Sequence[KnownDamage]) -> list[dict[str, Any]]:
+    """Return the fields of known damage in a document."""
+    return [
+        {
+            "name": damage.name,
+            "kind": damage.kind.value,
+            "since": damage.since.isoformat(),
+            "by": damage.by,
+            "findings": list(damage.findings),
+        }
+        for damage in damages
+    ]
+
+
+def chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
+    """Return a line for each damage, and one for each other backup whose chain has it.
+
+    `chains` maps the ids of backups to the damage of their chains.
+    """
+    each = dict.fromkeys(damage for damages in chains.values() for damage in damages)
+    lines = [f"damaged: {damage.describe()}" for damage in each]
+    for backup_id, damages in chains.items():
+        names = [damage.name for damage in damages if damage.name != backup_id]
+        if names:
+            lines.append(f"damaged: backup {backup_id} needs {', '.join(dict.fromkeys(names))}")
+    return lines
