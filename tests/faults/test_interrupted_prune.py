@@ -14,7 +14,7 @@ PREPARE = (
     " ledger.set_up('/run/mysqld/mysqld.sock')"
 )
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
-KEEP = f"printf '\\n[instance.main.keep]\\nlast = 1\\nsweep_after = \"1h\"\\n' >> {CONFIG}"
+KEEP = f"printf '\\n[instance.main.keep]\\nlast = 1\\nlocal_minimum = 1\\nsweep_after = \"1h\"\\n' >> {CONFIG}"
 OTHER_ROLES = f"sed -i 's/parent = /logs = /; s/ data = / files = /' {CONFIG}"
 LATER = "busybox date -s @$(($(busybox date +%s) + 200000))"
 """Two days later the leftovers of a killed run are old enough to be swept."""

@@ -64,7 +64,8 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
         if base is not None:
             _join(group, link.backup_id, base.backup_id)
     name_of = {link.backup_id: link.writer for link in links}
-    found = {min(members): tuple(sorted(members)) for members in group.values()}
+    groups = {id(members): members for members in group.values()}
+    found = {min(members): tuple(sorted(members)) for members in groups.values()}
     merged: list[Writer] = []
     for oldest in sorted(found):
         writer = Writer(name_of[found[oldest][-1]], found[oldest])
