@@ -61,9 +61,13 @@ class HookSettings(_Section):
 
 
 class ServerSettings(_Section):
-    """How a server of this instance's version is started for restores and clones."""
+    """How a server of this instance's version is started for restores and clones.
+
+    `binaries` are the programs for files of other series, such as 10.11 or 8.4. `binary` is for all others.
+    """
 
     binary: Path | None = None
+    binaries: dict[Annotated[str, Field(pattern=r"^\d+\.\d+$")], Path] = {}
     programs: Path | None = None
     user: str = "mysql"
     options: tuple[str, ...] = ()
@@ -352,6 +356,15 @@ class Settings(_Section):
             if instance.repository not in self.repository:
                 raise ValueError(f"instance {name} names repository {instance.repository!r}, which is not configured")
         return self
+
+    def with_binary(self, name: str | None, binary: Path | None) -> Settings:
+        """Return the settings in which the instance starts only this server program; None changes nothing."""
+        if binary is None:
+            return self
+        chosen, instance = self.one_instance(name)
+        server = instance.server.model_copy(update={"binary": binary, "binaries": {}})
+        changed = instance.model_copy(update={"server": server})
+        return self.model_copy(update={"instance": {**self.instance, chosen: changed}})
 
     def one_instance(self, name: str | None) -> tuple[str, InstanceSettings]:
         """Return the named instance, or the only instance. ConfigError names the configured instances."""

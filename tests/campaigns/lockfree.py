@@ -194,7 +194,12 @@ class Campaign:
     def _compare(self, taken: Taken[ServerProof], observed: Observed, layout: CopyLayout) -> list[str]:
         pairs = tuple((observed.mountpoints[role], layout.mountpoints[role]) for role in layout.datasets)
         copy = Copy(
-            self.flavour, observed.facts.variables, PathMap(pairs), Path("/mnt/campaign"), self.instance.settings.server
+            self.flavour,
+            observed.facts.version,
+            observed.facts.variables,
+            PathMap(pairs),
+            Path("/mnt/campaign"),
+            self.instance.settings.server,
         )
         copy.make_private()
         process = copy.process()

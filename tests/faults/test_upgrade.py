@@ -111,3 +111,30 @@ def test_an_upgrade_to_the_next_release_is_rehearsed_and_the_source_is_left_alon
         )
         assert still.startswith("10.11.")
         assert still.split()[-1] == "2000"
+        an_upgraded_host_starts_no_newer_program_on_older_files(guest)
+
+
+def an_upgraded_host_starts_no_newer_program_on_older_files(guest: Guest) -> None:
+    """The installed program is now 11.8. Every command refuses it on files of 10.11, and uses the old one if named."""
+    text = guest.run(["cat", "/tmp/old.toml"]).check().stdout
+    old = 'binary = "/mnt/older/usr/sbin/mariadbd"'
+    guest.run(["sh", "-c", f"sed 's|^{old}$||' /tmp/old.toml > /tmp/new.toml"]).check()
+    both = text.replace(old, 'binaries = { "10.11" = "/mnt/older/usr/sbin/mariadbd" }')
+    guest.run(["sh", "-c", 'printf %s "$1" > /tmp/both.toml', "sh", both]).check()
+    select = ["SELECT COUNT(*) FROM ledger.things", "--format", "csv"]
+    for words in (
+        ["clone", "create", "old", "--name", "newer"],
+        ["query", "old", *select],
+        ["rescue", "old", "--table", "ledger.things", "--into", "/tmp/things.sql"],
+        ["restore", "old", "--to", "latest-backup", "--plan"],
+    ):
+        done = guest.run(["zsnapdb", *words, "--config", "/tmp/new.toml"], timeout=180)
+        assert (done.code, "another series" in done.stdout + done.stderr) == (4, True), (words, done.stderr)
+    said = guest.run(["zsnapdb", "doctor", "old", "--config", "/tmp/new.toml"]).stdout
+    assert "need a server program of MariaDB 10.11" in said
+    assert "keep the old program" in said
+    planned = ["restore", "old", "--to", "latest-backup", "--plan"]
+    guest.run(["zsnapdb", *planned, "--config", "/tmp/both.toml"], timeout=180).check()
+    binary = ["--binary", "/mnt/older/usr/sbin/mariadbd"]
+    done = guest.run(["zsnapdb", "query", "old", *select, *binary, "--config", "/tmp/new.toml"], timeout=180).check()
+    assert done.stdout.split()[-1] == "2000"

@@ -6,7 +6,16 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, PlanOnly, WaitTime
+from zsnapdb.cli.options import (
+    AcceptOlder,
+    AsJson,
+    ConfigFile,
+    InstanceName,
+    NamedInstance,
+    PlanOnly,
+    ServerBinary,
+    WaitTime,
+)
 from zsnapdb.cli.output import show
 
 
@@ -31,6 +40,7 @@ def drill(
     whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
     accept_older: AcceptOlder = False,
     wait: WaitTime = "0s",
+    binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -49,7 +59,7 @@ def drill(
     from zsnapdb.quantities import duration
     from zsnapdb.report.trial import drill as report
 
-    settings = load(config)
+    settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
     if plan:

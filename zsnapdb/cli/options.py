@@ -26,6 +26,15 @@ ConfigFile = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what the command would do and why; change nothing.")]
+ServerBinary = Annotated[
+    Path | None,
+    typer.Option(
+        "--binary",
+        metavar="PATH",
+        help="The server program to start, of the series of the backup's server.",
+        show_default="server.binaries and server.binary of the instance",
+    ),
+]
 WithForeignSnapshots = Annotated[
     bool,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, ServerBinary
 from zsnapdb.cli.output import writer
 
 _MOMENT = "latest, a backup id, GTIDs, or a time with its zone, such as 2026-11-20T10:00:00Z"
@@ -27,6 +27,7 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
     at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"The state to query: {_MOMENT}.")] = "latest",
     form: Annotated[Format, typer.Option("--format", help="The output format of the rows.")] = Format.TABLE,
+    binary: ServerBinary = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -39,7 +40,7 @@ def query(
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.clone import query as report
 
-    settings = load(config)
+    settings = load(config).with_binary(instance, binary)
     writers = {Format.TABLE: report.TableAnswer, Format.CSV: report.CsvAnswer, Format.JSON: report.JsonAnswer}
     output = writer(json, text=writers[form], document=report.JsonAnswer)(sys.stdout.write)
     answer = job.query(settings, Instance.of(settings, instance), at, sql, output.rows)
@@ -56,6 +57,7 @@ def diff(
         str, typer.Option("--from", metavar="MOMENT", help=f"The earlier state: {_MOMENT}.", show_default=False)
     ],
     end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later state.")] = "latest",
+    binary: ServerBinary = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -68,6 +70,6 @@ def diff(
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.clone import query as report
 
-    settings = load(config)
+    settings = load(config).with_binary(instance, binary)
     output = writer(json, text=report.TextDifference, document=report.JsonDifference)(sys.stdout.write)
     output.end(job.diff(settings, Instance.of(settings, instance), table, begin, end, output.rows))

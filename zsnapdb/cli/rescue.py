@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, WaitTime
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary, WaitTime
 from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
@@ -81,6 +81,7 @@ def rescue(
     timeout: CommandTimeout = "12h",
     accept_older: AcceptOlder = False,
     wait: WaitTime = "0s",
+    binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -96,7 +97,7 @@ def rescue(
     from zsnapdb.quantities import duration
     from zsnapdb.report.trial import rescue as report
 
-    settings = load(config)
+    settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
     destination = job.destination(settings, into=into, instance=into_instance, password_file=password_file)

@@ -22,10 +22,11 @@ from zsnapdb.cli.options import (
     RestoredServerId,
     RestoreName,
     RestoreTarget,
+    ServerBinary,
     WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
-from zsnapdb.errors import DamagedError, UsageError
+from zsnapdb.errors import DamagedError, PreflightError, UsageError
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.restore.handover_plan import Handover
@@ -73,11 +74,12 @@ def restore(
     step: ConfirmSteps = False,
     stop_after: StopAfter = None,
     with_foreign_snapshots: WithForeignSnapshots = False,
+    binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Restore an instance to a backup, a time or a GTID.
+    """Restore an instance to a backup, a time or a GTID. With --plan: 4 if the restore would be refused.
 
     The data goes to a new dataset. A server is started there to check that the data is exactly in the requested state.
     """
@@ -88,7 +90,7 @@ def restore(
     from zsnapdb.jobs.restore import stored_chain
     from zsnapdb.report.restore import result as report
 
-    settings = load(config)
+    settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
     if abandon:
@@ -115,6 +117,8 @@ def restore(
             show(report.RestorePlanView(planned, findings), json)
             if stored_chain.is_damaged(findings):
                 raise typer.Exit(DamagedError.exit_code)
+            if job.is_refused(findings):
+                raise typer.Exit(PreflightError.exit_code)
             return
         result = job.restore(settings, chosen, request, confirm, stop_after)
     terminal.end()

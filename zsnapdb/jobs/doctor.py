@@ -16,11 +16,14 @@ from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
-from zsnapdb.model import Flavour
-from zsnapdb.mysql import server
+from zsnapdb.mysql import server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.damage import sentences
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.family import family
+from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
 from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
 
 
@@ -54,23 +57,50 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
         findings, observed = list(examined.findings), examined.observed
     except ZsnapdbError as error:
         findings = [unfit("server", error.message, error.hint)]
-    flavour = observed.facts.flavour if observed is not None else None
-    if flavour is not None:
-        findings.append(_server_program(instance, flavour))
-    stored = (*_repository(instance), *_unprotected(instance), *_damage(instance))
+    if observed is not None:
+        findings.append(_server_program(instance, observed.facts))
+    programs = _programs_of_backups(instance)
+    stored = (*_repository(instance), *_unprotected(instance), *_damage(instance), *programs)
     return Diagnosis(instance.name, (*findings, *stored, *_clones(instance, clone_leaks)), observed)
 
 
-def _server_program(instance: Instance, flavour: Flavour) -> FitnessFinding:
+def _server_program(instance: Instance, facts: ServerFacts) -> FitnessFinding:
     """Check the server program. Restores and clones need the program; a backup does not."""
     try:
-        binary = server.find_binary(instance.settings.server.binary, flavour)
         server.account(instance.settings.server.user)
+        program = server_program.fitting(instance.settings.server, facts.flavour, facts.version)
     except ZsnapdbError as error:
         return warning(
             "server program", f"{error.message}: restores and clones on this host will be refused", error.hint
         )
-    return ok("server program", str(binary))
+    return ok("server program", f"{program.path} {program.version}")
+
+
+def _programs_of_backups(instance: Instance) -> list[FitnessFinding]:
+    """Check the program that the backups of each series need. What is wrong with the repository its own check says."""
+    try:
+        known = instance.summaries(instance.open_repository()).backups
+    except ZsnapdbError:
+        return []
+    servers = [(backup.backup_id, server_source(backup).server) for backup in known if is_of_server(backup)]
+    return [
+        _program_for(instance, need)
+        for need in needs(BackupVersion(backup_id, part.flavour, part.version) for backup_id, part in servers)
+    ]
+
+
+def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
+    title = family(need.flavour).title
+    what = f"{need.count} backup(s), the newest {need.newest}, need a server program of {title} {need.series}"
+    try:
+        program = server_program.fitting(instance.settings.server, need.flavour, need.version)
+    except ZsnapdbError as error:
+        return warning(
+            "backups",
+            f"{what}, {need.version} or newer: {error.message}",
+            f"keep the old program as long as these backups stay; {error.hint}",
+        )
+    return ok("backups", f"{what}: {program.path}")
 
 
 def _repository(instance: Instance) -> list[FitnessFinding]:

@@ -83,6 +83,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(datasets, "exists", lambda name: name in made.datasets)
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr("zsnapdb.mysql.server.find_binary", lambda configured, flavour: Path("/usr/sbin/mariadbd"))
+    monkeypatch.setattr("zsnapdb.mysql.processes.version_of", lambda binary: "11.8.6-MariaDB")
     monkeypatch.setattr("zsnapdb.mysql.server.account", lambda user: (0, 0))
     monkeypatch.setattr("zsnapdb.mysql.programs.find", lambda *words: Path("/usr/bin/program"))
     plan_one = restore_plan.make

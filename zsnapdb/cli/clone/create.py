@@ -9,7 +9,7 @@ import typer
 
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -110,6 +110,7 @@ def create(
     mask: Mask = False,
     no_start: NoStart = False,
     accept_older: AcceptOlder = False,
+    binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -128,7 +129,7 @@ def create(
 
     if at is not None and source != "latest":
         raise typer.BadParameter("give --from or --at, not both")
-    settings = load(config)
+    settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
     request = create_plan.CloneRequest(

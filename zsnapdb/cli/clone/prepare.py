@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -15,6 +15,7 @@ def prepare(
     source: Annotated[
         str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or a commit, or @SNAPSHOT.")
     ] = "latest",
+    binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -31,10 +32,10 @@ def prepare(
     from zsnapdb.report.clone.change import IntentionView
     from zsnapdb.report.clone.create import PreparedView
 
+    settings = load(config).with_binary(instance, binary)
     if plan:
-        show(IntentionView(plans.prepare(load(config), Instance.of(load(config), instance), source), "prepare"), json)
+        show(IntentionView(plans.prepare(settings, Instance.of(settings, instance), source), "prepare"), json)
         return
-    settings = load(config)
     terminal = Terminal()
     prepared = job.prepare(settings, Instance.of(settings, instance, terminal), source)
     terminal.end()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.clone.options import SOURCE_HELP, CloneName
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -17,6 +17,7 @@ def reset(
         str | None,
         typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, show_default="what the clone was created from"),
     ] = None,
+    binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
     json: AsJson = False,
@@ -24,10 +25,13 @@ def reset(
     """Give a clone the data again that it was created from, or other data. Port, credentials and lease stay."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
+    from zsnapdb.jobs.clone import catalogue
     from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report
 
     settings = load(config)
+    if binary is not None:
+        settings = settings.with_binary(catalogue.find(settings, name).instance, binary)
     if plan:
         show(report.ResetPlanView(job.reset_plan(settings, name, source)), json)
         return

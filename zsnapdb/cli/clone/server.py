@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from zsnapdb.cli.clone.options import CloneName
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
-def start(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:
+def start(
+    name: CloneName,
+    binary: ServerBinary = None,
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
     """Start the server of a stopped clone and check it again."""
     from zsnapdb.config import load
-    from zsnapdb.jobs.clone import lifecycle, plans
+    from zsnapdb.jobs.clone import catalogue, lifecycle, plans
     from zsnapdb.report.clone import change as report
 
+    settings = load(config)
+    if binary is not None:
+        settings = settings.with_binary(catalogue.find(settings, name).instance, binary)
     if plan:
-        show(report.IntentionView(plans.start(load(config), name), "start"), json)
+        show(report.IntentionView(plans.start(settings, name), "start"), json)
         return
-    show(report.ChangedView(lifecycle.start(load(config), name), "started"), json)
+    show(report.ChangedView(lifecycle.start(settings, name), "started"), json)
 
 
 def stop(name: CloneName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False) -> None:

@@ -11,7 +11,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.clone import lifecycle
 from zsnapdb.jobs.clone.catalogue import find
-from zsnapdb.mysql import server
+from zsnapdb.mysql import server_program
 from zsnapdb.planning.family import family
 
 
@@ -22,7 +22,7 @@ def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn
     """
     lifecycle.login(settings, name)
     info = find(settings, name)
-    beside = server.find_binary(lifecycle.server_settings(settings, info).binary, info.flavour).parent
+    beside = server_program.chosen(lifecycle.server_settings(settings, info), info.flavour, info.origin.version).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), os.environ.get("PATH", os.defpath)))
     installed = (shutil.which(name, path=path) for name in family(info.flavour).client_programs)
     program = next(filter(None, installed), None)

@@ -30,7 +30,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.model import pool_of
-from zsnapdb.mysql import server
+from zsnapdb.mysql import server, server_program
 from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
@@ -183,7 +183,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
     name = request.name or random_name(instance)
     if not _NAME.match(name):
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
-    server.find_binary(instance.settings.server.binary, origin.flavour)
+    server_program.fitting(instance.settings.server, origin.flavour, origin.version)
     server.account(instance.settings.server.user)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
     anchor = f"{home(settings, pool)}/{name}"

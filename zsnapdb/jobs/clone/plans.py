@@ -16,6 +16,7 @@ from zsnapdb.jobs.clone.locate import locate
 from zsnapdb.jobs.clone.properties import ClonePhase
 from zsnapdb.jobs.clone.sources import RemoteBackup, with_volumes
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.mysql import server_program
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import stamp
 
@@ -36,9 +37,9 @@ def start(settings: Settings, name: str) -> Intention:
     info = ready(settings, name)
     if info.pid is not None:
         return Intention(info, ())
-    server = lifecycle.server_settings(settings, info)
+    program = server_program.fitting(lifecycle.server_settings(settings, info), info.flavour, info.origin.version)
     how = (
-        f"start {server.binary or 'the server program'} on port {info.port} of {info.bind_address}, and check that the"
+        f"start {program.path} on port {info.port} of {info.bind_address}, and check that the"
         " clone is separate from its source"
     )
     if info.phase is ClonePhase.NEW:

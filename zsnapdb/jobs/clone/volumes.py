@@ -50,7 +50,7 @@ def layout_of(origin: Origin, top: str, root: Path) -> CopyLayout:
 def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSettings) -> Copy:
     """Return the copy on which the server of a clone can be started."""
     pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
-    return Copy(origin.flavour, origin.variables, PathMap(pairs), root, settings_of_clone(settings))
+    return Copy(origin.flavour, origin.version, origin.variables, PathMap(pairs), root, settings_of_clone(settings))
 
 
 def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:

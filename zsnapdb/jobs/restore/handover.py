@@ -195,7 +195,9 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             datasets.mount(part.place)
     root = Path(min(places.values(), key=len))
     paths = PathMap(tuple((point, point) for point in places.values()))
-    copy = Copy(work.plan.flavour, work.plan.variables, paths, root, work.instance.settings.server)
+    copy = Copy(
+        work.plan.flavour, work.plan.server_version, work.plan.variables, paths, root, work.instance.settings.server
+    )
     copy.turn_lists()
     server.remove_identity(copy.datadir)
     shutil.rmtree(root / PRIVATE_FOLDER, ignore_errors=True)

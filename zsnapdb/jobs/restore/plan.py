@@ -18,7 +18,7 @@ from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour, pool_of
-from zsnapdb.mysql import programs, server
+from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.mysql.transactions import transactions
 from zsnapdb.patterns import below
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
@@ -105,7 +105,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     _refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
     layout = _layout(manifest, top, mount)
     refuse_existing(layout)
-    server.find_binary(instance.settings.server.binary, facts.flavour)
+    server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
     planned = RestorePlan(
         restore_id=instance.host.new_backup_id(),
@@ -161,16 +161,16 @@ def _replayer(settings: Settings, planned: RestorePlan) -> Replayer:
 def _by(replayer: Replayer, replays: Sequence[Replay], instance: Instance, planned: RestorePlan) -> tuple[Replay, ...]:
     """Return the steps with their replayer. PreflightError if this host lacks a program that the replayer needs."""
     if replays and replayer == "client":
-        client_programs(instance, planned.flavour)
+        client_programs(instance, planned.flavour, planned.server_version)
     return tuple(replace(step, by=replayer) for step in replays)
 
 
-def client_programs(instance: Instance, flavour: Flavour) -> tuple[Path, Path]:
+def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple[Path, Path]:
     """Return the programs for a replay by a client: the binlog tool and the client.
 
     PreflightError names a program that this host lacks.
     """
-    binary = server.find_binary(instance.settings.server.binary, flavour)
+    binary = server_program.chosen(instance.settings.server, flavour, version)
     tool, client = (
         programs.find(names, instance.settings.server, flavour, binary)
         for names in (family(flavour).binlog_programs, family(flavour).client_programs)
@@ -183,7 +183,9 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
     layout = planned.layout
     pairs = tuple((point, layout.mountpoints[role]) for role, (_, point) in layout.places.items())
     root = Path(layout.mountpoints[min(layout.mountpoints, key=lambda role: len(layout.mountpoints[role]))])
-    return Copy(planned.flavour, planned.variables, PathMap(pairs), root, instance.settings.server)
+    return Copy(
+        planned.flavour, planned.server_version, planned.variables, PathMap(pairs), root, instance.settings.server
+    )
 
 
 def _layout(manifest: Manifest, top: str, mount: Path) -> RestoreLayout:

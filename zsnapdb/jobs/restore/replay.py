@@ -68,7 +68,7 @@ def _by_applier(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) 
 
 def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -> None:
     """Pipe the output of the server's binlog tool into one session of a client."""
-    tool, client = client_programs(work.instance, work.plan.flavour)
+    tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
     login = work.copy.folder / "replay.cnf"
     with served(work, port=None, server_id=fresh_server_id(), last=replaying.CLIENT_OPTIONS, login=login) as session:

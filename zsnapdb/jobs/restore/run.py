@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,6 +126,11 @@ def examine(
     """Return the findings of the plan's preflight; nothing is changed."""
     work = Work(settings, instance, repository, planned)
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
+
+
+def is_refused(findings: Sequence[FitnessFinding]) -> bool:
+    """Whether the restore would be refused because of these findings."""
+    return any(finding.severity is Severity.UNFIT for finding in findings)
 
 
 def restore(

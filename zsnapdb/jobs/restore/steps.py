@@ -19,13 +19,13 @@ from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import PROPERTY, Position, Progress
-from zsnapdb.mysql import processes, server
+from zsnapdb.mysql import server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
+from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.planning.server_copy.identity import Access
-from zsnapdb.planning.server_copy.versions import objection_to
 from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
@@ -134,19 +134,15 @@ def _judge_pool(step: Preflight) -> list[FitnessFinding]:
 
 def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
     try:
-        binary = server.find_binary(work.instance.settings.server.binary, step.flavour)
         server.account(work.instance.settings.server.user)
-        release = processes.version_of(binary)
+        program = server_program.fitting(work.instance.settings.server, step.flavour, step.server_version)
     except PreflightError as error:
         return unfit("server program", error.message, error.hint)
-    objection = objection_to(step.flavour, step.server_version, release)
-    if objection is not None:
-        return unfit(
-            "server program",
-            f"{binary}: {objection}",
-            "set server.binary of the instance to a program of the same series that is not older",
-        )
-    return ok("server program", f"{binary} {release}, the backup is of {step.server_version}")
+    missing = missing_options(work.plan.variables, work.instance.settings.server.options)
+    if missing:
+        lines = ", ".join(option.line for option in missing)
+        return warning("server program", f"the server of the backup had {lines}", advice(missing, "") or "")
+    return ok("server program", f"{program.path} {program.version}, the backup is of {step.server_version}")
 
 
 def _judge_rows(manifest: Manifest) -> list[FitnessFinding]:

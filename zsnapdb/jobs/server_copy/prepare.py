@@ -15,10 +15,10 @@ from posixpath import relpath
 from pydantic import SecretStr
 
 from zsnapdb.config import ServerSettings
-from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.gtid import GtidSet, contains
 from zsnapdb.model import Flavour, Position
-from zsnapdb.mysql import processes, server
+from zsnapdb.mysql import processes, server, server_program
 from zsnapdb.mysql.binlog import LOG_LISTS, position_in
 from zsnapdb.mysql.paths import links_in, written_paths
 from zsnapdb.mysql.probe import probe, published_position
@@ -26,6 +26,7 @@ from zsnapdb.mysql.processes import Limits
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.patterns import below
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.planning.server_copy.identity import (
     Access,
     PathMap,
@@ -77,6 +78,7 @@ class Copy:
     """A mounted copy of an instance's files: the server it was made of, and where its volumes are now."""
 
     flavour: Flavour
+    version: str
     variables: Mapping[str, str]
     paths: PathMap
     root: Path
@@ -168,21 +170,28 @@ class Copy:
         return ServerIdentity(server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address)
 
     def start(self, identity: ServerIdentity, user: str, password: SecretStr, last: Sequence[str] = ()) -> Session:
-        """Write the option file, start the server and return a session on its private socket."""
+        """Write the option file, start the server and return a session on its private socket.
+
+        PreflightError, and no server is started, unless the server program fits the version of the files.
+        """
+        binary = server_program.fitting(self.settings, self.flavour, self.version).path
         self.write_option_file(identity, last)
-        binary = server.find_binary(self.settings.binary, self.flavour)
         login = Address(user=user, socket=Path(identity.socket))
         limits = Limits(self.settings.memory, self.settings.processors, self.settings.nice)
         manager = processes.choose(self.settings.manager)
-        return self.process().start(
-            binary,
-            self.settings.user,
-            login,
-            password,
-            timeout=self.settings.start_timeout,
-            manager=manager,
-            limits=limits,
-        )
+        try:
+            return self.process().start(
+                binary,
+                self.settings.user,
+                login,
+                password,
+                timeout=self.settings.start_timeout,
+                manager=manager,
+                limits=limits,
+            )
+        except ServerError as error:
+            hint = advice(missing_options(self.variables, self.settings.options), error.message)
+            raise ServerError(error.message, hint=hint or error.hint) from error
 
 
 def check_recovered(

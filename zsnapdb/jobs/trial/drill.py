@@ -16,7 +16,7 @@ from zsnapdb.errors import CommandError, ConsistencyError, DamagedBackupError, D
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
-from zsnapdb.mysql import programs, server
+from zsnapdb.mysql import programs, server_program
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
 from zsnapdb.repository import drills, verifications
@@ -76,7 +76,7 @@ def plan(
         scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository)), drill_id, "drill"
     )
     planned = scratch_restore.plan(settings, instance, repository, to, place, accepts_older=accepts_older)
-    binary = server.find_binary(instance.settings.server.binary, planned.flavour)
+    binary = server_program.fitting(instance.settings.server, planned.flavour, planned.server_version).path
     innochecksum = programs.find(programs.INNOCHECKSUM, instance.settings.server, planned.flavour, binary)
     budget = None if whole else instance.settings.drill.sample
     return DrillPlan(

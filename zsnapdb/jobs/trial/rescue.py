@@ -24,7 +24,7 @@ from zsnapdb.jobs.trial.delivery import Delivered, Target
 from zsnapdb.jobs.trial.dumps import Tools
 from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.model import SnapshotSet, backup_time, pool_of
-from zsnapdb.mysql import programs, server
+from zsnapdb.mysql import programs, server_program
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family, flavour_of
@@ -171,7 +171,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         settings, instance, repository, request.to, place, accepts_older=request.accepts_older
     )
     flavour = planned.flavour
-    binary = server.find_binary(instance.settings.server.binary, flavour)
+    binary = server_program.fitting(instance.settings.server, flavour, planned.server_version).path
     paths = (
         programs.find(names, instance.settings.server, flavour, binary)
         for names in (family(flavour).dump_programs, family(flavour).client_programs)

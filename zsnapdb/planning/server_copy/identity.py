@@ -11,6 +11,7 @@ from posixpath import basename, join, normpath
 from zsnapdb.errors import PreflightError
 from zsnapdb.model import Flavour
 from zsnapdb.planning.family import family
+from zsnapdb.planning.server_copy.encryption import KEY_VARIABLES
 
 RECORDED = (
     "datadir",
@@ -49,6 +50,7 @@ RECORDED = (
     "general_log_file",
     "slow_query_log_file",
     "log_error",
+    *KEY_VARIABLES,
 )
 """Variables kept in a manifest: another server needs them to start on the files and to read them in the same way."""
 

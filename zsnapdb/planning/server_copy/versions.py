@@ -1,6 +1,9 @@
-"""Whether a server program may be started on another server's files. Pure."""
+"""Which server program may be started on which server's files. Pure. This module alone decides it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from zsnapdb.model import Flavour
 from zsnapdb.planning.facts import release_of
@@ -14,10 +17,53 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
     "Downgrading"; MariaDB manual, "Downgrading between Major Versions").
     """
     if flavour_in(program) is not flavour:
-        return f"it is {family(flavour_in(program)).title}, the backup is of {flavour}"
+        return f"it is {family(flavour_in(program)).title}, the files are of {flavour}"
     old, new = release_of(recorded), release_of(program)
     if old[:2] != new[:2]:
-        return f"it is of another series ({program}) than the backup's server ({recorded})"
+        return f"it is of another series ({program}) than the server of the files ({recorded})"
     if new < old:
-        return f"it is older ({program}) than the backup's server ({recorded})"
+        return f"it is older ({program}) than the server of the files ({recorded})"
     return None
+
+
+def series_of(version: str) -> str:
+    """Return the series of a version, as `server.binaries` names it: 11.8 for 11.8.6-MariaDB."""
+    return ".".join(str(number) for number in release_of(version)[:2])
+
+
+@dataclass(frozen=True)
+class BackupVersion:
+    """A backup and the server that it was made of."""
+
+    backup_id: str
+    flavour: Flavour
+    version: str
+
+
+@dataclass(frozen=True)
+class SeriesNeed:
+    """The backups of one series: how many, the newest, and the newest version: no program may be older than that."""
+
+    flavour: Flavour
+    series: str
+    version: str
+    count: int
+    newest: str
+
+
+def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
+    """Return what programs the backups need, the series of the newest backup first."""
+    groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
+    for backup in backups:
+        groups.setdefault((backup.flavour, series_of(backup.version)), []).append(backup)
+    found = [
+        SeriesNeed(
+            flavour,
+            series,
+            max((member.version for member in members), key=release_of),
+            len(members),
+            max(member.backup_id for member in members),
+        )
+        for (flavour, series), members in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda need: need.newest, reverse=True))

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.errors import PreflightError
 from zsnapdb.jobs.clone import create_plan, fetch, reusable_sets, topology
 from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.jobs.clone.sources import RemoteBackup
+from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.planning.clone.topology import CloneTopology
 from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.planning.trial.rescue import TableName
 from zsnapdb.zfs import datasets
 
 
@@ -83,3 +87,25 @@ def test_all_clones_of_a_set_are_made_of_what_was_planned_for_the_first(
         (None, None, "20261120T100000Z-000a"),
         (None, None, "20261120T100000Z-000a"),
     ]
+
+
+def planned(host: PlanningHost, job: str) -> object:
+    repository = host.instance.open_repository()
+    if job == "clone":
+        return create_plan.plan(host.settings, host.instance, CloneRequest(owner="test", name="new"))
+    if job == "rescue":
+        into = rescue.destination(host.settings, into="/nowhere/new.sql", instance=None, password_file=None)
+        request = rescue.RescueRequest(TableName("shop", "orders"), BACKUPS[0], into, None, None, 60.0)
+        return rescue.plan(host.settings, host.instance, repository, request)
+    return drill.plan(host.settings, host.instance, repository, BACKUPS[0], seed=1, whole=False)
+
+
+@pytest.mark.parametrize("job", ["clone", "rescue", "drill"])
+def test_nothing_starts_the_program_of_an_upgraded_server_on_older_files(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    monkeypatch.setattr("zsnapdb.mysql.processes.version_of", lambda binary: "12.3.1-MariaDB")
+    backup = host.instance.open_repository().manifest("main", BACKUPS[0])
+    monkeypatch.setattr(create_plan, "locate", lambda *words, **named: RemoteBackup((backup,)))
+    with pytest.raises(PreflightError, match="another series"):
+        planned(host, job)

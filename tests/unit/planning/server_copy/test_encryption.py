@@ -1,0 +1,25 @@
+"""A server that does not start on encrypted files is told which options of the source it lacks."""
+
+from __future__ import annotations
+
+from zsnapdb.planning.server_copy.encryption import advice, missing_options
+
+SOURCE = {"file_key_management_filename": "/etc/mysql/keys.enc", "innodb_page_size": "16384"}
+
+
+def test_the_options_of_a_key_plugin_that_the_configuration_lacks_are_named() -> None:
+    lines = [option.line for option in missing_options(SOURCE, ())]
+    assert lines == ["plugin_load_add=file_key_management", "file_key_management_filename=/etc/mysql/keys.enc"]
+    words = advice(missing_options(SOURCE, ()), "")
+    assert words is not None
+    assert '"plugin_load_add=file_key_management"' in words
+
+
+def test_options_that_are_there_are_not_missing_however_they_are_written() -> None:
+    options = ("plugin-load-add = file_key_management.so", "loose-file-key-management-filename=/elsewhere")
+    assert missing_options(SOURCE, options) == ()
+
+
+def test_a_log_that_speaks_of_encryption_leads_to_the_keyring_and_any_other_log_to_nothing() -> None:
+    assert "keyring component" in (advice((), "[ERROR] InnoDB: Encryption can't find master key") or "")
+    assert advice((), "[ERROR] unknown variable 'no_such_option=1'") is None
