@@ -161,6 +161,10 @@ class MaskingSettings(_Section):
     ] = ()
     timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400)] = 3600.0
     rebuild: Literal["changed", "all"] = "changed"
+    keep_history: tuple[str, ...] = ()
+    """Names (schema.table) of system-versioned tables whose history stays; masking must not change these tables."""
+    canaries: tuple[Annotated[SecretStr, Field(min_length=6, max_length=200)], ...] = ()
+    """Values that no file of a masked clone may contain."""
 
     @model_validator(mode="after")
     def _something_to_run(self) -> MaskingSettings:

@@ -46,6 +46,7 @@ SAMPLES = {
     "clones": ("--rounds", "3", "--seed", "7"),
     "lockfree": ("--rounds", "5", "--seed", "7"),
     "flush0": ("--rounds", "3", "--seed", "7"),
+    "masking": ("--rounds", "1", "--seed", "7"),
     "points": ("--points", "2", "--seconds", "6", "--seed", "7"),
 }
 """The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`."""

@@ -19,8 +19,11 @@ UPDATE private.people SET name = CONCAT('masked; ', id), email = CONCAT('m', id,
 UPDATE private.others SET note = 'masked';
 /* the last one */
 DELETE FROM private.mails;
+ALTER TABLE private.gone DROP COLUMN phone;
 -- and a comment at the end
 """
+VERSIONED_SQL = "UPDATE private.versioned SET note = 'masked';\n"
+TABLES = ("people", "others", "mails", "keys_of", "gone")
 
 
 def holding(folder: Path) -> dict[str, int]:
@@ -42,6 +45,16 @@ def private(lab: Lab) -> Iterator[None]:
     lab.sql("CREATE TABLE private.others (id INT PRIMARY KEY, note VARCHAR(200)) ENGINE = MyISAM")
     lab.sql("CREATE TABLE private.keys_of (id INT PRIMARY KEY, api_key VARCHAR(100))")
     lab.sql("INSERT INTO private.keys_of VALUES (1, 'ZSECRET')")
+    # Dropped at once, a column leaves its values in the file, and the server shows no change of the table.
+    lab.sql("CREATE TABLE private.gone (id INT PRIMARY KEY, phone VARCHAR(100), word VARCHAR(9))")
+    lab.sql("INSERT INTO private.gone VALUES (1, 'ZSECRET phone', 'kept')")
+    if lab.flavour == "mariadb":
+        lab.sql("CREATE TABLE private.versioned (id INT PRIMARY KEY, note VARCHAR(100)) WITH SYSTEM VERSIONING")
+        lab.sql("INSERT INTO private.versioned VALUES (1, 'ZSECRET 1'), (2, 'ZSECRET 2')")
+        lab.sql("UPDATE private.versioned SET note = 'ZSECRET 3' WHERE id = 1")
+        lab.sql("DELETE FROM private.versioned WHERE id = 2")
+        lab.sql("CREATE SEQUENCE private.numbers NOCACHE")
+        lab.sql("SELECT NEXTVAL(private.numbers)")
     lab.sql("CREATE TABLE private.mails (id INT PRIMARY KEY, body TEXT)")
     lab.sql("CREATE TABLE private.untouched (id INT PRIMARY KEY, word VARCHAR(20))")
     lab.sql("INSERT INTO private.untouched VALUES (1, 'kept')")
@@ -96,11 +109,12 @@ def check_that_masking_by_hand_leaves_old_rows(lab: Lab, config: Path) -> None:
 
 def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, private: None, tmp_path: Path) -> None:
     sql, script = tmp_path / "mask.sql", tmp_path / "more"
-    sql.write_text(SQL)
+    sql.write_text(SQL + (VERSIONED_SQL if lab.flavour == "mariadb" else ""))
     script.write_text("#!/bin/sh\nPATH=/opt/mysql/bin:/usr/bin:/bin exec /checkout/hooks/mask-with-client\n")
     script.chmod(0o700)
-    options = '"innodb_doublewrite=ON", ' if lab.flavour == "mysql" else ""
-    config = configured(lab, "required = true", f'run = ["{sql}", "{script}"]', options=options)
+    canaries = 'canaries = ["ZSECRET"]'
+    run = f'run = ["{sql}", "{script}"]'
+    config = configured(lab, "required = true", run, canaries, options='"innodb_doublewrite=ON", ')
 
     check_that_masking_by_hand_leaves_old_rows(lab, config)
     made = lab.zsnapdb("clone", "create", "main", "--name", "masked", "--json", config=config).json
@@ -113,18 +127,19 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
             assert ask(here, "SELECT * FROM private.keys_of") == [(1, "")]
             assert ask(here, "SELECT * FROM private.untouched") == [(1, "kept")]
             assert ask(here, "SELECT COUNT(*) FROM mysql.user WHERE user = 'zsnapdb_mask'") == [(0,)]
-            assert all(
-                row[-1] == "OK"
-                for table in ("people", "others", "mails", "keys_of")
-                for row in ask(here, f"CHECK TABLE private.{table}")
-            )
+            assert all(row[-1] == "OK" for table in TABLES for row in ask(here, f"CHECK TABLE private.{table}"))
+            assert ask(here, "SELECT * FROM private.gone") == [(1, "kept")]
+            if lab.flavour == "mariadb":
+                assert ask(here, "SELECT id, note FROM private.versioned FOR SYSTEM_TIME ALL") == [(1, "masked")]
+                assert ask(here, "SELECT NEXTVAL(private.numbers)") == [(2,)]
         assert not list((mount / ".zsnapdb").glob("mask*"))
         report = made["masking"]
         assert [(s["name"], s["statements"], s["rows"]) for s in report["steps"]] == [
-            (str(sql), 3, 800 + 900 + 900),
+            (str(sql), *((5, 800 + 900 + 900 + 1) if lab.flavour == "mariadb" else (4, 800 + 900 + 900))),
             (str(script), None, None),
         ]
-        assert set(report["rebuilt"]) == {f"private.{table}" for table in ("people", "others", "mails", "keys_of")}
+        rebuilt = (*TABLES, "versioned") if lab.flavour == "mariadb" else TABLES
+        assert set(report["rebuilt"]) == {f"private.{table}" for table in rebuilt}
         for dataset in made["clone"]["datasets"][1:]:
             assert zfs("get", "-H", "-o", "source", "zsnapdb:masked", dataset) == ["local"]
         assert holding(Path("/var/lib/mysql")), "the source still has what the clone must not"
@@ -144,23 +159,24 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "said"),
     [
-        ("UPDATE private.people SET name = 'x';\nUPDATE private.nowhere SET name = 'x';\n", "statement 2"),
-        ("UPDATE private.people SET name = 'x';\n/* never closed\n", "1064"),
+        ("UPDATE private.people SET name = 'x';\nUPDATE private.nowhere SET name = 'x';\n", 12, "statement 2"),
+        ("UPDATE private.people SET name = 'x';\n/* never closed\n", 12, "1064"),
+        ("UPDATE private.people SET name = 'x';\n", 11, "canary 1 in data/private/keys_of.ibd"),
     ],
-    ids=["fails", "open comment"],
+    ids=["fails", "open comment", "leaves a canary"],
 )
 def test_a_clone_whose_masking_fails_is_never_there(
-    lab: Lab, private: None, tmp_path: Path, text: str, said: str
+    lab: Lab, private: None, tmp_path: Path, text: str, code: int, said: str
 ) -> None:
     sql, before = tmp_path / "mask.sql", everything()
     sql.write_text(text)
-    done = lab.zsnapdb(
-        "clone", "create", "main", "--name", "half", config=configured(lab, "required = true", f'run = ["{sql}"]')
-    )
-    assert done.code == 12, done.stderr
+    config = configured(lab, "required = true", f'run = ["{sql}"]', 'canaries = ["ZSECRET"]')
+    done = lab.zsnapdb("clone", "create", "main", "--name", "half", config=config)
+    assert done.code == code, done.stderr
     assert said in done.stderr
+    assert "ZSECRET" not in done.stderr
     assert everything() == before
     assert not Path("/var/lib/zsnapdb/clones/half").exists()
 

@@ -62,6 +62,8 @@ class Family:
     """A variable ends statements that run too long (max_statement_time)."""
     lists_innodb_files: bool
     """`information_schema.files` lists the files of InnoDB."""
+    versions_tables: bool
+    """Tables can keep the former versions of their rows (MariaDB manual, "System-Versioned Tables")."""
 
 
 MYSQL = Family(
@@ -92,6 +94,7 @@ MYSQL = Family(
     has_aria=False,
     limits_statements=False,
     lists_innodb_files=True,
+    versions_tables=False,
 )
 MARIADB = Family(
     flavour=Flavour.MARIADB,
@@ -120,6 +123,7 @@ MARIADB = Family(
     has_aria=True,
     limits_statements=True,
     lists_innodb_files=False,
+    versions_tables=True,
 )
 _FAMILIES = {family.flavour: family for family in (MYSQL, MARIADB)}
 

@@ -19,15 +19,21 @@ from zsnapdb.config import MaskingSettings
 from zsnapdb.errors import ConfigError, HookError, PreflightError, ServerError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.hooks import Hook, When
+from zsnapdb.jobs.clone.canary_scan import refuse_canaries
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.server_copy.client_file import client_text
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.model import Position
-from zsnapdb.mysql import accounts, applier, scrub, server, variables
+from zsnapdb.mysql import accounts, applier, scrub, server, table_files, tablespace_files, variables
+from zsnapdb.mysql.schema_catalogue import stored_tables
+from zsnapdb.mysql.scrub import SharedTablespace
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.planning.clone.masking import Table, remains, renewing_options, to_rebuild
+from zsnapdb.planning.clone.canaries import canaries
+from zsnapdb.planning.clone.changed_files import Changes, FileState
+from zsnapdb.planning.clone.masking import Scrubbed, histories_to_drop, remains, renewing_options, to_rebuild
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
+from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 
 _ACCOUNT = "zsnapdb_mask"
@@ -52,7 +58,7 @@ class MaskingReport:
     """
 
     steps: tuple[MaskingStep, ...]
-    rebuilt: tuple[Table, ...]
+    rebuilt: tuple[CatalogueTable, ...]
     remains: tuple[str, ...]
     seconds: float
 
@@ -84,7 +90,8 @@ def mask(
 
     Its server must recover to `position`. During masking the server listens only on a socket in its private folder.
     Afterwards the server is shut down cleanly and its GTIDs are those of `position`; its files contain no binlog, relay
-    log, redo or undo of before. HookError if a step fails. After any error the copy must not be handed out.
+    log, redo or undo of before. HookError if a step fails. ConsistencyError if a file still contains a canary. After
+    any error the copy must not be handed out.
     """
     check(masking)
     began = time.monotonic()
@@ -92,38 +99,57 @@ def mask(
         applier.forget(session)
         facts, _ = check_recovered(session, position, unlogged)
         check_inside(facts, copy.root)
-        environment = {
-            "ZSNAPDB_HOOK": When.MASK.value,
-            "ZSNAPDB_INSTANCE": instance,
-            "ZSNAPDB_CLONE": clone,
-            "ZSNAPDB_FLAVOUR": facts.flavour.value,
-        }
-        environment |= {
-            "ZSNAPDB_SOCKET": str(copy.process().socket),
-            "ZSNAPDB_DEFAULTS_FILE": str(copy.folder / _CLIENT),
-        }
-        scrub.prepare(session)
-        since = variables.clock(session)
-        steps = tuple(_step(session, words, masking, environment) for words in masking.run)
-        rebuilt, undo_renewed = _scrub(session, facts, masking, since)
+        before, since_ns = _prepare(session, facts)
+        steps = _steps(session, copy, facts, masking, names={"ZSNAPDB_INSTANCE": instance, "ZSNAPDB_CLONE": clone})
+        scrub.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
+        had_histograms = scrub.forget_values(session, facts.flavour)
+        scrub.purge(session)
     _remove_logs(copy, facts)
-    options = renewing_options(facts.flavour, facts.release, facts.variables)
-    if options:
-        renewing = replace(
-            copy, settings=copy.settings.model_copy(update={"options": (*copy.settings.options, *options)})
-        )
-        with _running(renewing, masking.timeout):
-            pass
-        _remove_logs(copy, facts)
-    remaining = remains(
-        facts.flavour,
-        facts.release,
-        facts.variables,
-        facts.engines,
-        undo_renewed=undo_renewed,
-        logs_known="slow_query_log_file" in copy.variables,
+    # The slow shutdown has written every change to the files.
+    changes = Changes(before, table_files.states(Path(facts.variables["datadir"])), since_ns)
+    renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
+    with _running(renewing, masking.timeout) as session:
+        scrub.prepare(session)
+        if had_histograms:
+            scrub.overwrite_histograms(session)
+        rebuilt, undo_renewed = _scrub(session, facts, masking, changes)
+        shared = scrub.shared_tablespaces(session, facts.flavour)
+    _remove_logs(copy, facts)
+    scrubbed = Scrubbed(
+        undo_renewed,
+        "slow_query_log_file" in copy.variables,
+        _empty_doublewrite(facts),
+        _empty_free_pages(copy, facts, shared),
     )
+    refuse_canaries(copy.root, canaries(tuple(value.get_secret_value() for value in masking.canaries)))
+    remaining = remains(facts.flavour, facts.release, facts.variables, facts.engines, scrubbed)
     return MaskingReport(steps, tuple(rebuilt), remaining, time.monotonic() - began)
+
+
+def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState], int]:
+    """Prepare the server, and return the states of the tables' files before masking, with their time."""
+    scrub.prepare(session)
+    scrub.settle(session)
+    since_ns = time.time_ns()
+    return table_files.states(Path(facts.variables["datadir"])), since_ns
+
+
+def _with_options(copy: Copy, options: tuple[str, ...]) -> Copy:
+    return replace(copy, settings=copy.settings.model_copy(update={"options": (*copy.settings.options, *options)}))
+
+
+def _steps(
+    session: Session, copy: Copy, facts: ServerFacts, masking: MaskingSettings, *, names: Mapping[str, str]
+) -> tuple[MaskingStep, ...]:
+    """Run the masking files in their order. HookError if one fails."""
+    environment = {
+        "ZSNAPDB_HOOK": When.MASK.value,
+        "ZSNAPDB_FLAVOUR": facts.flavour.value,
+        "ZSNAPDB_SOCKET": str(copy.process().socket),
+        "ZSNAPDB_DEFAULTS_FILE": str(copy.folder / _CLIENT),
+        **names,
+    }
+    return tuple(_step(session, words, masking, environment) for words in masking.run)
 
 
 @contextlib.contextmanager
@@ -181,16 +207,61 @@ def _step(
     return MaskingStep(name, statements, rows, time.monotonic() - began)
 
 
-def _scrub(session: Session, facts: ServerFacts, masking: MaskingSettings, since: float) -> tuple[list[Table], bool]:
-    """Remove what the running server stores of the old rows.
+def _scrub(
+    session: Session, facts: ServerFacts, masking: MaskingSettings, changes: Changes
+) -> tuple[list[CatalogueTable], bool]:
+    """Remove what the files of tables, undo logs and Aria's log contain of the old rows.
 
     Return the rebuilt tables, and whether the undo tablespaces were made anew.
     """
-    chosen = to_rebuild(scrub.tables(session, facts.flavour, since), masking.rebuild)
+    chosen = to_rebuild(stored_tables(session), masking.rebuild, masking.keep_history, changes)
     scrub.rebuild(session, chosen)
-    scrub.forget_values(session, facts.flavour)
     scrub.purge(session)
-    return chosen, family(facts.flavour).redo_is_replaceable and scrub.renew_undo(session)
+    kind = family(facts.flavour)
+    if kind.has_aria:
+        scrub.renew_aria_log(session)
+    return chosen, kind.redo_is_replaceable and scrub.renew_undo(session)
+
+
+def _empty_doublewrite(facts: ServerFacts) -> bool:
+    """Empty the doublewrite buffer of the copy, whose server was shut down slowly.
+
+    Return whether nothing of the old pages is left in it. Files of their own were removed with the logs.
+    """
+    if family(facts.flavour).redo_is_replaceable:
+        return True
+    return tablespace_files.empty_doublewrite(_system_files(facts)[0], _page_size(facts))
+
+
+def _empty_free_pages(copy: Copy, facts: ServerFacts, shared: tuple[SharedTablespace, ...]) -> tuple[str, ...]:
+    """Empty the free pages of tablespaces that tables share, in the copy, whose server was shut down slowly.
+
+    Return the names of those that were not emptied.
+    """
+    datadir, system = Path(facts.variables["datadir"]), _system_files(facts)
+    files = {"the system tablespace": system[0], **{one.name: datadir / one.path for one in shared}}
+    if (datadir / "mysql.ibd").is_file():
+        files["mysql.ibd"] = datadir / "mysql.ibd"
+    top = Path(os.path.realpath(copy.root))
+    missed = [
+        name
+        for name, file in files.items()
+        if not Path(os.path.realpath(file)).is_relative_to(top)
+        or (name == "the system tablespace" and len(system) > 1)
+        or not tablespace_files.empty_free_pages(file, _page_size(facts))
+    ]
+    return tuple(missed)
+
+
+def _system_files(facts: ServerFacts) -> list[Path]:
+    """Return the files of the system tablespace (refman 8.4, innodb_data_file_path)."""
+    names = facts.variables
+    folder = Path(names["datadir"]) / names.get("innodb_data_home_dir", "")
+    return [folder / part.partition(":")[0] for part in names.get("innodb_data_file_path", "ibdata1").split(";")]
+
+
+def _page_size(facts: ServerFacts) -> int:
+    return int(facts.variables.get("innodb_page_size", "16384"))
 
 
 def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
@@ -205,7 +276,7 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
     is_replaceable = family(facts.flavour).redo_is_replaceable
     redo = datadir / names.get("innodb_log_group_home_dir", "") if is_replaceable else None
     doublewrite = datadir / names.get("innodb_doublewrite_dir", "") if is_replaceable else None
-    scrub.remove_logs(binlog, relay, redo, doublewrite, _text_logs(copy, names))
+    scrub.remove_logs(datadir, binlog, relay, redo, doublewrite, _text_logs(copy, names))
 
 
 def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:

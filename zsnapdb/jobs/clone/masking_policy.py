@@ -20,7 +20,7 @@ from zsnapdb.model import Position
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.clone.masking import is_masked
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, snapshots
 
 
 def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
@@ -45,8 +45,8 @@ def ensure(
 ) -> MaskingReport | None:
     """Mask the clone with the anchor `top` and these volumes, if the policy or the clone's request says so.
 
-    Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone of a
-    masked clone's snapshot is masked already.
+    Return None if nothing was masked. PreflightError if a volume has a snapshot from before. The volumes are marked as
+    masked only when masking is complete. A clone of a masked clone's snapshot is masked already.
     """
     requested = datasets.properties(top, [MASK_PROPERTY])[MASK_PROPERTY] == datasets.Property("yes", "local")
     inherited = all(_origin_is_masked(dataset) for dataset in volumes)
@@ -60,6 +60,8 @@ def ensure(
             instance=instance,
             clone=top.rpartition("/")[2],
         )
+    if report is not None:
+        _refuse_snapshots(volumes)
     if report is not None or inherited:
         facts = {MASKED_PROPERTY: stamp(now())}
         if report is not None:
@@ -67,6 +69,19 @@ def ensure(
         for dataset in volumes:
             datasets.set_properties(dataset, facts)
     return report
+
+
+def _refuse_snapshots(volumes: Collection[str]) -> None:
+    """Raise PreflightError if a volume has a snapshot: it was made before masking was complete.
+
+    Whoever can read the mounted volume can read its snapshots in `.zfs/snapshot` (zfsprops(7), snapdir).
+    """
+    early = sorted({snapshot.full_name for dataset in volumes for snapshot in snapshots.below(dataset, ())})
+    if early:
+        raise PreflightError(
+            f"the clone has snapshots from before its masking was complete: {', '.join(early)}",
+            hint="end what makes snapshots of the clones' datasets, then make the clone again",
+        )
 
 
 def without_binlogs(origin: Origin, position: Position) -> Origin:

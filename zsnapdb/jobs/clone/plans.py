@@ -19,6 +19,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql import server_program
 from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.masking import planned_lines
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def start(settings: Settings, name: str) -> Intention:
     if info.phase is ClonePhase.NEW:
         masking = settings.instance[info.instance].masking
         scripts = tuple(f"mask the clone: {' '.join(words)}" for words in masking.run)
+        scripts += planned_lines(info.origin.flavour) if scripts else ()
         return Intention(info, (*scripts, "write its credentials with a new password", how))
     masking_policy.refuse_unmasked(settings, info)
     return Intention(info, (how,))

@@ -9,6 +9,7 @@ from zsnapdb.jobs.clone.create import Created
 from zsnapdb.jobs.clone.create_plan import ClonePlan
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.clone.masking import planned_lines
 from zsnapdb.report.clone.fields import clone_fields
 from zsnapdb.report.clone.masking import masking_fields, masking_lines
 from zsnapdb.report.view import Fields, View
@@ -85,7 +86,9 @@ class ClonePlanView(View):
             lines.append(f"  replay {plan.replays} batches of archived binlogs on the backup, once")
         for role, dataset in sorted(plan.layout.datasets.items()):
             lines.append(f"  zfs clone {plan.snapshots.get(role, f'the snapshot of {role}')} to {dataset}")
-        lines += ["  mask the clone; nobody can connect to it during that time"] if plan.masks else []
+        if plan.masks:
+            lines.append("  mask the clone; nobody can connect to it during that time")
+            lines += [f"  {line}" for line in planned_lines(plan.origin.flavour)]
         recovery = "no recovery: it was shut down cleanly" if plan.is_prepared else "with crash recovery"
         start = f"  start and check {plan.origin.describe()} with a new identity at {plan.copy.root} ({recovery})"
         lines.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zsnapdb.jobs.clone.masking import MaskingReport
+from zsnapdb.planning.clone.masking import dotted
 
 
 def masking_lines(report: MaskingReport) -> list[str]:
@@ -23,6 +24,6 @@ def masking_fields(report: MaskingReport) -> dict[str, Any]:
         "steps": [
             {"name": s.name, "statements": s.statements, "rows": s.rows, "seconds": s.seconds} for s in report.steps
         ],
-        "rebuilt": [f"{table.schema}.{table.name}" for table in report.rebuilt],
+        "rebuilt": [dotted(table) for table in report.rebuilt],
         "remains": list(report.remains),
     }
