@@ -23,6 +23,8 @@ _COLUMNS = (
     "table_schema, table_name, table_type, engine, COALESCE(create_options, ''), COALESCE(data_length, 0) +"
     " COALESCE(index_length, 0)"
 )
+_ENGINE_LIBRARY = re.compile(r"ha_[a-z0-9_]{1,60}(?:\.so)?")
+"""Libraries of storage engines in both families. The name comes from the data, so only such a name is used."""
 _SEQUENCE_VALUE = re.compile(r"\b(?:next|last)val\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
 
@@ -50,6 +52,15 @@ def engine_counts(session: Session, without_schemas: Sequence[str]) -> dict[str,
         without_schemas,
     )
     return {str(name): int(count) for name, count in rows}
+
+
+def engine_libraries(session: Session) -> tuple[str, ...]:
+    """Return the libraries of the storage engines that were installed with INSTALL PLUGIN or INSTALL SONAME, sorted.
+
+    A server that runs without accounts does not load them by itself (refman 8.4, "skip_grant_tables").
+    """
+    names = {str(row[0]) for row in session.query("SELECT dl FROM mysql.plugin")}
+    return tuple(sorted(name for name in names if _ENGINE_LIBRARY.fullmatch(name)))
 
 
 def schemas(session: Session) -> list[str]:

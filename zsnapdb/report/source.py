@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.repository.manifest import ChannelPart, ServerSourcePart, SourcePart
 
 
 def source_fields(source: SourcePart) -> dict[str, Any]:
-    """Return the kind of the source; for a server also position, lock, channels and version, else null."""
+    """Return the kind of the source; for a server also position, lock, channels, version, and rows that it lacks."""
     if not isinstance(source, ServerSourcePart):
-        return {"source": source.kind, "position": None, "lock": None, "channels": [], "server": None}
+        nothing: dict[str, Any] = {"position": None, "lock": None, "channels": [], "server": None, "not_restored": []}
+        return {"source": source.kind, **nothing}
     return {
         "source": source.kind,
         "position": source.position.model_dump(),
         "lock": source.lock.model_dump(),
         "channels": [channel.model_dump() for channel in source.channels],
         "server": {"flavour": source.server.flavour.value, "version": source.server.version},
+        "not_restored": list(rows_not_restored(source.server.engines)),
     }
 
 
@@ -40,6 +43,7 @@ def detail_lines(source: SourcePart) -> list[str]:
         f"position  {position.position(server.flavour).describe()} ({position.source})",
         f"lock      {lock.strategy}, held {lock.held_ms:.1f} ms: {lock.reason}",
         *(f"source    {_channel(channel)}" for channel in source.channels),
+        *(f"lacks     {sentence}" for sentence in rows_not_restored(server.engines)),
     ]
 
 

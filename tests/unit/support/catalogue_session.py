@@ -27,6 +27,8 @@ class CatalogueSession(Session):
         self.address = Address("root", Path("/run/server.sock"))
         self._base = sqlite3.connect(":memory:")
         self._base.execute("ATTACH ':memory:' AS information_schema")
+        self._base.execute("ATTACH ':memory:' AS mysql")
+        self._base.execute("CREATE TABLE mysql.plugin (name, dl)")
         for name, columns in _TABLES.items():
             self._base.execute(f"CREATE TABLE information_schema.{name} ({columns})")
 
@@ -39,6 +41,10 @@ class CatalogueSession(Session):
         """Put a row into a table of information_schema."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         self._base.execute(f"INSERT INTO information_schema.{table} ({names}) VALUES ({marks})", tuple(values.values()))
+
+    def put_plugin(self, name: str, library: str) -> None:
+        """Put a plugin into the server's list of installed ones."""
+        self._base.execute("INSERT INTO mysql.plugin VALUES (?, ?)", (name, library))
 
     def put_table(self, schema: str, name: str, kind: str, engine: str | None) -> None:
         """Put a table of one page there."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -13,7 +13,7 @@ from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside
 from zsnapdb.mysql import programs
 from zsnapdb.mysql.probe import probe
-from zsnapdb.mysql.schema_catalogue import stored_tables
+from zsnapdb.mysql.schema_catalogue import engine_libraries, stored_tables
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tables import check
 from zsnapdb.planning.engines import RowPlace
@@ -101,8 +101,19 @@ class Isolated:
         self.identity = copy.identity(server_id=server_id, port=None, access=Access.PRIVATE_SOCKET)
 
     def start(self) -> ServerFacts:
-        """Start the server and return its facts. ServerError if it does not start."""
+        """Start the server and return its facts. ServerError if it does not start.
+
+        It runs without accounts, so it does not load the storage engines that were installed as plugins. If there are
+        some, it is started again with them: without its engine a table counts as damaged.
+        """
         with self.copy.start(self.identity, "root", SecretStr("")) as session:
+            facts, libraries = probe(session), _engine_libraries(session)
+        if not libraries:
+            return facts
+        self.copy.process().stop(timeout=self.timeout)
+        options = (*self.copy.settings.options, *(f"plugin_load_add={library}" for library in libraries))
+        with_engines = replace(self.copy, settings=self.copy.settings.model_copy(update={"options": options}))
+        with with_engines.start(self.identity, "root", SecretStr("")) as session:
             return probe(session)
 
     def session(self) -> Session:
@@ -144,6 +155,14 @@ class Isolated:
         return CheckOutcome(
             doing, Outcome.DAMAGED if damage else Outcome.FAILED, f"the server ended: {damage or log[-1000:]}"
         )
+
+
+def _engine_libraries(session: Session) -> tuple[str, ...]:
+    try:
+        return engine_libraries(session)
+    except ServerError:
+        # The table of plugins is damaged or missing. The check of the tables names it.
+        return ()
 
 
 def checkable_tables(session: Session) -> list[CatalogueTable]:
