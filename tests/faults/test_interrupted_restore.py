@@ -29,7 +29,10 @@ STATE = (
     "k.execute('SELECT COUNT(*), SUM(CRC32(body)) FROM later'); "
     "print(json.dumps([sorted(s.journal), sorted(s.accounts.items()), s.ballast, str(k.fetchone())]))"
 )
-CWD = 'readlink "/proc/$("$@")/cwd"'
+SERVING = (
+    "import sys; from pathlib import Path; from zsnapdb.mysql import running; place = Path(sys.argv[1]); "
+    "print(*[s.pid for s in running.servers_below([place.parent], '.zsnapdb') if s.place == place])"
+)
 TOP = "tank/resumed"
 RESTORE = ["zsnapdb", "restore", "main", "--to", "latest", "--target", TOP, "--handover", "run", "--json"]
 LISTING = ["zfs", "list", "-H", "-t", "all", "-o", "name"]
@@ -88,19 +91,22 @@ def check_end(guest: Guest, prepared: str, output: str) -> None:
 
 def end_orphan(guest: Guest, resume: list[str], mount: str) -> None:
     """Kill a restore while its server runs: doctor names the server, and reap ends it."""
-    serving = ["pgrep", "-f", f"^[^ ]+d --defaults-file={mount}/.zsnapdb/server.cnf"]
+
+    def serving() -> str:
+        return guest.run([PYTHON, "-c", SERVING, mount]).check().stdout.strip()
+
     running = guest.spawn(resume)
     deadline = time.monotonic() + 300
-    while guest.run(serving).code != 0 or mount not in guest.run(["sh", "-c", CWD, "sh", *serving]).stdout:
+    while not (pid := serving()):
         assert time.monotonic() < deadline, running.output(2)
         assert not running.done.is_set(), running.output(2)
     running.signal(signal.SIGKILL)
     running.wait(600)
-    pid = guest.run(serving).check().stdout.strip()
-    assert f"process {pid} of the restore to" in guest.run(["zsnapdb", "doctor"]).stdout
+    named = guest.run(["zsnapdb", "doctor"])
+    assert f"process {pid} of the restore to" in named.stdout, named.stdout + named.stderr
     swept = json.loads(guest.run(["zsnapdb", "reap", "--json"]).check().stdout)["swept"]
     assert [item["name"] for item in swept if item["what"] == "server"] == [f"process {pid}"]
-    assert guest.run(serving).code != 0
+    assert not serving()
 
 
 def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothing(guest: Guest) -> None:
