@@ -16,6 +16,7 @@ from zsnapdb.cli import (
     drill,
     ending,
     forget,
+    example,
     init,
     inventory,
     key,
@@ -62,6 +63,8 @@ app.add_typer(binlog.app, name="binlog")
 app.command("runbook")(runbook.runbook)
 app.add_typer(clone_app.app, name="clone")
 app.command("reap")(reap.reap)
+app.command("example")(example.example)
+app.command("grants")(example.grants)
 app.add_typer(key.app, name="key")
 app.add_typer(config.app, name="config")
 

@@ -48,7 +48,7 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
     if number in _DENIED:
         return ServerError(
             message,
-            hint="check user and password_file of the instance; the grants it needs are in configs/grants-*.sql",
+            hint="check user and password_file of the instance; `zsnapdb grants` prints the statements for its account",
         )
     if number in _UNREACHABLE:
         return ServerError(message, hint="is the server running, and are socket, host and port of the instance right?")
@@ -57,7 +57,7 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
             message, hint="a long statement or DDL is in the way: see `SHOW PROCESSLIST`; or raise lock.deadline"
         )
     if number in _PRIVILEGE:
-        return ServerError(message, hint="grant the privilege to zsnapdb's account: configs/grants-*.sql")
+        return ServerError(message, hint="grant the privilege to zsnapdb's account: `zsnapdb grants` prints all")
     if number == _NO_ROOM_TO_PREPARE:
         return ServerError(
             message, hint="raise max_prepared_stmt_count: zsnapdb needs one prepared statement at a time"
@@ -65,6 +65,35 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
     if number in _LOST:
         return ServerError(message, hint="the connection was lost; see the error log of the server")
     return ServerError(message)
+
+
+def greeting(address: Address, *, timeout: float = 10.0) -> str:
+    """Return the version that a server sends before it asks for an account. ServerError if it cannot be reached.
+
+    The login is meant to fail: its name belongs to nobody, so no account is locked for wrong passwords.
+    """
+    connection = pymysql.Connection(
+        user="zsnapdb-greeting",
+        unix_socket=str(address.socket) if address.socket else None,
+        host=address.host,
+        port=address.port,
+        connect_timeout=max(1, round(timeout)),
+        read_timeout=timeout,
+        write_timeout=timeout,
+        defer_connect=True,
+    )
+    try:
+        connection.connect()  # type: ignore[no-untyped-call]
+    except (pymysql.MySQLError, OSError, RuntimeError) as error:
+        version = getattr(connection, "server_version", None)
+        if not isinstance(version, str):
+            raise ServerError(
+                f"asking the server at {address} for its version: {error}",
+                hint="is the server running? With --flavour mysql or --flavour mariadb nothing is asked",
+            ) from error
+        return version
+    with contextlib.closing(connection):
+        return str(connection.server_version)
 
 
 class Session:

@@ -79,7 +79,7 @@ def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) 
             f"{what} has snapshots that others made: {listed(snapshots)}",
             hint=(
                 "add --with-foreign-snapshots to destroy these snapshots too; nothing was stopped or destroyed;"
-                " docs/other-snapshots.md says how to keep other programs away"
+                " `zsnapdb example other-snapshots.md` says how to keep other programs away"
             ),
         )
     return None

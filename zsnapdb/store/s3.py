@@ -165,7 +165,7 @@ class S3Store:
                 raise ExistsError(message, hint="another run wrote the object; it was not changed") from error
             if code in DENIED:
                 raise RepositoryError(
-                    message, hint="check the credentials and the bucket's policy (configs/iam-policy.json)"
+                    message, hint="check the credentials and the bucket's policy (`zsnapdb example iam-policy.json`)"
                 ) from error
             kind = (
                 UnreachableError if code in AGAIN or _status(error) == 429 or _status(error) >= 500 else RepositoryError
@@ -329,7 +329,7 @@ class S3Store:
                     raise RepositoryError(
                         f"removing {refused.get('Key')} in s3://{self.bucket}:"
                         f" {refused.get('Message') or ''} ({refused.get('Code')})",
-                        hint="check that the credentials may delete objects (configs/iam-policy-prune.json)",
+                        hint="check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)",
                     )
 
     def hold(self, key: str) -> ObjectHold | None:

@@ -41,7 +41,7 @@ _TABLE = (
     _Known(
         "permission denied",
         PreflightError,
-        "run as root or grant the permission with `zfs allow` (see configs/zfs-allow.md)",
+        "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)",
     ),
     _Known(
         "dataset is busy",

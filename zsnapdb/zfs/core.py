@@ -29,8 +29,14 @@ _UNIQUE_NAME = 1
 _KNOWN = {
     errno.EEXIST: (ExistsError, "choose another name; nothing is overwritten"),
     errno.ENOENT: (NotThere, "check the dataset with `zfs list`"),
-    errno.EPERM: (PreflightError, "run as root or grant the permission with `zfs allow` (see configs/zfs-allow.md)"),
-    errno.EACCES: (PreflightError, "run as root or grant the permission with `zfs allow` (see configs/zfs-allow.md)"),
+    errno.EPERM: (
+        PreflightError,
+        "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)",
+    ),
+    errno.EACCES: (
+        PreflightError,
+        "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)",
+    ),
     errno.ENOSPC: (PreflightError, "free space in the pool: `zfs list -o space`"),
     errno.EDQUOT: (PreflightError, "raise the quota of the dataset, or remove snapshots: `zfs list -o space`"),
     errno.EXDEV: (PreflightError, "all datasets of an instance must be in one pool"),

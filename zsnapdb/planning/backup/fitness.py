@@ -90,7 +90,7 @@ def judge_server(
             unfit(
                 "tables",
                 f"{address} may not read all tables, so tables of other engines than InnoDB cannot be ruled out",
-                "grant SELECT ON *.* to the account (configs/grants-*.sql), or force lock.strategy",
+                "grant SELECT ON *.* to the account (`zsnapdb grants`), or force lock.strategy",
             )
         )
     else:
@@ -217,7 +217,7 @@ def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
             warning(
                 "xa",
                 "the account may not list prepared XA transactions",
-                "grant XA_RECOVER_ADMIN (configs/grants-mysql.sql)",
+                "grant XA_RECOVER_ADMIN (`zsnapdb grants`)",
             )
         )
     if has_flawed_row_versions(facts):

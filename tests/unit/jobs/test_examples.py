@@ -1,0 +1,124 @@
+"""The package contains the files that its hints name, and prints them wherever it is installed."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import socket
+import subprocess
+import sys
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb
+from zsnapdb.config import parse
+from zsnapdb.errors import ServerError, UsageError
+from zsnapdb.jobs.examples import examples, find, flavour_of, grants
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import Flavour
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Yield every text of the package that is no docstring."""
+    for file in sorted((CHECKOUT / "zsnapdb").rglob("*.py")):
+        tree = ast.parse(file.read_text())
+        notes = {
+            id(node.value)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in notes:
+                yield file, node.value
+
+
+def test_no_message_names_a_file_that_only_the_source_tree_has() -> None:
+    assert [(str(file), text) for file, text in texts() if re.search(r"\b(configs|docs|hooks|tests)/\S", text)] == []
+
+
+def test_every_example_that_a_message_names_exists() -> None:
+    named = {name for _, text in texts() for name in re.findall(r"`zsnapdb example ([^`\s]+)`", text)}
+    assert "zsnapdb.toml" in named
+    for name in named:
+        assert find(name).text
+
+
+def test_an_unknown_example_is_wrong_usage_and_the_names_are_listed() -> None:
+    with pytest.raises(UsageError, match="zsnapdb-backup@.service"):
+        find("service")
+    assert find("zsnapdb-backup@.service").name == "systemd/zsnapdb-backup@.service"
+
+
+def test_the_example_of_a_configuration_is_one() -> None:
+    done = zsnapdb("example", "zsnapdb.toml")
+    assert done.returncode == 0
+    parse(done.stdout, "example")
+
+
+def test_grants_are_those_of_the_flavour_and_name_the_configured_account() -> None:
+    assert "BACKUP_ADMIN" in grants(Flavour.MYSQL)
+    text = grants(Flavour.MARIADB, "back`up")
+    assert "TO `back``up`@localhost;" in text
+    assert "zsnapdb@localhost" not in text
+    done = zsnapdb("grants", "--flavour", "mariadb", config="/nonexistent")
+    assert (done.returncode, "BINLOG MONITOR" in done.stdout) == (0, True)
+
+
+def instance_at(port: int) -> Instance:
+    text = f'[instance.main]\nhost = "127.0.0.1"\nport = {port}\nrepository = "r"\n[repository.r]\nurl = "file:///r"\n'
+    return Instance.of(parse(text, "test"), "main")
+
+
+@pytest.mark.parametrize(
+    ("version", "flavour"), [("5.5.5-11.8.2-MariaDB-log", Flavour.MARIADB), ("8.4.3", Flavour.MYSQL)]
+)
+def test_a_server_tells_its_flavour_before_the_account_exists(version: str, flavour: Flavour) -> None:
+    """A handshake of protocol 10, then error 1045 for the account (mysql.com, "Connection Phase")."""
+    greeting = b"\x0a" + version.encode() + b"\0" + b"\x01\0\0\0" + b"a" * 8 + b"\0" + b"\xff\xf7" + b"\x2d" + b"\x02\0"
+    greeting += b"\xff\xff" + b"\x15" + bytes(10) + b"b" * 12 + b"\0" + b"mysql_native_password\0"
+    denied = b"\xff\x15\x04#28000Access denied"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.sendall(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
+                connection.recv(4096)
+                connection.sendall(len(denied).to_bytes(3, "little") + b"\x02" + denied)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert flavour_of(instance_at(listening.getsockname()[1])) is flavour
+        thread.join()
+
+
+def test_a_server_that_is_down_is_an_error_that_names_the_way_without_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    with pytest.raises(ServerError, match="--flavour mysql"):
+        flavour_of(instance_at(port))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")
+def test_a_wheel_contains_every_example_and_prints_it(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "installed")
+    shown = "from zsnapdb.jobs.examples import examples; [print(e.name, len(e.text)) for e in examples()]"
+    done = subprocess.run(
+        [sys.executable, "-c", shown],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PYTHONPATH": str(tmp_path / "installed")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == [f"{example.name} {len(example.text)}" for example in examples()]
+    assert (tmp_path / "installed" / "zsnapdb" / "shipped").is_dir()
