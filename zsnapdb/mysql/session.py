@@ -83,17 +83,16 @@ def greeting(address: Address, *, timeout: float = 10.0) -> str:
         defer_connect=True,
     )
     try:
-        connection.connect()  # type: ignore[no-untyped-call]
+        connection.connect()
     except (pymysql.MySQLError, OSError, RuntimeError) as error:
-        version = getattr(connection, "server_version", None)
-        if not isinstance(version, str):
+        if not isinstance(getattr(connection, "server_version", None), str):
             raise ServerError(
                 f"asking the server at {address} for its version: {error}",
                 hint="is the server running? With --flavour mysql or --flavour mariadb nothing is asked",
             ) from error
-        return version
-    with contextlib.closing(connection):
-        return str(connection.server_version)
+    else:
+        connection.close()
+    return str(getattr(connection, "server_version", ""))
 
 
 class Session:

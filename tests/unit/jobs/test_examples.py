@@ -49,7 +49,7 @@ def test_every_example_that_a_message_names_exists() -> None:
 
 
 def test_an_unknown_example_is_wrong_usage_and_the_names_are_listed() -> None:
-    with pytest.raises(UsageError, match="zsnapdb-backup@.service"):
+    with pytest.raises(UsageError, match=r"zsnapdb-backup@\.service"):
         find("service")
     assert find("zsnapdb-backup@.service").name == "systemd/zsnapdb-backup@.service"
 
