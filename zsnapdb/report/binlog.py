@@ -164,11 +164,19 @@ class PurgePlanView(View):
     def text(self) -> str:
         names = self.plan.names
         lines = [f"{len(names)} binlogs {self.verb}" + (f": {names[0]} to {names[-1]}" if names else "")]
+        if self.plan.unread:
+            lines.append(f"  read      the archived copies of {len(self.plan.unread)} of them, before they are removed")
         lines.append(f"  then      {self.plan.stays}")
         return "\n".join([*lines, *(f"  warning   {text}" for text in self.plan.warnings)])
 
     def fields(self) -> Fields:
-        return {"names": list(self.plan.names), "stays": self.plan.stays, "warnings": list(self.plan.warnings)}
+        plan = self.plan
+        return {
+            "names": list(plan.names),
+            "stays": plan.stays,
+            "read": list(plan.unread),
+            "warnings": list(plan.warnings),
+        }
 
 
 @dataclass(frozen=True)

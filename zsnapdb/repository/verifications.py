@@ -7,6 +7,7 @@ objects that it has read.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.errors import NotThere
+from zsnapdb.errors import NotThere, RepositoryError
 from zsnapdb.patterns import BACKUP_ID, BINLOG, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import VerificationKey
@@ -158,8 +159,13 @@ def add(repository: Repository, instance: str, when: datetime, damage: Mapping[s
 
     The findings of other names stay as they are.
     """
-    before = read(repository, instance).findings
-    findings = {
-        name: {Depth.READ: finding(Depth.READ, when, found, before.get(name, {}), by)} for name, found in damage.items()
-    }
-    write(repository, new_key(instance, when), Checks(findings))
+    before = read(repository, instance)
+    findings = {name: dict(by_depth) for name, by_depth in before.findings.items()}
+    for name, found in damage.items():
+        records = findings.setdefault(name, {})
+        records[Depth.READ] = finding(Depth.READ, when, found, records, by)
+    key = new_key(instance, when)
+    write(repository, key, Checks(findings))
+    # An account that may not remove objects leaves the earlier ones, which say nothing else.
+    with contextlib.suppress(RepositoryError):
+        remove_merged(repository, key, before)

@@ -1,10 +1,17 @@
-"""`zsnapdb binlog purge`: removes archived binlogs from the server, in small batches, by the server's own statement."""
+"""`zsnapdb binlog purge`: removes archived binlogs from the server, in small batches, by the server's own statement.
+
+What goes is in the repository: all objects of its archived copy are listed with their sizes, no check found it damaged,
+and it was read whole within `binlog.read_within`, if need be now.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
+from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
@@ -14,8 +21,12 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan_purge
 from zsnapdb.planning.family import family
+from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_checks import listed_damage, name_of, read_damage, stored_sizes
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, server_name
+from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.repository.verifications import Depth
 
 _PAUSE = 0.5
 """Seconds between batches: PURGE holds LOCK_index while it removes a file, and commits may wait for that lock."""
@@ -26,30 +37,44 @@ _SENT_ALL = "has sent all binlog"
 def plan_now(instance: Instance) -> PurgePlan:
     """Return what a purge would remove now; changes nothing."""
     with instance.session() as session:
-        return _plan(instance, session)
+        return _look(instance, session)[0]
 
 
 def purge(instance: Instance) -> PurgePlan:
-    """Remove the binlogs of the plan. Afterwards they are gone, or an error says which statement the server refused."""
+    """Remove the binlogs of the plan. Afterwards they are gone, or an error says which statement the server refused.
+
+    DamagedError if an archived copy that is read first is damaged: that binlog and all later ones stay.
+    """
     with (
         for_instance(instance, "purge", "purging binlogs of"),
         instance.session() as session,
     ):
-        planned = _plan(instance, session)
+        planned, archived = _look(instance, session)
         for number, batch in enumerate(batches(planned.names, instance.settings.binlog.purge_files)):
             if number:
                 time.sleep(_PAUSE)
+            _read(instance, archived, [name for name in batch if name in planned.unread])
             following = _after(session, batch[-1])
             instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
             binlog_list.purge_before(session, following)
         return planned
 
 
-def _plan(instance: Instance, session: Session) -> PurgePlan:
+@dataclass(frozen=True)
+class _Archived:
+    """The archived copies of the server's binlogs, by name."""
+
+    archive: BinlogArchive
+    files: Mapping[str, ArchivedFile]
+
+
+def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
+    """Return the plan, and the archived copies that it relies on."""
     source = find_source(session)
     files = LocalFiles(source)
     local = files.list()
-    archive = BinlogArchive(instance.open_repository(), instance.name).load()
+    stored = BinlogArchive(instance.open_repository(), instance.name)
+    archive = stored.load()
     own = server_name(source.server_uuid, source.server_id)
     mine = [
         i.id
@@ -61,7 +86,9 @@ def _plan(instance: Instance, session: Session) -> PurgePlan:
     ages = [now - files.path(file.name).stat().st_mtime for file in local]
     variables = global_variables(session)
     settings = instance.settings.binlog
-    return plan_purge(
+    archived = _Archived(stored, {file.name: file for file in kept if file.is_rotated})
+    planned = partial(
+        plan_purge,
         local,
         ages,
         kept,
@@ -70,6 +97,48 @@ def _plan(instance: Instance, session: Session) -> PurgePlan:
         keep=settings.keep,
         replicas=settings.replicas,
     )
+    plan = planned(damaged=_damaged(instance, archived, planned().names))
+    return replace(plan, unread=_unread(instance, archived, plan.names)), archived
+
+
+def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:
+    """Return what is wrong with the archived copies of these binlogs, by listing and by known damage."""
+    files = [archived.files[name] for name in names]
+    sizes = stored_sizes(archived.archive, files)
+    known = known_damage(archived.archive.repository, instance.name)
+    damaged = {}
+    for file in files:
+        found = [damage.describe() for damage in known.of([name_of(file)])]
+        found += listed_damage(archived.archive, file, sizes)
+        if found:
+            damaged[file.name] = found[0]
+    return damaged
+
+
+def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the binlogs whose archived copy was not read whole within `binlog.read_within`."""
+    within = instance.settings.binlog.read_within
+    if not within:
+        return ()
+    checks, now = verifications.read(archived.archive.repository, instance.name), instance.host.now()
+    read = {name: checks.whole_since(name_of(archived.files[name]), Depth.READ) for name in names}
+    return tuple(name for name, when in read.items() if when is None or (now - when).total_seconds() > within)
+
+
+def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None:
+    """Read the archived copies and record what was found. DamagedError names the first that is damaged."""
+    if not names:
+        return
+    instance.events.tell(f"reading the archived {', '.join(names)}")
+    found = {name: read_damage(archived.archive, archived.files[name]) for name in names}
+    findings = {name_of(archived.files[name]): damage for name, damage in found.items()}
+    verifications.add(archived.archive.repository, instance.name, instance.host.now(), findings, "binlog purge")
+    for name, damage in found.items():
+        if damage:
+            raise DamagedError(
+                f"the archived copy of {name} is damaged: {damage[0]}; this binlog and later ones stay on the server",
+                hint="run a backup: restores to later points then do not need the archived copy",
+            )
 
 
 def _after(session: Session, name: str) -> str:

@@ -9,20 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.events import Events
 from zsnapdb.model import Progress
-from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_checks import listed_damage, read_damage, stored_sizes
+from zsnapdb.repository.binlog_checks import name_of as name_of
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
-from zsnapdb.repository.layout import BinlogKey
 from zsnapdb.repository.verifications import Depth
-
-
-def name_of(file: ArchivedFile) -> str:
-    """Return the name of a file in findings."""
-    return f"{file.incarnation}/{file.name}"
 
 
 def look(
@@ -32,18 +26,12 @@ def look(
 
     Reads `concurrency` files at once, with one chunk of each in memory.
     """
-    sizes = _sizes(archive, files)
+    sizes = stored_sizes(archive, files)
     total, done = sum(file.stored_size for file in files), 0
 
     def check(file: ArchivedFile) -> tuple[str, ...]:
-        damage = _listed(archive, file, sizes)
-        if depth is Depth.READ and not damage:
-            try:
-                for _ in archive.plain(file):
-                    pass
-            except DamagedError as error:
-                return (error.message,)
-        return damage
+        damage = listed_damage(archive, file, sizes)
+        return read_damage(archive, file) if depth is Depth.READ and not damage else damage
 
     pool = ThreadPoolExecutor(concurrency, thread_name_prefix="verify")
     try:
@@ -56,34 +44,6 @@ def look(
     finally:
         # An interrupt does not wait until the other files are read.
         pool.shutdown(cancel_futures=True)
-
-
-def _sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[BinlogKey, int]:
-    """Return the sizes of all stored bodies of the files' incarnations, by key."""
-    sizes: dict[BinlogKey, int] = {}
-    for incarnation in sorted({file.incarnation for file in files}):
-        chunks = archive.repository.sizes(layout.binlog_chunks(archive.instance, incarnation))
-        segments = archive.repository.sizes(layout.segment_bodies(archive.instance, incarnation))
-        sizes.update((*chunks.items(), *segments.items()))
-    return sizes
-
-
-def _listed(archive: BinlogArchive, file: ArchivedFile, sizes: dict[BinlogKey, int]) -> tuple[str, ...]:
-    """Return which bodies are missing or have a wrong size."""
-    expected: list[tuple[BinlogKey, int]] = [
-        (archive.chunk_key(file.incarnation, file.name, file.attempt, index), chunk.stored_size)
-        for index, chunk in enumerate(file.chunks, 1)
-    ]
-    expected += [
-        (archive.segment_body_key(file.incarnation, segment), segment.chunk.stored_size) for segment in file.segments
-    ]
-    damage = []
-    for key, size in expected:
-        if key not in sizes:
-            damage.append(f"{key} is missing")
-        elif sizes[key] != size:
-            damage.append(f"{key} has {sizes[key]} bytes, {size} were written")
-    return tuple(damage)
 
 
 def unreadable(archive: Archive) -> dict[str, tuple[str, ...]]:

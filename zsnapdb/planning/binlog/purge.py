@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.planning.binlog.archive import KnownArchived, ServerBinlog
@@ -29,11 +29,15 @@ class Expiry:
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """Binlogs to remove, oldest first; why the next binlog stays; warnings."""
+    """Binlogs to remove, oldest first; why the next binlog stays; warnings.
+
+    `unread` are those of them whose archived copy is read before they are removed.
+    """
 
     names: tuple[str, ...]
     stays: str
     warnings: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def plan_purge(
@@ -45,12 +49,14 @@ def plan_purge(
     *,
     keep: float,
     replicas: int,
+    damaged: Mapping[str, str] | None = None,
 ) -> PurgePlan:
     """Return which binlogs may be removed.
 
     `ages` are the seconds since the last write to each of `local`; `kept` are the files of the incarnation under which
     the server is archived. `keep` is the least age in seconds. `replicas` is how many replicas must be connected: it is
-    unknown how much a replica that is not connected has fetched.
+    unknown how much a replica that is not connected has fetched. `damaged` says of binlogs what is
+    wrong with their archived copy.
     """
     warnings = expiry_warnings(expiry, keep)
     behind = [dump.replica for dump in dumps if not dump.has_sent_all]
@@ -67,6 +73,10 @@ def plan_purge(
     for file, age in zip(local[:-1], ages, strict=False):
         if (file.name, file.fingerprint, file.size) not in archived:
             return PurgePlan(tuple(names), f"{file.name} is not completely archived", warnings)
+        if file.name in (damaged or {}):
+            return PurgePlan(
+                tuple(names), f"the archived copy of {file.name} is damaged: {(damaged or {})[file.name]}", warnings
+            )
         if age < keep:
             return PurgePlan(
                 tuple(names), f"{file.name} was written {age:.0f} s ago; binlogs are kept for {keep:.0f} s", warnings

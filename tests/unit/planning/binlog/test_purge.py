@@ -38,6 +38,14 @@ def test_the_first_that_is_not_archived_whole_stops_it() -> None:
         assert (purge.names, "binlog.000003" in purge.stays) == (ALL[:2], True)
 
 
+def test_the_first_whose_archived_copy_is_damaged_stops_it() -> None:
+    purge = plan_purge(
+        LOCAL, AGES, KEPT, (), NONE, keep=0.0, replicas=0, damaged={"binlog.000003": "a chunk is missing"}
+    )
+    assert purge.names == ALL[:2]
+    assert purge.stays == "the archived copy of binlog.000003 is damaged: a chunk is missing"
+
+
 def test_young_ones_stay() -> None:
     assert plan(keep=350).names == ALL[:2]
 

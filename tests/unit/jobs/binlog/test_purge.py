@@ -1,0 +1,80 @@
+"""A purge relies on an archived copy only if it is listed whole, not known to be damaged, and was read lately."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.binlog_archive import IDENTITY, INCARNATION, NAME, rotated
+from tests.unit.support.stored_backups import Site
+from zsnapdb.errors import DamagedError
+from zsnapdb.jobs.binlog import purge
+from zsnapdb.jobs.binlog.purge import _Archived
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.repository import keys
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.store.local import LocalStore
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    (tmp_path / "store").mkdir()
+    return Site(tmp_path / "store")
+
+
+@pytest.fixture
+def archived(site: Site) -> _Archived:
+    """One rotated binlog in two chunks."""
+    created = site.instance().open_or_create_repository()
+    identity = site.folder.parent / "identity"
+    keys.write_secret(identity, IDENTITY.file())
+    archive = BinlogArchive(replace(created, keyring=Keyring(identity_file=identity)), "main")
+    archive.begin(INCARNATION.model_copy(update={"repository_id": created.id}))
+    file = rotated(archive, bytes(range(200)) * 20)
+    archive.commit(file)
+    return _Archived(archive, {NAME: file})
+
+
+def first_chunk(archived: _Archived) -> str:
+    file = archived.files[NAME]
+    return archived.archive.chunk_key(file.incarnation, file.name, file.attempt, 1)
+
+
+def instance(site: Site, **settings: float) -> Instance:
+    whole = site.instance()
+    binlog = whole.settings.binlog.model_copy(update=settings)
+    return replace(whole, settings=whole.settings.model_copy(update={"binlog": binlog}))
+
+
+def test_a_copy_that_is_not_listed_whole_keeps_the_binlog_on_the_server(site: Site, archived: _Archived) -> None:
+    assert purge._damaged(instance(site), archived, [NAME]) == {}
+    store, key = LocalStore(site.folder), first_chunk(archived)
+    good = store.get(key)
+    store.put(key, good[:-1])
+    assert purge._damaged(instance(site), archived, [NAME])[NAME].startswith(f"{key} has {len(good) - 1} bytes")
+    store.delete(key)
+    assert purge._damaged(instance(site), archived, [NAME]) == {NAME: f"{key} is missing"}
+
+
+def test_a_copy_that_was_not_read_lately_is_read_before_the_binlog_goes(site: Site, archived: _Archived) -> None:
+    assert purge._unread(instance(site), archived, [NAME]) == (NAME,)
+    purge._read(instance(site), archived, [NAME])
+    assert purge._unread(instance(site), archived, [NAME]) == ()
+    site.later(days=31)
+    assert purge._unread(instance(site), archived, [NAME]) == (NAME,)
+    assert purge._unread(instance(site, read_within=timedelta(days=90).total_seconds()), archived, [NAME]) == ()
+    assert purge._unread(instance(site, read_within=0), archived, [NAME]) == ()
+
+
+def test_a_copy_that_reading_finds_damaged_stops_the_purge_and_stays_known(site: Site, archived: _Archived) -> None:
+    store, key = LocalStore(site.folder), first_chunk(archived)
+    good = store.get(key)
+    store.put(key, good[:30] + bytes([good[30] ^ 1]) + good[31:])
+    assert purge._damaged(instance(site), archived, [NAME]) == {}
+    with pytest.raises(DamagedError, match=f"the archived copy of {NAME} is damaged"):
+        purge._read(instance(site), archived, [NAME])
+    assert "by binlog purge" in purge._damaged(instance(site), archived, [NAME])[NAME]
