@@ -16,7 +16,7 @@ from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup
 from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.targets import AtBackup, Target
 from zsnapdb.repository.binlog_contents import Archive
-from zsnapdb.repository.manifest import Manifest, is_of_server
+from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Catalogue, Repository
 
 _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
@@ -54,12 +54,14 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     """Return the id of the newest backup of a server whose manifest can be read.
 
     DamagedError if something newer was stored that cannot be used, unless the caller accepts an older backup; NotThere
-    if there is no backup.
+    if there is no backup; PreflightError if the newest one is of another kind.
     """
     target, requested = AtBackup(None), "latest"
     catalogue = repository.catalogue(instance.name)
     checked = check(instance, repository, catalogue, None)
     refuse_without_any(catalogue, checked, target, requested)
+    if catalogue.manifests:
+        server_source(catalogue.manifests[-1])
     servers = [manifest for manifest in catalogue.manifests if is_of_server(manifest)]
     known = tuple(point_of(manifest) for manifest in of_one_server(instance, servers, checked, target))
     choice = points.choose(target, known, (), instance.host.now())

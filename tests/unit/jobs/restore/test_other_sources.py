@@ -32,8 +32,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     (tmp_path / "store").mkdir()
     site = Site(tmp_path / "store")
     repository = site.instance().open_or_create_repository()
-    repository.commit(manifest(SERVER))
-    repository.commit(of_kind("disk", DISK))
+    for made in (manifest(SERVER), of_kind("disk", DISK)):
+        repository.commit(made.model_copy(update={"repository_id": repository.id}))
     return site
 
 
