@@ -29,7 +29,7 @@ from zsnapdb.mysql.schema_catalogue import stored_tables
 from zsnapdb.mysql.scrub import SharedTablespace
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.clone.canaries import canaries
-from zsnapdb.planning.clone.changed_files import Changes, FileState
+from zsnapdb.planning.clone.changed_files import MARGIN_NS, Changes, FileState
 from zsnapdb.planning.clone.masking import Scrubbed, histories_to_drop, remains, renewing_options, to_rebuild
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
@@ -130,6 +130,8 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
     """Prepare the server, and return the states of the tables' files before masking, with their time."""
     scrub.prepare(session)
     scrub.settle(session)
+    # What was written until now gets an older time than what masking writes.
+    time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
     return table_files.states(Path(facts.variables["datadir"])), since_ns
 

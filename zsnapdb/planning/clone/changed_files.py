@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-_MARGIN_NS = 2_000_000_000
-"""A file time can lie behind the clock by one tick of the kernel."""
+MARGIN_NS = 100_000_000
+"""A file time can lie behind the clock by one tick of the kernel, at most 10 ms."""
 _NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
 """Suffixes of files that hold definitions."""
 _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
@@ -74,7 +74,7 @@ def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles
             continue
         key = (folder, re.split(r"[.#]", name)[0])
         present.add(key)
-        if changes.before.get(path) != state or state.modified_ns >= changes.since_ns - _MARGIN_NS:
+        if changes.before.get(path) != state or state.modified_ns >= changes.since_ns - MARGIN_NS:
             written.add((*key, bool(_FULLTEXT.match(name))))
     strays = {folder for folder, stem, fulltext in written if (folder, stem) not in known and not fulltext}
     keys = {(folder, stem) for folder, stem, _ in written}

@@ -24,8 +24,8 @@ def test_a_table_is_changed_if_one_of_its_files_was_written() -> None:
 
 
 def test_a_file_written_within_a_tick_of_the_first_look_counts_as_changed() -> None:
-    near = FileState(100, SINCE - 10**9, 7)
-    assert _changed({}, before={"shop/people.ibd": near, "shop/mails.ibd": OLD}) == [PEOPLE]
+    near, earlier = (FileState(100, SINCE - ns, 7) for ns in (10**7, 2 * 10**8))
+    assert _changed({}, before={"shop/people.ibd": near, "shop/mails.ibd": earlier}) == [PEOPLE]
 
 
 def test_files_of_definitions_and_fulltext_indices_say_nothing() -> None:
