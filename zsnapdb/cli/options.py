@@ -68,6 +68,16 @@ AcceptOlder = Annotated[
     ),
 ]
 
+History = Annotated[
+    str | None,
+    typer.Option(
+        "--history",
+        metavar="ID",
+        help="The binlog history with the point, if there are several; see `zsnapdb binlog status`.",
+        show_default=False,
+    ),
+]
+
 HANDOVER_KINDS = ("stopped", "run", "promote", "replica")
 
 RestoreTarget = Annotated[

@@ -13,6 +13,7 @@ from zsnapdb.cli.options import (
     AsJson,
     ConfigFile,
     HandoverName,
+    History,
     NamedInstance,
     PlanOnly,
     ReplicationAddress,
@@ -61,6 +62,7 @@ def restore(
     instance: NamedInstance,
     to: RequestedPoint = "latest",
     accept_older: AcceptOlder = False,
+    history: History = None,
     target: RestoreTarget = None,
     name: RestoreName = None,
     handover: HandoverName = "stopped",
@@ -109,6 +111,7 @@ def restore(
             name,
             handover_of(handover, port, server_id, source, source_user, source_password_file),
             accept_older=accept_older,
+            history=history,
         )
         if plan:
             repository = chosen.open_repository()

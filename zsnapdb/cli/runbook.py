@@ -11,6 +11,7 @@ from zsnapdb.cli.options import (
     AsJson,
     ConfigFile,
     HandoverName,
+    History,
     NamedInstance,
     ReplicationAddress,
     ReplicationPasswordFile,
@@ -32,6 +33,7 @@ def runbook(
     instance: NamedInstance,
     to: RunbookPoint = "latest",
     accept_older: AcceptOlder = False,
+    history: History = None,
     target: RestoreTarget = None,
     name: RestoreName = None,
     handover: HandoverName = "run",
@@ -65,6 +67,7 @@ def runbook(
         name,
         handover_of(handover, port, server_id, source, source_user, source_password_file),
         accept_older=accept_older,
+        history=history,
     )
     book = job.make(settings, Instance.of(settings, instance), request, config)
     show(report.RunbookView(book, as_html=form == "html"), json)

@@ -114,6 +114,7 @@ class Simulation:
                 start=HEAD,
                 end=end,
                 size=end,
+                fingerprint=f"{self.name(server.id)} {binlog.number} {binlog.created}",
                 times=tuple(one.second * SECOND for one in binlog.written),
             )
             self.files.append(file)

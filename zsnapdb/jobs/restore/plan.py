@@ -27,6 +27,7 @@ from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore import points
 from zsnapdb.planning.restore.points import Boundary, RestoreRoute, Scanned
+from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.steps import (
     ArchivedTransaction,
     CheckServer,
@@ -59,6 +60,7 @@ class RestoreRequest:
 
     The target is `top`, or `name` below our own datasets. `makes_parent`: the caller makes the dataset above `top`
     before the restore begins. `accept_older`: if the latest state cannot be reached, restore the newest that can.
+    `history` is the id of the binlog history with the point, if there are several.
     """
 
     to: str = "latest"
@@ -67,6 +69,7 @@ class RestoreRequest:
     handover: Handover = field(default_factory=Handover)
     makes_parent: bool = False
     accept_older: bool = False
+    history: str | None = None
 
 
 def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
@@ -92,7 +95,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     checked = newest.check(instance, repository, catalogue, archive)
     newest.refuse_without_any(catalogue, checked, target, request.to)
     candidates = newest.of_one_server(instance, _of_servers(manifests, target), checked, target)
-    chosen = _choose(instance, repository, candidates, target, archive)
+    chosen = _choose(instance, repository, candidates, target, archive, request.history)
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
@@ -303,7 +306,7 @@ class _Chosen:
         """Return the replay steps; none if the backup alone is the point."""
         if self.boundary is None:
             return ()
-        return points.replays(
+        return replays(
             self.choice.point, self.choice.files, self.start, self.boundary.stop, self.boundary.gtids, batch_bytes
         )
 
@@ -314,6 +317,7 @@ def _choose(
     manifests: Sequence[Manifest],
     target: Target,
     loaded: Archive | None,
+    history: str | None,
 ) -> _Chosen:
     """Return the choice. This reads the transactions of the binlogs that decide it.
 
@@ -329,7 +333,7 @@ def _choose(
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
         reader = _Reader(archive, by_place, Path(folder))
         while True:
-            choice = points.choose(target, backups, files, instance.host.now(), loaded.state)
+            choice = points.choose(target, backups, files, instance.host.now(), loaded.state, history)
             if choice.exact_backup or not choice.files:
                 return _Chosen(choice, points.restore_point(choice, None))
             first = choice.files[0]

@@ -24,16 +24,10 @@ from zsnapdb.planning.binlog.route import (
     follow,
 )
 from zsnapdb.planning.binlog.window import leading, newer_beyond
-from zsnapdb.planning.restore.steps import ArchivedTransaction, LogPart, Replay, RestorePoint
+from zsnapdb.planning.restore.histories import ArchiveView, Reached, is_same, older_views, several, shown, view_of
+from zsnapdb.planning.restore.replays import reached_by
+from zsnapdb.planning.restore.steps import ArchivedTransaction, RestorePoint
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
-
-
-def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
-    """Return all transactions that a server contains after the backup and these binlogs."""
-    reached = point.gtids
-    for file in files:
-        reached = joined(reached, file.gtids)
-    return reached
 
 
 @dataclass(frozen=True)
@@ -71,11 +65,14 @@ def choose(
     files: Sequence[RouteFile],
     now: datetime,
     state: ArchiveState = NOTHING_KNOWN,
+    history: str | None = None,
 ) -> RestoreRoute:
     """Return which backup and binlogs lead to the target. NotThere or PreflightError says what can be reached instead.
 
     `backups` are oldest first. Of all backups that lead to the target the newest is chosen: it needs the least replay.
-    HistoryError if the target is the latest state and the archive holds something newer that cannot be reached.
+    `history` is the id of the incarnation in which the target is. HistoryError if the target is the latest state and
+    the archive holds something newer that cannot be reached, or if the target is in several histories and none is
+    named.
     """
     if not backups:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
@@ -88,11 +85,85 @@ def choose(
         if point is None:
             raise NotThere(f"the repository holds no backup {target.backup_id}", hint="see `zsnapdb list`")
         return RestoreRoute(target, follow(point, files), (), None, exact_backup=True)
+    if history is not None:
+        view = view_of(history, backups, files, state)
+        backups, files = view.backups, view.files
     if isinstance(target, Latest):
         return _choose_latest(target, backups, files, state)
+    if history is not None:
+        return _choose_one(target, backups, files, now, state)
+    return _choose_of_histories(target, backups, files, now, state)
+
+
+def _choose_one(
+    target: AtTime | AtGtids | BeforeGtid,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    now: datetime,
+    state: ArchiveState,
+) -> RestoreRoute:
     if isinstance(target, AtTime):
         return _choose_time(target, backups, files, now, state)
     return _choose_gtid(target, backups, files, state)
+
+
+def _choose_of_histories(
+    target: AtTime | AtGtids | BeforeGtid,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    now: datetime,
+    state: ArchiveState,
+) -> RestoreRoute:
+    """Return the choice in the newest history, or in an abandoned one. HistoryError if they are different states."""
+    error: NotThere | None = None
+    choices: list[RestoreRoute] = []
+    try:
+        choices.append(_choose_one(target, backups, files, now, state))
+    except NotThere as not_there:
+        error = not_there
+    point = target.moment if isinstance(target, AtTime) else parse_gtids(backups[-1].flavour, target.text)
+    for view in older_views(backups, files):
+        choice = _choose_in(view, target, now, state)
+        # A history that ended before the time makes another answer doubtful. It is no answer itself.
+        if choice is None or (choice.target != target and not choices):
+            continue
+        found = _reached(choice)
+        if not any(is_same(found, _reached(known), point) for known in choices):
+            choices.append(choice)
+    if len(choices) > 1:
+        raise several(shown(point) if isinstance(point, datetime) else str(point), [_reached(one) for one in choices])
+    if not choices:
+        raise error or NotThere("no backup leads to the point", hint="see `zsnapdb status`")
+    return choices[0]
+
+
+def _reached(choice: RestoreRoute) -> Reached:
+    return Reached(choice.route, choice.files[-1] if choice.files else None)
+
+
+def _choose_in(
+    view: ArchiveView, target: AtTime | AtGtids | BeforeGtid, now: datetime, state: ArchiveState
+) -> RestoreRoute | None:
+    """Return how the newest backup that leads into an abandoned history leads to the target there; None if none does.
+
+    A time after the end of the history, and before the server began the next one, counts as the end of the history.
+    """
+    for number in range(len(view.backups), 0, -1):
+        point = view.backups[number - 1]
+        if isinstance(target, AtTime) and commit_time(point.taken) > target.moment:
+            continue
+        route = view.route(point, state)
+        if route is None:
+            continue
+        inside = target
+        if isinstance(target, AtTime) and view.left is not None and target.moment < view.left:
+            inside = AtTime(min(target.moment, commit_time(route.to)))
+        try:
+            return _choose_one(inside, (point,), view.files, now, state)
+        except NotThere:
+            if isinstance(target, AtTime):
+                return None
+    return None
 
 
 def _choose_latest(
@@ -101,7 +172,7 @@ def _choose_latest(
     route = leading(backups, lambda point: follow(point, files, state))
     beyond = newer_beyond(route, files)
     if beyond is not None and not target.accepts_older:
-        reach = "that backup alone" if route.is_empty else _shown(commit_time(route.to))
+        reach = "that backup alone" if route.is_empty else shown(commit_time(route.to))
         raise HistoryError(
             f"the latest state cannot be reached: from backup {route.point.backup_id} the archive leads to {reach}, and"
             f" there it ends: {beyond.reason}",
@@ -110,31 +181,26 @@ def _choose_latest(
     return RestoreRoute(target, route, route.files, None)
 
 
-def _shown(moment: datetime) -> str:
-    """Return a time as people read it, with a fraction where it has one."""
-    return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
-
-
 def _choose_time(
     target: AtTime, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime, state: ArchiveState
 ) -> RestoreRoute:
     moment = target.moment
     if moment > now:
-        raise PreflightError(f"{_shown(moment)} is in the future", hint="name a time in the past, or `latest`")
+        raise PreflightError(f"{shown(moment)} is in the future", hint="name a time in the past, or `latest`")
     early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
-        raise NotThere(f"no backup is older than {_shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
+        raise NotThere(f"no backup is older than {shown(moment)}", hint=f"the oldest is {backups[0].backup_id}")
     route = leading(early, lambda point: follow(point, files, state))
     if route.is_empty:
         raise NotThere(
-            f"{_shown(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
+            f"{shown(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
             hint=f"`--to {route.point.backup_id}` restores that backup alone",
         )
     if commit_time(route.to) < moment:
         newest = max((file.last_commit for file in route.files if file.last_commit is not None), default=None)
-        at = _shown(commit_time(newest)) if newest is not None else "the backup"
+        at = shown(commit_time(newest)) if newest is not None else "the backup"
         raise NotThere(
-            f"{_shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
+            f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
             hint="`--to latest` restores as far as the archive reaches",
         )
     started = [
@@ -312,30 +378,6 @@ def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransactio
     if transaction is None:
         return None
     return ArchivedTransaction(transaction.gtid, transaction.committed, file, transaction.end)
-
-
-def replays(
-    point: BackupPoint, files: Sequence[RouteFile], start: int, stop: int, gtids: Gtids | None, batch_bytes: int
-) -> tuple[Replay, ...]:
-    """Return the replay steps: the binlogs in batches of about `batch_bytes`, with the GTIDs after each batch.
-
-    `gtids` are those after the last batch. The first binlog begins at `start`, the last ends at `stop` (offsets in
-    bytes). A binlog with nothing to replay is left out.
-    """
-    steps: list[Replay] = []
-    batch: list[LogPart] = []
-    reached = point.gtids
-    for index, file in enumerate(files):
-        first, last = index == 0, index == len(files) - 1
-        end = stop if last else file.end
-        part = LogPart(file.incarnation, file.name, end, start if first else file.start, end)
-        if end > part.start:
-            batch.append(part)
-        reached = gtids if last else joined(reached, file.gtids)
-        if batch and (last or sum(log_part.size for log_part in batch) >= batch_bytes):
-            steps.append(Replay(len(steps) + 1, tuple(batch), None if reached is None else str(reached)))
-            batch = []
-    return tuple(steps)
 
 
 def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:

@@ -13,7 +13,8 @@ from zsnapdb.errors import NotThere, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, follow
-from zsnapdb.planning.restore.points import Scanned, boundary_in, choose, is_past, replays, start_in
+from zsnapdb.planning.restore.points import Scanned, boundary_in, choose, is_past, start_in
+from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

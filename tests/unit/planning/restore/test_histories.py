@@ -1,0 +1,142 @@
+"""A point that lies in several histories of a server is refused until one of them is named."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
+from zsnapdb.errors import HistoryError, NotThere
+from zsnapdb.gtid import GtidPosition, GtidSet
+from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.planning.binlog.route import BackupPoint, commit_time
+from zsnapdb.planning.restore.points import RestoreRoute, choose
+from zsnapdb.planning.restore.targets import AtGtids, AtTime, Latest, Target
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ONE = "server_id 1"
+
+
+def head(number: int) -> GtidPosition:
+    return GtidPosition({0: (1, number)})
+
+
+def maria(incarnation: str, number: int, first: int, last: int, created: int, **more: object) -> Kept:
+    """A file of MariaDB with transactions 0-1-FIRST to 0-1-LAST, committed from `created` on for 10 seconds."""
+    return Kept(
+        incarnation,
+        number,
+        head(first - 1),
+        head(last),
+        created,
+        ONE,
+        fingerprint=f"{number} {created}",
+        **more,  # type: ignore[arg-type]
+    )
+
+
+POINT = BackupPoint(
+    "b", 25 * SECOND, 25 * SECOND, ONE, BinlogCoordinates("binlog.000002", 500), head(15), Flavour.MARIADB
+)
+SET_BACK = [
+    maria("1", 1, 1, 10, 10),
+    maria("1", 2, 11, 20, 20),
+    maria("1", 3, 21, 28, 30, is_rotated=False),
+    maria("2", 3, 21, 29, 100),
+]
+"""The server was set back to the end of its second file, and began another third file at second 100."""
+CUT = [
+    maria("1", 1, 1, 10, 10),
+    maria("1", 2, 11, 28, 20, is_rotated=False),
+    maria("2", 2, 11, 15, 20, end=500, size=500),
+    maria("2", 3, 16, 29, 100),
+]
+"""The server was set back to the snapshot of the backup: its second file is archived twice, once cut."""
+
+
+def place(target: Target, files: list[Kept], history: str | None = None) -> tuple[str, int]:
+    chosen: RestoreRoute = choose(target, [POINT], files, NOW, history=history)
+    return chosen.files[-1].incarnation, chosen.files[-1].number  # type: ignore[attr-defined]
+
+
+def time(second: float) -> AtTime:
+    return AtTime(commit_time(round(second * SECOND)))
+
+
+@pytest.mark.parametrize("second", [31, 38, 60, 99])
+def test_a_time_after_the_split_is_refused_and_names_both_histories(second: int) -> None:
+    with pytest.raises(
+        HistoryError, match=r"lies in 2 histories .* 2 \(in binlog\.000002.*1 \(in binlog\.000003"
+    ) as no:
+        place(time(second), SET_BACK)
+    assert "--history" in no.value.hint
+    assert place(time(second), SET_BACK, "2") == ("1", 2)
+
+
+def test_a_named_history_leads_to_its_own_state() -> None:
+    assert place(time(38), SET_BACK, "1") == ("1", 3)
+    assert place(time(105), SET_BACK, "2") == ("2", 3)
+    assert place(Latest(), SET_BACK, "1") == ("1", 3)
+    with pytest.raises(NotThere, match="after the end of the archive"):
+        place(time(99), SET_BACK, "1")
+    with pytest.raises(NotThere, match="has no history 7"):
+        place(time(38), SET_BACK, "7")
+
+
+@pytest.mark.parametrize("second", [26, 29])
+def test_a_time_before_the_split_needs_no_history(second: int) -> None:
+    assert place(time(second), SET_BACK) == ("1", 2)
+
+
+def test_a_time_in_the_newest_history_alone_needs_no_history() -> None:
+    assert place(time(105), SET_BACK) == ("2", 3)
+    assert place(time(105), CUT) == ("2", 3)
+
+
+def test_a_file_that_was_cut_is_the_same_state_up_to_its_end_alone() -> None:
+    short = [*CUT[:2], Shortened(**{**vars(CUT[2]), "last": 27}), CUT[3]]  # type: ignore[arg-type]
+    assert place(time(26), short) == ("2", 2)
+    with pytest.raises(HistoryError, match="2 histories"):
+        place(time(28), short)
+
+
+class Shortened(Kept):
+    """A file whose last transaction was committed at second `last`."""
+
+    def __init__(self, last: int, **fields: object) -> None:
+        super().__init__(**fields)  # type: ignore[arg-type]
+        object.__setattr__(self, "last", last)
+
+    @property
+    def last_commit(self) -> int | None:
+        return self.last * SECOND  # type: ignore[attr-defined, no-any-return]
+
+
+def test_a_gtid_of_mariadb_that_two_histories_gave_to_two_transactions_is_refused() -> None:
+    with pytest.raises(HistoryError, match="0-1-25 lies in 2 histories"):
+        place(AtGtids("0-1-25"), SET_BACK)
+    assert place(AtGtids("0-1-25"), SET_BACK, "1") == ("1", 3)
+    assert place(AtGtids("0-1-18"), SET_BACK) == ("1", 2)
+
+
+def test_on_mysql_the_gtids_of_an_abandoned_history_are_found() -> None:
+    taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{B}:1-10"), 30, B, fingerprint="b")
+    first, second = (Kept(**{**vars(own(number)), "fingerprint": str(number)}) for number in (1, 2))
+    old = at(25, f"{A}:1-15")
+    new = at(45, f"{A}:1-18,{B}:1-10", "binlog.000077", 1000, B, "n")
+    chosen = choose(AtGtids(f"{A}:20"), [old, new], [first, second, taken_over], NOW)
+    assert (chosen.point, chosen.files) == (old, (second,))
+    with pytest.raises(NotThere):
+        choose(AtGtids(f"{A}:21"), [old, new], [first, second, taken_over], NOW)
+
+
+def test_after_a_reset_the_same_gtids_are_refused_until_a_history_is_named() -> None:
+    before = [Kept(**{**vars(own(number)), "fingerprint": str(number)}) for number in (1, 2, 3)]
+    again = Kept("2", 1, GtidSet(), gtids(f"{A}:1-40"), 1000, fingerprint="again")
+    points = [at(25, f"{A}:1-15"), at(1001, f"{A}:1-3", "binlog.000001", 500, name="n")]
+    files = [*before, again]
+    with pytest.raises(HistoryError, match="lies in 2 histories"):
+        choose(AtGtids(f"{A}:1-25"), points, files, NOW)
+    assert choose(AtGtids(f"{A}:1-25"), points, files, NOW, history="1").point is points[0]
+    assert choose(AtGtids(f"{A}:1-25"), points, files, NOW, history="2").point is points[1]
