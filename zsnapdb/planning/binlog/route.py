@@ -217,13 +217,18 @@ def _not_left(files: Sequence[RouteFile], histories: Sequence[History], taken: i
         first = files[history.low]
         before = earlier.setdefault(first.server, [])
         if before:
-            newest = max(files[at].created for other in before for at in other.places)
-            # After a server was set back, its first file may be an older file that was cut. Only later files are new.
-            own = history.low if first.created > newest else history.low + 1
-            if own < history.high and files[own].created * _MICROSECONDS <= taken:
+            known = {_identity(files[at]) for other in before for at in other.places}
+            # After a server was set back, its first files may be older files. Only later files are new.
+            own = next((at for at in history.places if _identity(files[at]) not in known), None)
+            if own is not None and files[own].created * _MICROSECONDS <= taken:
                 left.update(before)
         before.append(history)
     return [history for history in histories if history not in left]
+
+
+def _identity(file: RouteFile) -> tuple[str, int, str]:
+    """Return what tells a file from other files of its server, also if one of them was cut."""
+    return file.name, file.created, file.fingerprint
 
 
 def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:

@@ -57,7 +57,7 @@ CUT = [
 
 def place(target: Target, files: list[Kept], history: str | None = None) -> tuple[str, int]:
     chosen: RestoreRoute = choose(target, [POINT], files, NOW, history=history)
-    return chosen.files[-1].incarnation, chosen.files[-1].number  # type: ignore[attr-defined]
+    return chosen.files[-1].incarnation, chosen.files[-1].number
 
 
 def time(second: float) -> AtTime:
@@ -95,7 +95,7 @@ def test_a_time_in_the_newest_history_alone_needs_no_history() -> None:
 
 
 def test_a_file_that_was_cut_is_the_same_state_up_to_its_end_alone() -> None:
-    short = [*CUT[:2], Shortened(**{**vars(CUT[2]), "last": 27}), CUT[3]]  # type: ignore[arg-type]
+    short = [*CUT[:2], Shortened(**{**vars(CUT[2]), "last": 27}), CUT[3]]
     assert place(time(26), short) == ("2", 2)
     with pytest.raises(HistoryError, match="2 histories"):
         place(time(28), short)
