@@ -133,11 +133,14 @@ def _begin(
     before the backup was begun, are excluded. If it has only one history of that server, the clock excludes none of
     its files that fits by GTIDs.
     """
+    present = _not_left(files, histories, point.taken)
+    gone = {_identity(files[at]) for history in histories if history not in present for at in history.places}
     older = [
         at
-        for history in reversed(_not_left(files, histories, point.taken))
+        for history in reversed(present)
         for at in reversed(history.places)
-        if files[at].created * _MICROSECONDS <= point.before
+        # A later history may begin with files of a history that the server had left before the backup was begun.
+        if files[at].created * _MICROSECONDS <= point.before and _identity(files[at]) not in gone
     ]
     only = () if state.has_lost_history else _only_history(point, files, histories)
     fitting = [at for at in older if _is_at_coordinates(files[at], point)] or [

@@ -320,6 +320,17 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
 
 OVERLAP = [("write", 0), ("backup", 0), ("write", 0), ("write", 0), ("failover", 2), ("write", 0)]
 """The successor's binlog begins with the last two transactions of the old server."""
+SET_BACK_TO_A_CUT_FILE = [
+    ("rotate", 0),
+    ("write", 0),
+    ("write", 0),
+    ("back", 0),
+    ("write", 0),
+    ("backup", 0),
+    ("back", 16),
+    ("write", 0),
+]
+"""The last history begins with a file of the first history, cut where the backup of the second history is."""
 SET_BACK_TWICE = [
     ("write", 0),
     ("rotate", 0),
@@ -337,6 +348,7 @@ SET_BACK_TWICE = [
 @given(SIMULATIONS)
 @example(simulate((Flavour.MYSQL, True), OVERLAP, set()))
 @example(simulate((Flavour.MYSQL, True), SET_BACK_TWICE, set()))
+@example(simulate((Flavour.MYSQL, True), SET_BACK_TO_A_CUT_FILE, set()))
 def test_a_restore_to_a_time_replays_no_transaction_committed_after_it(simulation: Simulation) -> None:
     """The clocks of these servers are right, and the files of servers that follow each other overlap in time."""
     points, files = simulation.points, simulation.files
