@@ -96,6 +96,10 @@ def test_a_query_is_answered_as_of_a_time_and_nothing_stays(lab: Lab, past: Past
         "--json",
         "SELECT w0, raw FROM past.words WHERE price IN (1, 99) ORDER BY w0",
     ).json
+    # Times and bytes as the server means them, of the newest backup by the name that a restore takes.
+    times = "CAST('-00:00:01' AS TIME), CAST('100:30:00.5' AS TIME(1)), CAST('2026-01-02 03:04:05.5' AS DATETIME(1))"
+    values = lab.zsnapdb("query", "main", "--at", "latest-backup", "--json", f"SELECT {times}, b'1000001', X'41'").json
+    assert values["rows"] == [["-00:00:01", "100:30:00.5", "2026-01-02 03:04:05.5", "0x41", "0x41"]]
     assert (answer["columns"], answer["rows"], answer["count"]) == (["w0", "raw"], [["ab", None], ["neu", None]], 2)
     assert (answer["moment"]["backup_id"], answer["moment"]["exact"]) == (past.after, True)
     assert everything() == before
@@ -132,7 +136,7 @@ def test_a_failed_question_leaves_nothing_and_says_what_the_server_said(lab: Lab
 def test_a_table_is_compared_between_two_moments(lab: Lab, past: Past) -> None:
     before = everything()
     difference = lab.zsnapdb(
-        "diff", "main", "--table", "past.words", "--from", past.before, "--to", past.after, "--json"
+        "diff", "main", "--table", "`past`.`words`", "--from", past.before, "--to", past.after, "--json"
     ).json
     assert (difference["added"], difference["removed"], difference["changed"]) == (1, 1, 1)
     by_kind = {change["change"]: change for change in difference["changes"]}

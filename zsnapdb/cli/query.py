@@ -11,7 +11,7 @@ import typer
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, ServerBinary
 from zsnapdb.cli.output import writer
 
-_MOMENT = "latest, a backup id, GTIDs, or a time with its zone, such as 2026-11-20T10:00:00Z"
+_MOMENT = "latest-backup, a backup id, GTIDs, before-GTID, or a time with its zone, such as 2026-11-20T10:00:00Z"
 
 
 class Format(StrEnum):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pymysql
 from pydantic import SecretStr
-from pymysql.constants import CLIENT
+from pymysql.constants import CLIENT, FIELD_TYPE
 
 from zsnapdb.errors import LockNotGranted, ServerError
 
@@ -183,11 +183,17 @@ class Session:
             ) from error
         return done, rows
 
-    def stream(self, sql: str, *, batch: int = 1000) -> tuple[tuple[str, ...], Iterator[Row]]:
+    def stream(
+        self, sql: str, *, batch: int = 1000, times_as_text: bool = False
+    ) -> tuple[tuple[str, ...], Iterator[Row]]:
         """Run one statement; return its column names and an iterator that reads at most `batch` rows at a time.
 
-        A session can have only one open stream.
+        `times_as_text`: from now on this session returns times as the server writes them, with all their digits. A
+        session can have only one open stream.
         """
+        if times_as_text:
+            for kind in (FIELD_TYPE.TIME, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP):
+                self._connection.decoders.pop(kind, None)
         cursor = self._connection.cursor(pymysql.cursors.SSCursor)
         with self._errors(f"`{sql}`"):
             cursor.execute(sql)

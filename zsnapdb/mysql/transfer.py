@@ -11,7 +11,8 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.quoting import quoted
 from zsnapdb.planning.schema_content import SchemaContent
-from zsnapdb.planning.trial.rescue import TableKind, TableName
+from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.trial.rescue import TableKind
 
 
 def move_away(session: Session, schema: str, table: str, target: TableName) -> list[str]:

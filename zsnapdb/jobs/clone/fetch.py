@@ -110,8 +110,11 @@ def reach(
 
     The backup before the point is cloned if it is on this host, else received. Then the archived binlogs are replayed.
     The server is shut down cleanly and the set stays on this host, so that clones of it need neither replay nor
-    recovery. After an error nothing of the set is left.
+    recovery. After an error nothing of the set is left. A set of the same point that was reached earlier is returned.
     """
+    reached = reusable_sets.find_reached(settings, instance.name, planned.point_identity)
+    if reached is not None:
+        return reached
     set_id = planned.restore_id
     own_settings = _with_own_mount_root(settings, set_id)
     with locks.on_reusable_set(RECEIVED, set_id):
@@ -134,7 +137,8 @@ def reach(
                 datasets.set_properties(
                     dataset, {properties.ROLE_PROPERTY: role, KEPT_PROPERTY: set_id, "readonly": "on"}
                 )
-            datasets.set_properties(anchor, {properties.PHASE_PROPERTY: ClonePhase.READY})
+            made = {properties.PHASE_PROPERTY: ClonePhase.READY, properties.POINT_PROPERTY: planned.point_identity}
+            datasets.set_properties(anchor, made)
         remove_folders(Path(planned.layout.mount))
         remove_folders(own_settings.restore.mount_root)
         received = reusable_sets.find_received(home, set_id)

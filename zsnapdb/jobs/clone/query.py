@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, UsageError
+from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs.clone import state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
@@ -19,11 +18,11 @@ from zsnapdb.mysql import accounts, tables
 from zsnapdb.mysql.session import Address, Row, Session
 from zsnapdb.planning.clone import diff as planning
 from zsnapdb.planning.clone.diff import Change, ChangeKind, Column, Shape
+from zsnapdb.planning.table_name import parse_table
 
 _READER = "zsnapdb_reader"
 _BATCH = 100
 _LONGEST_SECONDS = 86400.0
-_TABLE = re.compile(r"^([^.]+)\.(.+)$")
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
 """Takes the column names and the rows as they arrive."""
@@ -61,7 +60,7 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows)
     moment = state_at.find(settings, instance, at)
     counted = _Counter()
     with past(settings, instance, moment) as session:
-        columns, rows = session.stream(sql, batch=_BATCH)
+        columns, rows = session.stream(sql, batch=_BATCH, times_as_text=True)
         emit(columns, counted.through(rows))
     return Answer(moment, counted.number)
 
@@ -69,13 +68,12 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows)
 def diff(settings: Settings, instance: Instance, table: str, begin: str, end: str, emit: Changes) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
-    Memory does not grow with the table. Afterwards both ephemeral clones are gone. PreflightError if the table has no
-    primary key, or if its primary key differs between the moments.
+    A name with a dot or a backtick is in backticks, as for a rescue. Memory does not grow with the table. Afterwards
+    both ephemeral clones are gone. PreflightError if the table has no primary key, or if its primary key differs
+    between the moments.
     """
-    match = _TABLE.match(table)
-    if match is None:
-        raise UsageError(f"{table!r} is not the name of a table", hint="give the table as schema.table")
-    schema, name = match.groups()
+    named = parse_table(table)
+    schema, name = named.schema, str(named.table)
     first, second = state_at.find(settings, instance, begin), state_at.find(settings, instance, end)
     if first.backup_id == second.backup_id and MomentMatch.REPLAY not in (first.match, second.match):
         raise PreflightError(

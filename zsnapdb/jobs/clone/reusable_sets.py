@@ -40,6 +40,7 @@ _COLUMNS = (
     ORIGIN_PROPERTY,
     properties.USED_PROPERTY,
     properties.ROLE_PROPERTY,
+    properties.POINT_PROPERTY,
     "used",
     "mountpoint",
 )
@@ -50,7 +51,7 @@ class ReusableSet:
     """A received or prepared set.
 
     `used` is the time when a clone was last made from the set. `volumes` are by role. `clones` are the datasets that
-    were cloned from the set.
+    were cloned from the set. `point` is the identity of a point that was reached by replay, else `-`.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class ReusableSet:
     clones: tuple[str, ...]
     origin: Origin
     own_bytes: int
+    point: str
 
     @property
     def lock(self) -> str:
@@ -131,6 +133,7 @@ def _below(kind: str, above: str) -> list[ReusableSet]:
                 tuple(sorted(clones)),
                 decode(facts[ORIGIN_PROPERTY].value, anchor),
                 int(facts["used"].value),
+                facts[properties.POINT_PROPERTY].value,
             )
         )
     return result
@@ -162,6 +165,13 @@ def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | 
     """Return the point that was reached earlier for a clone; None if there is none. No repository knows its id."""
     key = (RECEIVED, SourceKind.POINT, set_id, instance, ClonePhase.READY)
     points = (k for k in listing(settings) if (k.kind, k.source, k.set_id, k.instance, k.phase) == key)
+    point = next(points, None)
+    return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
+
+
+def find_reached(settings: Settings, instance: str, identity: str) -> CloneSource | None:
+    """Return the set of exactly this point (`RestorePlan.point_identity`) that was reached earlier, or None."""
+    points = (k for k in listing(settings) if (k.instance, k.point, k.phase) == (instance, identity, ClonePhase.READY))
     point = next(points, None)
     return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
 

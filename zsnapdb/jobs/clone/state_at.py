@@ -25,6 +25,8 @@ from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets
 
+_NEWEST = ("latest", "latest-backup")
+_BEFORE = "before-"
 _DAY = re.compile(r"^\d{4}-\d{2}-\d{2}$")
 
 
@@ -85,7 +87,10 @@ class Moment:
 
 
 def find(settings: Settings, instance: Instance, requested: str) -> Moment:
-    """Return the state for the requested moment: latest, a backup id, a time (ISO 8601 with zone) or GTIDs.
+    """Return the state for the requested moment.
+
+    It is latest or latest-backup (both: the newest backup on this host), a backup id, a time (ISO 8601 with zone),
+    GTIDs, or before-GTID (right before this transaction).
 
     A time or GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest
     snapshot set before the moment on this host answers, with the reason. NotThere if there is no such set.
@@ -96,8 +101,8 @@ def find(settings: Settings, instance: Instance, requested: str) -> Moment:
         read = datasets.properties(next(iter(local.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
         made = datetime.fromtimestamp(int(read["creation"].value), UTC)
         candidates.append(Candidate(local.backup_id, made, read[POSITION_PROPERTY].value))
-    named = requested == "latest" or is_backup_id(requested)
-    if not named and _gtids_or_none(requested) is None:
+    named = requested in _NEWEST or is_backup_id(requested)
+    if not named and _gtids_or_none(requested.removeprefix(_BEFORE)) is None:
         _time(requested)  # raises UsageError for text that is not a moment
     try:
         nearest: Moment | None = choose(candidates, requested)
@@ -121,14 +126,16 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
     """Return which of the snapshot sets (oldest first) answers for the requested moment. NotThere if none does."""
     if not candidates:
         raise NotThere("there is no snapshot set on this host", hint="run `zsnapdb backup` to make a snapshot set")
-    if requested == "latest" or is_backup_id(requested):
-        named = [c for c in candidates if requested in ("latest", c.backup_id)]
+    if requested in _NEWEST or is_backup_id(requested):
+        named = [c for c in candidates if requested in (*_NEWEST, c.backup_id)]
         if not named:
             raise NotThere(
                 f"no snapshot set {requested} on this host",
                 hint=f"the newest are {', '.join(c.backup_id for c in candidates[-5:])}",
             )
         return _moment(requested, named[-1], exact=True)
+    if requested.startswith(_BEFORE):
+        return _before(candidates, requested)
     gtids = _gtids_or_none(requested)
     if gtids is None:
         time = _time(requested)
@@ -143,6 +150,28 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
     chosen = early[-1] if early else _too_old(requested, candidates)
     stands = _gtids(chosen.position.rpartition(" ")[2])
     return _moment(requested, chosen, exact=stands is not None and contains(stands, gtids))
+
+
+def _before(candidates: Sequence[Candidate], requested: str) -> Moment:
+    """Return the newest of the sets that does not contain the transaction. Only a replay ends exactly before it."""
+    text = requested.removeprefix(_BEFORE)
+    gtids = next((parsed for parsed in map(_as_written, Flavour, [text] * len(Flavour)) if parsed is not None), None)
+    if gtids is None:
+        raise UsageError(f"{text!r} is no GTID", hint="write before- and the GTID of one transaction")
+    early = [
+        c
+        for c in candidates
+        if (stands := _gtids(c.position.rpartition(" ")[2])) is not None and not contains(stands, gtids)
+    ]
+    return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
+
+
+def _as_written(flavour: Flavour, text: str) -> Gtids | None:
+    try:
+        parsed = parse_gtids(flavour, text)
+    except ValueError:
+        return None
+    return parsed if str(parsed) else None
 
 
 def _moment(requested: str, chosen: Candidate, *, exact: bool) -> Moment:

@@ -19,15 +19,9 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, TableType
+from zsnapdb.planning.table_name import TableName
 from zsnapdb.planning.trial.dump import DumpScope, dump_of_schema, dump_of_table
-from zsnapdb.planning.trial.rescue import (
-    ServerKind,
-    TableName,
-    Transport,
-    TransportChoice,
-    choose_transport,
-    is_plain,
-)
+from zsnapdb.planning.trial.rescue import ServerKind, Transport, TransportChoice, choose_transport, is_plain
 
 _AWAY = "zsnapdb_rescue"
 """The schema of the ephemeral server to which a table is moved, so that it can have its new name there."""

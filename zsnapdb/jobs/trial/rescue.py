@@ -29,16 +29,8 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
-from zsnapdb.planning.trial.rescue import (
-    DumpFile,
-    LiveServer,
-    ServerKind,
-    TableName,
-    Transport,
-    new_name,
-    parse_destination,
-    parse_table,
-)
+from zsnapdb.planning.table_name import TableName, parse_table
+from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
 from zsnapdb.repository.manifest import Manifest, PositionPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.text_files import password_in

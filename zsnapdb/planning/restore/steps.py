@@ -7,6 +7,7 @@ repository since.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -385,6 +386,16 @@ class RestorePlan:
     point: RestorePoint
     layout: RestoreLayout
     steps: tuple[Step, ...] = field(default=())
+
+    @property
+    def point_identity(self) -> str:
+        """What the state at the point is made of: two plans with the same identity lead to the same state.
+
+        These are the backup and the ranges of archived binlogs that are replayed on it; not where they are replayed.
+        """
+        replayed = [(log.incarnation, log.file, log.start, log.stop) for step in self.replays for log in step.logs]
+        text = repr((self.repository, self.instance, self.backup_id, self.point.gtids, replayed))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def step(self, name: str) -> Step | None:
         """Return the step of that name."""

@@ -10,34 +10,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.model import Flavour
+from zsnapdb.planning.table_name import TableName, parse_table
 
 _LONGEST_NAME = 64
 """Characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""
 _PLAIN = re.compile(r"^[A-Za-z0-9_]+$")
-_QUOTED = re.compile(r"^(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+))$")
-
-
-@dataclass(frozen=True)
-class TableName:
-    """A table, or a whole schema (`table` None)."""
-
-    schema: str
-    table: str | None
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.table}" if self.table is not None else self.schema
-
-
-def parse_table(text: str) -> TableName:
-    """Return the table that `schema.table` names. A part with a dot or a backtick must be in backticks.
-
-    UsageError if the text names no table.
-    """
-    match = _QUOTED.match(text)
-    if match is None:
-        raise UsageError(f"{text!r} names no table", hint="write schema.table; put a name with a dot into backticks")
-    quoted_schema, schema, quoted_table, table = match.groups()
-    return TableName(schema or quoted_schema.replace("``", "`"), table or quoted_table.replace("``", "`"))
 
 
 @dataclass(frozen=True)

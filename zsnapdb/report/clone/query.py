@@ -26,18 +26,27 @@ _MEASURED_ROWS = 200
 def plain(value: Any) -> Any:
     """Return a value for a JSON document.
 
-    Numbers stay numbers. Decimals and times become text. Bytes that are not UTF-8 become 0x and hexadecimal digits.
+    Numbers stay numbers. Decimals and times become text. Bytes, which only columns without a character set have
+    (BINARY, BLOB, BIT), become 0x and hexadecimal digits, whatever they contain: so a column has one form.
     """
     if isinstance(value, bytes | bytearray):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return "0x" + bytes(value).hex()
-    if isinstance(value, Decimal | timedelta):
+        return "0x" + bytes(value).hex()
+    if isinstance(value, Decimal):
         return str(value)
+    if isinstance(value, timedelta):
+        return time_text(value)
     if isinstance(value, date | datetime):
         return value.isoformat(" ") if isinstance(value, datetime) else value.isoformat()
     return value
+
+
+def time_text(value: timedelta) -> str:
+    """Return a TIME as the server writes it: hours up to 838, and a sign (refman 8.4, "The TIME Type")."""
+    microseconds = abs(value) // timedelta(microseconds=1)
+    seconds, fraction = divmod(microseconds, 1_000_000)
+    hours, rest = divmod(seconds, 3600)
+    digits = f".{fraction:06d}" if fraction else ""
+    return f"{'-' if value < timedelta(0) else ''}{hours:02d}:{rest // 60:02d}:{rest % 60:02d}{digits}"
 
 
 def text(value: Any) -> str:

@@ -15,7 +15,7 @@ from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.planning.clone.topology import CloneTopology
 from zsnapdb.planning.restore.steps import RestorePlan
-from zsnapdb.planning.trial.rescue import TableName
+from zsnapdb.planning.table_name import TableName
 from zsnapdb.zfs import datasets
 
 
@@ -42,6 +42,22 @@ def test_a_clone_at_a_point_is_made_by_the_plan_that_was_made_for_it(
     assert all(plan is planned for plan in used)
     assert len(used) == 2
     assert host.plans_made == 1
+
+
+def test_a_point_that_was_reached_earlier_is_not_reached_again(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = host.instance.open_repository()
+    first, second = (
+        fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", BACKUPS[0]) for _ in range(2)
+    )
+    assert first.restore_id != second.restore_id
+    assert first.point_identity == second.point_identity
+    made = SimpleNamespace()
+    known = {first.point_identity: made}
+    monkeypatch.setattr(reusable_sets, "find_reached", lambda settings, instance, identity: known.get(identity))
+    source: Any = fetch.reach(host.settings, host.instance, repository, "tank/zsnapdb/clones", second)
+    assert source is made
 
 
 def test_a_clone_of_a_point_that_was_planned_already_is_not_planned_again(

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.errors import NotThere, UsageError
 from zsnapdb.jobs.clone.state_at import Candidate, choose
 
 UUID = "3b539809-e55b-11f1-8822-4e3318db0587"
@@ -47,6 +47,21 @@ def test_positions_of_mariadb_are_understood(requested: str, number: int, exact:
     assert (moment.backup_id, moment.is_exact) == (MARIA[number].backup_id, exact)
 
 
+@pytest.mark.parametrize(
+    ("sets", "requested", "number"),
+    [(SETS, f"before-{UUID}:15", 0), (SETS, f"before-{UUID}:25", 1), (MARIA, "before-0-1-20", 0)],
+)
+def test_right_before_a_transaction_the_newest_set_without_it_answers_and_is_never_exact(
+    sets: list[Candidate], requested: str, number: int
+) -> None:
+    moment = choose(sets, requested)
+    assert (moment.backup_id, moment.is_exact) == (sets[number].backup_id, False)
+
+
+def test_the_newest_backup_has_its_name_as_for_a_rescue() -> None:
+    assert choose(SETS, "latest-backup").backup_id == SETS[1].backup_id
+
+
 def test_a_backup_counts_from_its_snapshot_on_not_from_its_name() -> None:
     with pytest.raises(NotThere, match="at or before"):
         choose(SETS, "2026-11-20T10:00:01Z")
@@ -59,9 +74,9 @@ def test_what_is_older_than_all_is_refused() -> None:
 
 
 def test_a_time_must_say_its_zone() -> None:
-    with pytest.raises(PreflightError, match="does not say its zone"):
+    with pytest.raises(UsageError, match="does not say its zone"):
         choose(SETS, "2026-11-20T10:00:00")
-    with pytest.raises(PreflightError, match="does not say its zone"):
+    with pytest.raises(UsageError, match="does not say its zone"):
         choose(MARIA, "2026-11-20")
-    with pytest.raises(PreflightError, match="neither a time"):
+    with pytest.raises(UsageError, match="neither a time"):
         choose(SETS, "an hour ago")

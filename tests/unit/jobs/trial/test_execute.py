@@ -13,7 +13,8 @@ from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.errors import DamagedBackupError
 from zsnapdb.jobs.trial import delivery, drill, rescue, scratch_restore
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
-from zsnapdb.planning.trial.rescue import DumpFile, TableName
+from zsnapdb.planning.table_name import TableName
+from zsnapdb.planning.trial.rescue import DumpFile
 from zsnapdb.repository.known_damage import known_damage
 
 

@@ -13,18 +13,17 @@ from zsnapdb.errors import CommandError, PreflightError, UsageError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import programs
 from zsnapdb.planning.quoting import option_value, quoted
+from zsnapdb.planning.table_name import TableName, parse_table
 from zsnapdb.planning.trial.rescue import (
     DumpFile,
     LiveServer,
     ServerKind,
     TableKind,
-    TableName,
     Transport,
     choose_transport,
     is_plain,
     new_name,
     parse_destination,
-    parse_table,
 )
 
 AS_OF = datetime(2026, 11, 21, 4, 36, 2, tzinfo=UTC)
