@@ -44,6 +44,7 @@ KINDS = ("unit", "system", "campaigns", "faults")
 SAMPLES = {
     "archive": ("--rounds", "1", "--seed", "7"),
     "clones": ("--rounds", "3", "--seed", "7"),
+    "damage": ("--rounds", "16", "--seed", "7"),
     "lockfree": ("--rounds", "5", "--seed", "7"),
     "flush0": ("--rounds", "3", "--seed", "7"),
     "masking": ("--rounds", "1", "--seed", "7"),
