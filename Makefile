@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: unit lint format lab
+.PHONY: unit lint format lab lower-bounds
 
 $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
@@ -24,3 +24,11 @@ format: $(VENV)/.installed
 lab:
 	python3 tests/lab build
 	python3 tests/lab test
+
+# The lower bounds of the dependencies, installed exactly: every command still has its help.
+LOWEST = import tomllib; print(*(d.replace(">=", "==") for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]))
+
+lower-bounds:
+	python3 -m venv $(VENV)-lowest
+	$(VENV)-lowest/bin/pip install --quiet $$(python3 -c '$(LOWEST)')
+	$(VENV)-lowest/bin/python -m zsnapdb backup --help
