@@ -28,11 +28,18 @@ app.main()
 
 
 def run(work: str, again: tuple[int, ...] = (), prefix: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run a command with this work. In its cleanup, the command gets the signals in `again`."""
+    """Run a command with this work. In its cleanup, the command gets the signals in `again`.
+
+    The command starts with SIGHUP as in a session, also where these tests run under nohup(1).
+    """
     program = WORKS.format(work=work, again=list(map(int, again)))
-    return subprocess.run(
-        [*prefix, sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT, timeout=60
-    )
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        return subprocess.run(
+            [*prefix, sys.executable, "-c", program], capture_output=True, text=True, cwd=CHECKOUT, timeout=60
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
