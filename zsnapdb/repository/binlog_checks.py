@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -41,6 +42,21 @@ def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[Bin
             damage.append(f"{key} is missing")
         elif sizes[key] != size:
             damage.append(f"{key} has {sizes[key]} bytes, {size} were written")
+    return tuple(damage)
+
+
+def stored_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
+    """Read the stored bytes of a rotated file, without any key. Return which are not those that were written."""
+    damage = []
+    for index, chunk in enumerate(file.chunks, 1):
+        key = archive.chunk_key(file.incarnation, file.name, file.attempt, index)
+        try:
+            body = archive.repository.get(key)
+        except NotThere:
+            damage.append(f"{key} is missing")
+            continue
+        if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
+            damage.append(f"{key}: the stored bytes do not have the SHA-256 in the description")
     return tuple(damage)
 
 

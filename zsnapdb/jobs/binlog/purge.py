@@ -23,7 +23,7 @@ from zsnapdb.planning.binlog.purge import Dump, Expiry, PurgePlan, batches, plan
 from zsnapdb.planning.family import family
 from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_checks import listed_damage, name_of, read_damage, stored_sizes
+from zsnapdb.repository.binlog_checks import listed_damage, name_of, stored_damage, stored_sizes
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, server_name
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.verifications import Depth
@@ -130,7 +130,7 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
     if not names:
         return
     instance.events.tell(f"reading the archived {', '.join(names)}")
-    found = {name: read_damage(archived.archive, archived.files[name]) for name in names}
+    found = {name: stored_damage(archived.archive, archived.files[name]) for name in names}
     findings = {name_of(archived.files[name]): damage for name, damage in found.items()}
     verifications.add(archived.archive.repository, instance.name, instance.host.now(), findings, "binlog purge")
     for name, damage in found.items():

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support.binlog_archive import IDENTITY, INCARNATION, NAME, rotated
+from tests.unit.support.binlog_archive import INCARNATION, NAME, rotated
 from tests.unit.support.stored_backups import Site
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.binlog import purge
 from zsnapdb.jobs.binlog.purge import _Archived
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.repository import keys
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.keyring import Keyring
 from zsnapdb.store.local import LocalStore
 
 
@@ -28,11 +26,9 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.fixture
 def archived(site: Site) -> _Archived:
-    """One rotated binlog in two chunks."""
+    """One rotated binlog in two encrypted chunks; this host has no identity, as a host that only writes."""
     created = site.instance().open_or_create_repository()
-    identity = site.folder.parent / "identity"
-    keys.write_secret(identity, IDENTITY.file())
-    archive = BinlogArchive(replace(created, keyring=Keyring(identity_file=identity)), "main")
+    archive = BinlogArchive(created, "main")
     archive.begin(INCARNATION.model_copy(update={"repository_id": created.id}))
     file = rotated(archive, bytes(range(200)) * 20)
     archive.commit(file)
