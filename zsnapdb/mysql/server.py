@@ -152,8 +152,10 @@ class ServerProcess:
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
-        self.pid_file.unlink(missing_ok=True)
-        self.socket.unlink(missing_ok=True)
+        # MySQL keeps its pid in a lock file beside its socket, and does not start while a process has that pid. After a
+        # power cut or in a copy that is any process.
+        for stale in (self.pid_file, self.socket, self.folder / f"{self.socket.name}.lock"):
+            stale.unlink(missing_ok=True)
         uid, gid = account(user)
         with self.error_log.open("ab") as log:
             if os.geteuid() == 0:
