@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -25,8 +25,6 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import version
 
 PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
-STORED = "stored backup"
-"""The kind of a check that failed because stored objects of a backup are missing or altered. It names that backup."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,8 @@ class _Log:
     steps: list[StepPart] = field(default_factory=list)
     checks: list[CheckPart] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Backups with damaged stored objects, and what was found."""
 
     @contextlib.contextmanager
     def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
@@ -150,18 +150,14 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
             notes=tuple(log.notes),
         )
         key = drills.write(repository, evidence)
-        _record_damage(repository, evidence)
+        _record_damage(repository, evidence, log.damaged)
     return DrillResult(evidence, key)
 
 
-def _record_damage(repository: Repository, evidence: Evidence) -> None:
+def _record_damage(repository: Repository, evidence: Evidence, damaged: Mapping[str, str]) -> None:
     """Record the backups whose stored objects the drill found damaged, like a finding of verify."""
-    damage = {
-        check.what: (check.finding,)
-        for check in evidence.checks
-        if check.kind == STORED and check.outcome is Outcome.DAMAGED
-    }
-    if damage:
+    if damaged:
+        damage = {backup_id: (finding,) for backup_id, finding in damaged.items()}
         verifications.add(repository, evidence.instance, evidence.finished, damage, f"drill {evidence.drill_id}")
 
 
@@ -176,11 +172,10 @@ def _try(
     backup_id = planned.restore.backup_id
     try:
         restored = scratch_restore.execute(settings, instance, repository, planned.restore)
-    except DamagedBackupError as error:
-        log.checks.append(CheckPart(kind=STORED, what=error.backup_id, outcome=Outcome.DAMAGED, finding=error.message))
-        return
     except (DamagedError, ConsistencyError, ServerError, CommandError) as error:
         log.checks.append(CheckPart(kind="restore", what=backup_id, outcome=outcome_of(error), finding=error.message))
+        if isinstance(error, DamagedBackupError):
+            log.damaged[error.backup_id] = error.message
         return
     copy = restored.copy
     log.steps += restored.steps
