@@ -16,7 +16,7 @@ from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
-from zsnapdb.mysql import server, server_program
+from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.damage import sentences
 from zsnapdb.planning.facts import ServerFacts
@@ -58,22 +58,31 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
     except ZsnapdbError as error:
         findings = [unfit("server", error.message, error.hint)]
     if observed is not None:
-        findings.append(_server_program(instance, observed.facts))
-    programs = _programs_of_backups(instance)
-    stored = (*_repository(instance), *_unprotected(instance), *_damage(instance), *programs)
+        findings += _server_programs(instance, observed.facts)
+    stored = (*_repository(instance), *_unprotected(instance), *_damage(instance), *_programs_of_backups(instance))
     return Diagnosis(instance.name, (*findings, *stored, *_clones(instance, clone_leaks)), observed)
 
 
-def _server_program(instance: Instance, facts: ServerFacts) -> FitnessFinding:
-    """Check the server program. Restores and clones need the program; a backup does not."""
+def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
+    """Check the server program, and innochecksum beside it. A backup needs neither.
+
+    Restores and clones need the server program. A drill needs innochecksum too, unless it may go on without it.
+    """
     try:
         server.account(instance.settings.server.user)
         program = server_program.fitting(instance.settings.server, facts.flavour, facts.version)
     except ZsnapdbError as error:
-        return warning(
-            "server program", f"{error.message}: restores and clones on this host will be refused", error.hint
-        )
-    return ok("server program", f"{program.path} {program.version}")
+        text = f"{error.message}: restores and clones on this host will be refused"
+        return [warning("server program", text, error.hint)]
+    findings = [ok("server program", f"{program.path} {program.version}")]
+    try:
+        programs.find(programs.INNOCHECKSUM, instance.settings.server, facts.flavour, program.path)
+    except ZsnapdbError as error:
+        is_needed = instance.settings.drill.pages == "required"
+        text = "drills on this host will be refused" if is_needed else "drills on this host do not check pages"
+        severity = Severity.WARNING if is_needed else Severity.OK
+        findings.append(FitnessFinding(severity, "drill", f"{error.message}: {text}", error.hint))
+    return findings
 
 
 def _programs_of_backups(instance: Instance) -> list[FitnessFinding]:

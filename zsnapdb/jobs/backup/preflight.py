@@ -9,6 +9,7 @@ from zsnapdb import hooks
 from zsnapdb.errors import HookError, NotThere, PreflightError
 from zsnapdb.hooks import OnFailure, When
 from zsnapdb.jobs.backup import applier
+from zsnapdb.jobs.backup.space import judge_volumes_space
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import Position
 from zsnapdb.mysql import locks
@@ -117,6 +118,8 @@ def examine(instance: Instance, session: Session) -> Examined:
     placement = place(paths, mounts, volumes)
     strays = absolute_tablespaces(facts)
     findings += judge_placement(instance.name, placement, volumes, len(strays))
+    if objection(findings) is None:
+        findings += judge_volumes_space(list(volumes.values()))
     findings += _judge_surroundings(facts, mounts, volumes)
     blocks = data_file_blocks(facts)
     findings += judge_blocks(blocks, doublewrite=repairs_torn_pages(facts), zfs_release=version.kernel_release())

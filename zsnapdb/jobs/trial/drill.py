@@ -12,10 +12,20 @@ from pathlib import Path
 
 from zsnapdb import __version__
 from zsnapdb.config import Settings
-from zsnapdb.errors import CommandError, ConsistencyError, DamagedBackupError, DamagedError, ServerError, ZsnapdbError
+from zsnapdb.errors import (
+    CommandError,
+    ConsistencyError,
+    DamagedBackupError,
+    DamagedError,
+    PreflightError,
+    ServerError,
+    ZsnapdbError,
+)
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial import scratch, scratch_restore
 from zsnapdb.jobs.trial.server_checks import CheckOutcome, Isolated, check_pages, check_probes, check_tables
+from zsnapdb.model import Flavour
 from zsnapdb.mysql import programs, server_program
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.trial.drill import choose_backup, seed_of
@@ -29,7 +39,10 @@ PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 
 @dataclass(frozen=True)
 class DrillPlan:
-    """What a drill will do: how it restores, and how many bytes of the copy it checks (`budget` None: all)."""
+    """What a drill will do: how it restores, and how many bytes of the copy it checks (`budget` None: all).
+
+    `innochecksum` None: this host has none, and the configuration lets the drill go on without it.
+    """
 
     drill_id: str
     requested: str
@@ -38,7 +51,7 @@ class DrillPlan:
     seed: int
     budget: int | None
     probes: int
-    innochecksum: Path
+    innochecksum: Path | None
 
 
 @dataclass(frozen=True)
@@ -61,7 +74,8 @@ def plan(
 ) -> DrillPlan:
     """Return the plan of a drill; nothing is changed.
 
-    Raises an error for a point that does not exist, a broken chain, or a missing server program or innochecksum.
+    Raises an error for a point that does not exist, a broken chain, or a missing server program, or a missing
+    innochecksum that the configuration requires.
 
     `requested` is a point as for `restore`, or `random`: then the seed chooses a backup. `accepts_older` is as for
     `restore`.
@@ -75,11 +89,25 @@ def plan(
     )
     planned = scratch_restore.plan(settings, instance, repository, to, place, accepts_older=accepts_older)
     binary = server_program.fitting(instance.settings.server, planned.flavour, planned.server_version).path
-    innochecksum = programs.find(programs.INNOCHECKSUM, instance.settings.server, planned.flavour, binary)
+    innochecksum = innochecksum_for(instance, planned.flavour, binary)
     budget = None if whole else instance.settings.drill.sample
     return DrillPlan(
         drill_id, requested, planned, place, chosen_seed, budget, len(instance.settings.drill.probe), innochecksum
     )
+
+
+def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path | None:
+    """Return innochecksum of the server's family; None if there is none and `drill.pages` does not require it.
+
+    PreflightError if it is required and missing.
+    """
+    try:
+        return programs.find(programs.INNOCHECKSUM, instance.settings.server, flavour, binary)
+    except PreflightError as error:
+        if instance.settings.drill.pages == "if-possible":
+            return None
+        hint = f'{error.hint}; or set pages = "if-possible" in [instance.{instance.name}.drill]'
+        raise PreflightError(error.message, hint=hint) from error
 
 
 @dataclass
@@ -186,13 +214,20 @@ def _try(
         )
     )
     timeout = instance.settings.drill.check_timeout
-    instance.events.tell("checking pages")
+    if planned.innochecksum is None:
+        log.notes.append("this host has no innochecksum: the checksums of the pages were not checked")
+    else:
+        instance.events.tell("checking pages")
+        _check_pages(copy, planned.innochecksum, planned, timeout, log)
+    _boot_and_ask(instance, planned, Isolated(copy, planned.restore.server_id, timeout), log)
+
+
+def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: float, log: _Log) -> None:
     began, size = time.monotonic(), 0
-    for page_check in check_pages(copy, planned.innochecksum, planned.budget, planned.seed, timeout):
+    for page_check in check_pages(copy, innochecksum, planned.budget, planned.seed, timeout):
         log.add("pages", page_check.check)
         size += page_check.size
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
-    _boot_and_ask(instance, planned, Isolated(copy, planned.restore.server_id, timeout), log)
 
 
 def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: Isolated, log: _Log) -> None:

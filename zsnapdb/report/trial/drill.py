@@ -32,7 +32,11 @@ class DrillPlanView(View):
         ]
         steps = [step.describe() for step in what.steps]
         steps += [
-            f"check the checksums of {part} of its pages with {plan.innochecksum}",
+            (
+                f"check the checksums of {part} of its pages with {plan.innochecksum}"
+                if plan.innochecksum is not None
+                else "leave out the checksums of pages: this host has no innochecksum"
+            ),
             "start the server again without network, replication and events",
             f"CHECK TABLE of {part} of its tables",
             f"run {plan.probes} configured probe(s)",
@@ -51,7 +55,7 @@ class DrillPlanView(View):
             "seed": plan.seed,
             "sample_bytes": plan.budget,
             "probes": plan.probes,
-            "innochecksum": str(plan.innochecksum),
+            "innochecksum": str(plan.innochecksum) if plan.innochecksum is not None else None,
         }
 
 

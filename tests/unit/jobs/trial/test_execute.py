@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,11 +11,12 @@ import pytest
 from pydantic import SecretStr
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
-from zsnapdb.errors import DamagedBackupError
+from zsnapdb.errors import DamagedBackupError, PreflightError
 from zsnapdb.jobs.trial import delivery, drill, rescue, scratch_restore
 from zsnapdb.jobs.trial.rescue import Destination, RescueRequest
 from zsnapdb.planning.table_name import TableName
 from zsnapdb.planning.trial.rescue import DumpFile
+from zsnapdb.report.trial.drill import DrillPlanView
 from zsnapdb.repository.known_damage import known_damage
 
 
@@ -44,6 +46,28 @@ def test_a_drill_of_a_random_backup_restores_the_one_that_was_shown(
     monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
     drill.execute(host.settings, host.instance, repository, shown)
     assert host.received == [shown.restore.backup_id]
+
+
+def test_a_drill_without_innochecksum_is_refused_beforehand_or_goes_on_and_says_what_was_not_checked(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(names: tuple[str, ...], *words: object) -> Path:
+        raise PreflightError(f"no program {names[0]} was found", hint="install the server's package")
+
+    monkeypatch.setattr("zsnapdb.mysql.programs.find", missing)
+    repository = host.instance.open_repository()
+    with pytest.raises(PreflightError, match="innochecksum") as refusal:
+        drill.plan(host.settings, host.instance, repository, "latest-backup", seed=1, whole=True)
+    assert 'pages = "if-possible"' in refusal.value.hint
+    instance = host.instance
+    settings = instance.settings.drill.model_copy(update={"pages": "if-possible"})
+    instance = replace(instance, settings=instance.settings.model_copy(update={"drill": settings}))
+    monkeypatch.setattr(drill, "check_pages", None)
+    monkeypatch.setattr(drill, "_boot_and_ask", lambda *words: None)
+    shown = drill.plan(host.settings, instance, repository, "latest-backup", seed=1, whole=True)
+    assert "this host has no innochecksum" in DrillPlanView(shown).text()
+    evidence = drill.execute(host.settings, instance, repository, shown).evidence
+    assert "this host has no innochecksum: the checksums of the pages were not checked" in evidence.notes
 
 
 def rescue_request(folder: Path) -> RescueRequest:

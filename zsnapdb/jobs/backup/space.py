@@ -1,0 +1,28 @@
+"""Reads the space of the pool and of the volumes of an instance, and judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.model import pool_of
+from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.backup.space import DatasetSpace, judge_space
+from zsnapdb.zfs import datasets
+from zsnapdb.zfs.datasets import Property
+
+_NAMES = ("available", "used", "usedbydataset", "usedbyrefreservation", "quota", "refquota", "refreservation")
+
+
+def judge_volumes_space(volumes: Sequence[str]) -> list[FitnessFinding]:
+    """Return the findings about the space for a snapshot of the volumes, which lie in one pool."""
+    if not volumes:
+        return []
+    pool = pool_of(volumes[0])
+    read = datasets.properties_of(list(dict.fromkeys([pool, *volumes])), _NAMES)
+    return judge_space(_space(pool, read[pool]), [_space(name, read[name]) for name in volumes])
+
+
+def _space(name: str, values: dict[str, Property]) -> DatasetSpace:
+    # Without a limit `zfs get -p` prints 0, or none in some releases.
+    numbers = [int(values[key].value) if values[key].value.isdigit() else 0 for key in _NAMES]
+    return DatasetSpace(name, *numbers)

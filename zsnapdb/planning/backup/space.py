@@ -1,0 +1,99 @@
+"""Whether a pool and its datasets have room for a snapshot, and for what the server writes after it. Pure.
+
+A snapshot takes no space by itself, but its metadata is charged to the pool: with less than a few blocks free, `zfs
+snapshot` fails (ENOSPC). A dataset with a refreservation needs its unique bytes once more, outside of the reservation
+(zfsprops(7), refreservation; dsl_dataset_snapshot_reserve_space). A quota refuses no snapshot, but the snapshot keeps
+every block that the server overwrites from then on, which counts against `quota` and not against `refquota`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+
+POOL_FLOOR = 4 << 20
+"""Bytes that a pool must have free: a snapshot set, its properties, holds and bookmarks are a few blocks each."""
+LOW_PERCENT = 5
+"""A dataset with a smaller part of its space free is reported."""
+
+
+@dataclass(frozen=True)
+class DatasetSpace:
+    """The space of a dataset in bytes: properties of zfsprops(7). 0 means that a limit is not set."""
+
+    name: str
+    available: int
+    used: int
+    used_by_dataset: int
+    used_by_refreservation: int
+    quota: int
+    refquota: int
+    refreservation: int
+
+
+def judge_space(pool: DatasetSpace, volumes: Sequence[DatasetSpace]) -> list[FitnessFinding]:
+    """Return the findings about the space of the pool's root dataset and of the volumes in it."""
+    if pool.available < POOL_FLOOR:
+        return [
+            unfit(
+                "space",
+                f"the pool {pool.name} has {_size(pool.available)} free, a snapshot needs {_size(POOL_FLOOR)}:"
+                " `zfs snapshot` would fail, and so may the server",
+                f"free space in {pool.name}: `zfs list -o space -r {pool.name}` shows what uses it (datasets,"
+                " snapshots, reservations); add a disk, or run `zsnapdb prune`",
+            )
+        ]
+    findings = [finding for volume in volumes for finding in _judge_volume(pool, volume)]
+    low = min(volumes, key=lambda volume: volume.available, default=pool)
+    return findings or [ok("space", f"{low.name} has {_size(low.available)} free, {pool.name} {_size(pool.available)}")]
+
+
+def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFinding]:
+    reserved = min(volume.used_by_dataset, volume.refreservation)
+    outside = max(volume.available - volume.used_by_refreservation, pool.available if volume.refquota else 0)
+    if reserved > outside:
+        return [
+            unfit(
+                "space",
+                f"{volume.name} has a refreservation of {_size(volume.refreservation)}, so a snapshot needs"
+                f" {_size(reserved)} outside of it, and {_size(outside)} are free there: `zfs snapshot` would fail",
+                f"lower the reservation (`zfs set refreservation=none {volume.name}`), or free space in {pool.name}",
+            )
+        ]
+    whole = volume.used + volume.available
+    if volume.available * 100 >= whole * LOW_PERCENT:
+        return []
+    limit, hint = _limit_of(pool, volume)
+    return [
+        warning(
+            "space",
+            f"{volume.name} has {_size(volume.available)} free of {_size(whole)}, because of {limit}: a snapshot keeps"
+            " what the server overwrites, and the server may find no space",
+            hint,
+        )
+    ]
+
+
+def _limit_of(pool: DatasetSpace, volume: DatasetSpace) -> tuple[str, str]:
+    """Return what bounds the free space of the volume, in words, and a hint."""
+    if volume.refquota and volume.available < pool.available:
+        return f"its refquota of {_size(volume.refquota)}", f"raise it: `zfs set refquota=… {volume.name}`"
+    if volume.quota and volume.available < pool.available:
+        return (
+            f"its quota of {_size(volume.quota)}",
+            f"raise it (`zfs set quota=… {volume.name}`), or keep fewer local snapshots (`local` of the policy)",
+        )
+    if volume.available < pool.available:
+        return "a quota of a dataset above it", f"see `zfs get -r quota {pool.name}`"
+    return f"the pool {pool.name}", f"free space: `zfs list -o space -r {pool.name}`; keep fewer local snapshots"
+
+
+def _size(count: int) -> str:
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
