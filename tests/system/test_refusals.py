@@ -174,6 +174,30 @@ def test_an_encrypted_dataset(lab: Lab) -> None:
         zfs("destroy", "tank/secret")
 
 
+def _free(dataset: str, name: str = "available") -> int:
+    return int(zfs("get", "-H", "-p", "-o", "value", name, dataset)[0])
+
+
+def test_a_pool_without_room_for_a_snapshot(lab: Lab) -> None:
+    zfs("create", "-o", "mountpoint=none", "tank/hog")
+    try:
+        zfs("set", f"reservation={_free('tank') - (2 << 20)}", "tank/hog")
+        refused(lab.zsnapdb("backup"), 4, "the pool tank has", "`zfs snapshot` would fail", "zfs list -o space")
+        assert lab.zsnapdb("doctor").code == 2
+    finally:
+        zfs("destroy", "tank/hog")
+
+
+def test_a_refreservation_that_leaves_no_room_for_a_snapshot(lab: Lab) -> None:
+    data = "tank/mysql/data"
+    zfs("set", f"refreservation={_free(data, 'usedbydataset') + _free('tank') - (6 << 20)}", data)
+    try:
+        assert "out of space" in run("zfs", "snapshot", f"{data}@probe").stderr
+        refused(lab.zsnapdb("backup"), 4, f"{data} has a refreservation of", "refreservation=none")
+    finally:
+        zfs("set", "refreservation=none", data)
+
+
 def test_an_account_that_cannot_see_all_tables(lab: Lab) -> None:
     lab.sql("REVOKE SELECT ON *.* FROM zsnapdb@localhost")
     try:
