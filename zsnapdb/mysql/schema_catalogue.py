@@ -93,6 +93,7 @@ def content(session: Session, schema: str) -> SchemaContent:
         (schema,),
     )[0]
     tables = _tables(session, schema)
+    events = _names(session, "SELECT event_name FROM information_schema.events WHERE event_schema = %s", schema)
     has_sequences = any(table.is_sequence for table in tables)
     return SchemaContent(
         schema,
@@ -102,7 +103,8 @@ def content(session: Session, schema: str) -> SchemaContent:
         versioned_by_transaction(session, schema) if any(table.is_versioned for table in tables) else frozenset(),
         sequence_defaults(session, schema) if has_sequences else (),
         tuple(f"{kind.lower()} {name}" for kind, name in _routines(session, schema)),
-        _names(session, "SELECT event_name FROM information_schema.events WHERE event_schema = %s", schema),
+        events,
+        _hidden_events(session, schema, events),
         _names(session, "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = %s", schema),
     )
 
@@ -175,6 +177,19 @@ def _routines(session: Session, schema: str) -> Iterable[tuple[str, str]]:
         (schema,),
     )
     return ((str(kind), str(name)) for kind, name in rows)
+
+
+def _hidden_events(session: Session, schema: str, shown: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the events that the server has and does not show.
+
+    A MariaDB server without accounts (skip_grant_tables) loads no events: information_schema and the dump program show
+    none, without an error. Its table mysql.event has them. MySQL 8.0 and later have no such table.
+    """
+    table = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'mysql' AND table_name = 'event'"
+    if not session.query(table):
+        return ()
+    stored = _names(session, "SELECT name FROM mysql.event WHERE db = %s", schema)
+    return tuple(name for name in stored if name not in shown)
 
 
 def _names(session: Session, sql: str, *values: str) -> tuple[str, ...]:

@@ -99,6 +99,7 @@ class SchemaContent:
     sequence_defaults: tuple[SequenceDefault, ...] = ()
     routines: tuple[str, ...] = ()
     events: tuple[str, ...] = ()
+    hidden_events: tuple[str, ...] = ()
     triggers: tuple[str, ...] = ()
 
     @property

@@ -101,3 +101,13 @@ def test_one_table_is_found_by_its_name_whatever_its_type(session: CatalogueSess
         TableType.VIEW,
         None,
     ]
+
+
+def test_an_event_that_a_server_without_accounts_does_not_show_is_known(session: CatalogueSession) -> None:
+    session.put("events", event_schema="zoo", event_name="nightly")
+    assert schema_catalogue.content(session, "zoo").hidden_events == ()
+    session.put_hidden_event("zoo", "nightly")
+    session.put_hidden_event("zoo", "weekly")
+    session.put_hidden_event("other", "yearly")
+    content = schema_catalogue.content(session, "zoo")
+    assert (content.events, content.hidden_events) == (("nightly",), ("weekly",))

@@ -42,6 +42,13 @@ class CatalogueSession(Session):
         names, marks = ", ".join(values), ", ".join("?" * len(values))
         self._base.execute(f"INSERT INTO information_schema.{table} ({names}) VALUES ({marks})", tuple(values.values()))
 
+    def put_hidden_event(self, schema: str, name: str) -> None:
+        """Put an event into the server's own table of events, which only MariaDB has."""
+        if not self._base.execute("SELECT name FROM mysql.sqlite_master WHERE name = 'event'").fetchall():
+            self._base.execute("CREATE TABLE mysql.event (db, name)")
+            self.put_table("mysql", "event", "BASE TABLE", "Aria")
+        self._base.execute("INSERT INTO mysql.event VALUES (?, ?)", (schema, name))
+
     def put_plugin(self, name: str, library: str) -> None:
         """Put a plugin into the server's list of installed ones."""
         self._base.execute("INSERT INTO mysql.plugin VALUES (?, ?)", (name, library))

@@ -77,6 +77,9 @@ def to_file(isolated: Isolated, tools: Tools, original: TableName, path: Path, t
         if original.table is None:
             content = schema_catalogue.content(session, original.schema)
             dump = dump_of_schema(content, DumpScope.EVERYTHING, _no_history(content.tables, tools, None))
+            notes = tuple(
+                f"event {event}: a server without accounts does not dump it" for event in content.hidden_events
+            )
         else:
             table = _found(session, original)
             dump = dump_of_table(
@@ -324,5 +327,5 @@ def _code(schema: SchemaContent) -> Iterator[str]:
     """Return what names the old schema and is left out for that."""
     yield from (f"view {view}" for view in schema.views)
     yield from schema.routines
-    yield from (f"event {event}" for event in schema.events)
+    yield from (f"event {event}" for event in (*schema.events, *schema.hidden_events))
     yield from (f"trigger {trigger}" for trigger in schema.triggers)
