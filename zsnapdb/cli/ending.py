@@ -9,7 +9,7 @@ import select
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from typer.core import TyperGroup
 
@@ -120,9 +120,21 @@ def exit_code_of(command: Callable[[], object]) -> int:
                 raise
             code = _failed(of_the_system(error))
     except BrokenPipeError:
-        _forget_stdout()
+        _forget(sys.stdout)
         code = CLOSED_PIPE
+    _settle_stderr()
     return code
+
+
+def _settle_stderr() -> None:
+    """Flush stderr. If nobody reads it any more, its text goes to /dev/null.
+
+    Otherwise the interpreter would fail to flush it at its end, and exit with 120 instead of the code.
+    """
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _forget(sys.stderr)
 
 
 def _flush() -> None:
@@ -132,7 +144,7 @@ def _flush() -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _forget_stdout()
+        _forget(sys.stdout)
         raise ZsnapdbError(
             f"writing the result to stdout: {error.strerror}", hint="the command itself has ended; free space there"
         ) from error
@@ -180,11 +192,11 @@ def of_the_system(error: OSError) -> ZsnapdbError:
     return known
 
 
-def _forget_stdout() -> None:
-    """Let stdout end in /dev/null, so that the interpreter's last flush cannot fail."""
+def _forget(stream: TextIO) -> None:
+    """Let a standard stream end in /dev/null, so that the interpreter's last flush cannot fail."""
     with contextlib.suppress(OSError):
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
+        os.dup2(null, stream.fileno())
         os.close(null)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -19,7 +21,7 @@ SYSTEM = ("mysql", "sys", "information_schema", "performance_schema")
 
 
 @pytest.fixture
-def session() -> CatalogueSession:
+def session() -> Iterator[CatalogueSession]:
     session = CatalogueSession()
     session.put(
         "schemata", schema_name="zoo", default_character_set_name="utf8mb4", default_collation_name="utf8mb4_bin"
@@ -39,7 +41,8 @@ def session() -> CatalogueSession:
     session.put_table("mysql", "user", "BASE TABLE", "Aria")
     session.put_table("performance_schema", "threads", "BASE TABLE", "PERFORMANCE_SCHEMA")
     session.put_table("information_schema", "TABLES", "SYSTEM VIEW", "MEMORY")
-    return session
+    yield session
+    session.close()
 
 
 def test_system_versioned_tables_and_sequences_have_rows_like_base_tables(session: CatalogueSession) -> None:
@@ -60,12 +63,13 @@ def test_system_versioned_tables_and_sequences_have_rows_like_base_tables(sessio
 
 def test_no_snapshot_without_a_lock_is_taken_of_tables_that_are_not_base_tables_and_not_crash_safe() -> None:
     for kind, engine in (("SYSTEM VERSIONED", "MyISAM"), ("SEQUENCE", "Aria"), ("BASE TABLE", None)):
-        session = CatalogueSession()
-        session.put_table("shop", "orders", "BASE TABLE", "InnoDB")
-        session.put_table("shop", "other", kind, engine)
+        with contextlib.closing(CatalogueSession()) as session:
+            session.put_table("shop", "orders", "BASE TABLE", "InnoDB")
+            session.put_table("shop", "other", kind, engine)
+            counts = schema_catalogue.engine_counts(session, SYSTEM)
         facts = ServerFacts(Flavour.MARIADB, "11.8.6-MariaDB", None, 1, {}, {"InnoDB": 1}, ())
         assert choose(facts, "none", locks.STRATEGIES).name == "none"
-        asked = replace(facts, engines=schema_catalogue.engine_counts(session, SYSTEM))
+        asked = replace(facts, engines=counts)
         with pytest.raises(PreflightError, match=f"1 {engine or 'unknown'}"):
             choose(asked, "none", locks.STRATEGIES)
 

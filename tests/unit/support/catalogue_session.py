@@ -37,6 +37,10 @@ class CatalogueSession(Session):
             sql = sql.replace("%s", "?").replace("%%", "%")
         return self._base.execute(sql, tuple(parameters)).fetchall()
 
+    def close(self) -> None:
+        """Close the tables."""
+        self._base.close()
+
     def put(self, table: str, **values: object) -> None:
         """Put a row into a table of information_schema."""
         names, marks = ", ".join(values), ", ".join("?" * len(values))

@@ -225,7 +225,9 @@ def missing_backups(
     if rules is not None:
         apart = by_backup(writers([*there, *lacking], now))
         facts = RetentionFacts(unreadable=dict.fromkeys(unreadable, "it cannot be read"), writers=apart)
-        decided = retention.decide([*there, *lacking], rules, now, facts)
+        # What is missing has no transaction group any more: only the times in the ids say where it belongs.
+        ordered = sorted([*there, *lacking], key=lambda link: link.backup_id)
+        decided = retention.decide(ordered, rules, now, facts)
         expired = set(decided.removal_order)
     return tuple(
         MissingBackup(
