@@ -20,7 +20,7 @@ BACKUP_ID = r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}"
 BINLOG = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}\.[0-9]{1,18}"
 REPOSITORY_ID = r"[0-9a-z][0-9a-z-]{0,63}"
 
-_COMPONENT = r"[A-Za-z0-9_:%][A-Za-z0-9_.:% -]*"
+_COMPONENT = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:% -]+"
 _DATASET = re.compile(rf"[A-Za-z][A-Za-z0-9_.: -]*(/{_COMPONENT})*")
 _SNAPSHOT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
@@ -35,7 +35,8 @@ def is_line(text: str) -> bool:
 def is_dataset(text: str) -> bool:
     """Whether the text has the form of a ZFS dataset's name (zfs(8), "ZFS File System Hierarchy").
 
-    ZFS allows at most 255 bytes. A component that begins with a dot or a dash is refused: none is ours.
+    ZFS allows at most 255 bytes, and no component `.` or `..`. The name begins with a letter of its pool, so it is
+    never an option.
     """
     return len(text) <= 255 and _DATASET.fullmatch(text) is not None
 

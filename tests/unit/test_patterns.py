@@ -35,14 +35,41 @@ def test_names_of_several_parts_stay_below() -> None:
     assert below("/", "a") == "/a"
 
 
-@pytest.mark.parametrize("name", ["tank", "tank/mysql/data", "tank/a b", "tank/x:y_z-1.2", "tank/zsnapdb/%recv"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tank",
+        "tank/mysql/data",
+        "tank/a b",
+        "tank/x:y_z-1.2",
+        "tank/zsnapdb/%recv",
+        "tank/.ix-apps/db",
+        "t/-a",
+        "t/...",
+        "t/..a",
+    ],
+)
 def test_a_name_of_a_dataset(name: str) -> None:
     assert is_dataset(name)
 
 
 @pytest.mark.parametrize(
     "name",
-    ["", "/tank", "tank/", "tank//a", "tank/..", "tank/.", "-r", "tank/-r", "tank@a", "tank#a", "1tank", "t" * 256],
+    [
+        "",
+        "/tank",
+        "tank/",
+        "tank//a",
+        "tank/..",
+        "tank/.",
+        "tank/../a",
+        "tank/./a",
+        "-r",
+        "tank@a",
+        "tank#a",
+        "1tank",
+        "t" * 256,
+    ],
 )
 def test_what_is_no_name_of_a_dataset(name: str) -> None:
     assert not is_dataset(name)

@@ -38,7 +38,7 @@ from zsnapdb.planning.repository.host_record import (
 )
 from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
 from zsnapdb.planning.repository.writers import WrittenLink, writers
-from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_contents import Archive, load
 from zsnapdb.repository.binlog_descriptions import server_name
 from zsnapdb.repository.manifest import Manifest, ServerSourcePart
 from zsnapdb.repository.repository import Repository
@@ -176,11 +176,19 @@ def check(
     try:
         known, archived = record.backups(), record.archived() if archive is not None else None
     except DamagedError as error:
-        return StoredCheck((StoredFinding(StoredKind.RECORD_UNREADABLE, error.message, error.hint), *others))
+        is_hidden = isinstance(error.__cause__, PermissionError)
+        kind = StoredKind.NOT_COMPARED if is_hidden else StoredKind.RECORD_UNREADABLE
+        return StoredCheck((StoredFinding(kind, error.message, error.hint), *others))
     policy = instance.settings.keep or instance.repository.keep
     local = _local_backups(instance, repository, there)
     missing = host_record.missing_backups(known, local, there, unreadable, policy, instance.host.now())
     short = host_record.judge_archive(archived, positions(archive)) if archive is not None else None
+    # The caller listed the repository before the record was read. What was stored in between is no loss.
+    if missing:
+        by_now = set(repository.backup_ids(instance.name))
+        missing = tuple(backup for backup in missing if backup.backup_id not in by_now)
+    if short is not None:
+        short = host_record.judge_archive(archived, positions(load(repository, instance.name)))
     order = tuple(backup.backup_id for backup in known.stored)
     own = tuple(dict.fromkeys((*order, *(backup.backup_id for backup in local))))
     others = (

@@ -76,7 +76,8 @@ def reap(settings: Settings) -> list[ReapOutcome]:
     outcomes = []
     for orphan in _orphans(settings):
         with locks.if_free(orphan.work.lock) as is_free:
-            if is_free and running.end(orphan.server, PRIVATE_FOLDER):
+            # The command may have ended since, and have handed its server over.
+            if is_free and orphan.server.place in _works(settings) and running.end(orphan.server, PRIVATE_FOLDER):
                 outcomes.append(_outcome(orphan))
     return outcomes
 
@@ -91,15 +92,20 @@ def _orphans(settings: Settings) -> Iterator[Orphan]:
     servers = running.servers_below([settings.restore.mount_root], PRIVATE_FOLDER)
     if not servers:
         return
-    by_place = {**_restores(settings), **_scratch_copies(settings.restore.mount_root)}
+    by_place = _works(settings)
     for server in servers:
         work = by_place.get(server.place)
         if work is None:
             continue
         with locks.if_free(work.lock) as is_free:
-            is_orphan = is_free
+            is_orphan = is_free and server.place in _works(settings)
         if is_orphan:
             yield Orphan(server, work)
+
+
+def _works(settings: Settings) -> dict[Path, _Work]:
+    """Return the restores and scratch copies that exist now, by the folder where their files are mounted."""
+    return {**_restores(settings), **_scratch_copies(settings.restore.mount_root)}
 
 
 def _restores(settings: Settings) -> dict[Path, _Work]:

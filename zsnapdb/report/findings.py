@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
 
-_LABELS = {StoredKind.EXPIRED_MISSING: "expired", StoredKind.OTHER_WRITER: "other"}
+_LABELS = {StoredKind.EXPIRED_MISSING: "expired", StoredKind.OTHER_WRITER: "other", StoredKind.NOT_COMPARED: "skipped"}
 
 
 def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:

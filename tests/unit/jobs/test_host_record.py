@@ -12,7 +12,7 @@ from tests.unit.support.archived_server import Server
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World
 from zsnapdb.jobs import host_record
-from zsnapdb.jobs.record_file import HostRecord, folder_name
+from zsnapdb.jobs.record_file import BACKUPS, HostRecord, folder_name
 from zsnapdb.jobs.repository import prune
 from zsnapdb.jobs.repository.local_leftovers import NOTHING_LOCAL
 from zsnapdb.planning.repository.host_record import (
@@ -191,3 +191,37 @@ def test_an_archive_that_was_rolled_back_is_named(tmp_path: Path) -> None:
     assert short is not None
     assert short.kind is StoredKind.ARCHIVE_SHORT
     assert f"the repository's archive ends at {before[-1].file}:{before[-1].end}" in short.text
+
+
+def test_what_is_stored_while_a_command_reads_is_not_missed(tmp_path: Path) -> None:
+    site = new_site(tmp_path, "last = 9")
+    site.fill([None, None])
+    repository = site.instance().open_repository()
+    stored = repository.catalogue("main").manifests
+    for manifest in stored:
+        host_record.note_stored(site.instance(), repository, manifest)
+    listed_before = stored[:1]
+    assert host_record.check(site.instance(), repository, listed_before, ()).findings == ()
+    repository.delete(layout.manifest("main", stored[1].backup_id))
+    (finding,) = host_record.check(site.instance(), repository, listed_before, ()).findings
+    assert (finding.kind, finding.backups) == (StoredKind.BACKUPS_MISSING, (stored[1].backup_id,))
+
+
+def test_an_account_that_may_not_read_the_record_is_told_so_without_an_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = new_site(tmp_path, "last = 9")
+    site.fill([None])
+    repository = site.instance().open_repository()
+    (manifest,) = repository.catalogue("main").manifests
+    host_record.note_stored(site.instance(), repository, manifest)
+    read_bytes = Path.read_bytes
+
+    def refuse(path: Path) -> bytes:
+        if path.name == BACKUPS:
+            raise PermissionError(13, "Permission denied")
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    (finding,) = host_record.check(site.instance(), repository, [manifest], ()).findings
+    assert (finding.kind, finding.is_alarming) == (StoredKind.NOT_COMPARED, False)

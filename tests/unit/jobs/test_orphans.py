@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.planning_host import PlanningHost
+from zsnapdb.config import Settings
 from zsnapdb.jobs import orphans
 from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.orphans import Orphan
 from zsnapdb.jobs.restore.journal import Journals, RestoreJournal
 from zsnapdb.mysql import running
 from zsnapdb.mysql.running import RunningServer
@@ -70,3 +73,20 @@ def test_a_server_that_was_handed_over_is_neither_named_nor_ended(
     for journal in journals.under_way("main"):
         journals.finish(journal)
     assert [outcome.name for outcome in orphans.reap(host.settings)] == ["process 2"]
+
+
+def test_a_server_that_is_handed_over_while_reap_works_is_not_ended(
+    host: PlanningHost, ended: list[RunningServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journals = Journals(host.settings.restore.journal)
+    find_all = orphans._orphans
+
+    def then_handed_over(settings: Settings) -> Iterator[Orphan]:
+        known = list(find_all(settings))
+        for journal in journals.under_way("main"):
+            journals.forget(journal.plan.layout.top)
+        yield from known
+
+    monkeypatch.setattr(orphans, "_orphans", then_handed_over)
+    assert [outcome.name for outcome in orphans.reap(host.settings)] == ["process 2"]
+    assert [server.pid for server in ended] == [2]

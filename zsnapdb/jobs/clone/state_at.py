@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError, RepositoryError, UsageError
+from zsnapdb.errors import HistoryError, NotThere, PreflightError, RepositoryError, UsageError
 from zsnapdb.gtid import Gtids, contains
 from zsnapdb.jobs.clone.create_plan import CloneRequest, plan
 from zsnapdb.jobs.clone.sources import with_volumes
@@ -114,7 +114,7 @@ def find(settings: Settings, instance: Instance, requested: str) -> Moment:
         return nearest
     try:
         planned = plan(settings, instance, CloneRequest(owner="zsnapdb", name="past-planned", at=requested))
-    except (RepositoryError, PreflightError, UsageError) as error:
+    except (HistoryError, RepositoryError, PreflightError, UsageError) as error:
         if nearest is None:
             return choose(candidates, requested)
         return replace(nearest, reason=error.message)

@@ -36,13 +36,15 @@ def clock_doubt(now: datetime, store: datetime | None, backups: Sequence[datetim
 
     `store` is the clock of the store (None: unknown). `backups` are the times of the backups, oldest first. The newest
     backup may be as old as twice the longest pause between two backups so far, and a day. With fewer than two backups
-    nothing is expected.
+    nothing is expected, nor with a store whose own clock agrees.
     """
     if store is not None and abs(now - store) > FAR:
         side = "ahead of" if now > store else "behind"
         return ClockDoubt(
             ClockDoubtKind.STORE, f"the clock of this host is {_days(abs(now - store))} {side} the clock of the store"
         )
+    if store is not None:
+        return None
     past = [time for time in backups if time <= now]
     pauses = [later - earlier for earlier, later in pairwise(past)]
     if pauses and now - past[-1] > FAR + 2 * max(*pauses, timedelta()):

@@ -126,6 +126,8 @@ class StoredKind(StrEnum):
     ARCHIVE_SHORT = "archive-short"
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
+    NOT_COMPARED = "not-compared"
+    """This account may not read the record: nothing is known about a loss."""
     OTHER_WRITER = "other-writer"
 
 
@@ -146,7 +148,7 @@ class StoredFinding:
     @property
     def is_alarming(self) -> bool:
         """Whether something that this host stored may be lost."""
-        return self.kind not in (StoredKind.EXPIRED_MISSING, StoredKind.OTHER_WRITER)
+        return self.kind not in (StoredKind.EXPIRED_MISSING, StoredKind.OTHER_WRITER, StoredKind.NOT_COMPARED)
 
     @property
     def is_warning(self) -> bool:

@@ -21,6 +21,7 @@ DAILY = [NOW - DAY * age for age in range(30, 0, -1)]
         (NOW + DAY, None, DAILY, None),
         (NOW + 365 * DAY, None, DAILY, ClockDoubtKind.NEWEST_BACKUP),
         (NOW + 365 * DAY, NOW, [], ClockDoubtKind.STORE),
+        (NOW + 365 * DAY, NOW + 365 * DAY, DAILY, None),
         (NOW - 2 * DAY, NOW, DAILY, ClockDoubtKind.STORE),
         (NOW, NOW, DAILY[:-6:7], None),
         (NOW + 5 * DAY, None, [NOW - 14 * DAY, NOW - 7 * DAY, NOW], None),
