@@ -20,10 +20,11 @@ UPDATE private.others SET note = 'masked';
 /* the last one */
 DELETE FROM private.mails;
 ALTER TABLE private.gone DROP COLUMN phone;
+UPDATE private.users SET name = 'masked user';
 -- and a comment at the end
 """
 VERSIONED_SQL = "UPDATE private.versioned SET note = 'masked';\n"
-TABLES = ("people", "others", "mails", "keys_of", "gone")
+TABLES = ("people", "others", "mails", "keys_of", "gone", "users", "orders")
 
 
 def holding(folder: Path) -> dict[str, int]:
@@ -55,6 +56,13 @@ def private(lab: Lab) -> Iterator[None]:
         lab.sql("DELETE FROM private.versioned WHERE id = 2")
         lab.sql("CREATE SEQUENCE private.numbers NOCACHE")
         lab.sql("SELECT NEXTVAL(private.numbers)")
+    lab.sql("CREATE TABLE private.users (name VARCHAR(100) PRIMARY KEY)")
+    lab.sql(
+        "CREATE TABLE private.orders (id INT PRIMARY KEY, name VARCHAR(100), FOREIGN KEY (name) REFERENCES"
+        " private.users (name) ON UPDATE CASCADE)"
+    )
+    lab.sql("INSERT INTO private.users VALUES ('ZSECRET user')")
+    lab.sql("INSERT INTO private.orders VALUES (1, 'ZSECRET user')")
     lab.sql("CREATE TABLE private.mails (id INT PRIMARY KEY, body TEXT)")
     lab.sql("CREATE TABLE private.untouched (id INT PRIMARY KEY, word VARCHAR(20))")
     lab.sql("INSERT INTO private.untouched VALUES (1, 'kept')")

@@ -190,7 +190,7 @@ def test_a_pool_without_room_for_a_snapshot(lab: Lab) -> None:
 
 def test_a_refreservation_that_leaves_no_room_for_a_snapshot(lab: Lab) -> None:
     data = "tank/mysql/data"
-    zfs("set", f"refreservation={_free(data, 'usedbydataset') + _free('tank') - (6 << 20)}", data)
+    zfs("set", f"refreservation={_free(data, 'usedbydataset') + _free('tank') - (16 << 20)}", data)
     try:
         assert "out of space" in run("zfs", "snapshot", f"{data}@probe").stderr
         refused(lab.zsnapdb("backup"), 4, f"{data} has a refreservation of", "refreservation=none")

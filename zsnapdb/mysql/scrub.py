@@ -40,14 +40,20 @@ class SharedTablespace:
     path: str
 
 
+def leave_no_binlog(session: Session) -> None:
+    """Prepare the session for the site's own statements: nothing goes to the binlog, no lock is awaited for long.
+
+    Foreign keys and `sql_mode` stay as the server has them: a change of a row changes, by ON UPDATE and ON DELETE, the
+    rows that refer to it.
+    """
+    for statement in ("sql_log_bin = 0", "SESSION lock_wait_timeout = 60"):
+        session.query(f"SET {statement}")
+
+
 def prepare(session: Session) -> None:
-    """Prepare the session: nothing goes to the binlog, and old table definitions can be rebuilt."""
-    for statement in (
-        "sql_log_bin = 0",
-        "SESSION sql_mode = ''",
-        "SESSION foreign_key_checks = 0",
-        "SESSION lock_wait_timeout = 60",
-    ):
+    """Prepare the session for rebuilds: nothing goes to the binlog, and old table definitions can be rebuilt."""
+    leave_no_binlog(session)
+    for statement in ("SESSION sql_mode = ''", "SESSION foreign_key_checks = 0"):
         session.query(f"SET {statement}")
 
 
