@@ -37,15 +37,6 @@ at_least = 0
 SCRATCH = "tank/zsnapdb/scratch"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def innochecksum(lab: Lab) -> None:
-    """MySQL's own, started as the lab starts every program of its MySQL."""
-    if lab.flavour == "mysql":
-        program = Path("/opt/mysql/bin/innochecksum")
-        program.write_text(Path("/opt/mysql/bin/mysqldump").read_text().replace("mysqldump", "innochecksum"))
-        program.chmod(0o755)
-
-
 @pytest.fixture(autouse=True)
 def nothing_stays(lab: Lab, first: dict[str, Any]) -> Iterator[None]:
     """Check that no new dataset, hold, mount folder or server process exists after the block."""

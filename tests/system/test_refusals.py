@@ -188,16 +188,6 @@ def test_a_pool_without_room_for_a_snapshot(lab: Lab) -> None:
         zfs("destroy", "tank/hog")
 
 
-def test_a_refreservation_that_leaves_no_room_for_a_snapshot(lab: Lab) -> None:
-    data = "tank/mysql/data"
-    zfs("set", f"refreservation={_free(data, 'usedbydataset') + _free('tank') - (16 << 20)}", data)
-    try:
-        assert "out of space" in run("zfs", "snapshot", f"{data}@probe").stderr
-        refused(lab.zsnapdb("backup"), 4, f"{data} has a refreservation of", "refreservation=none")
-    finally:
-        zfs("set", "refreservation=none", data)
-
-
 def test_an_account_that_cannot_see_all_tables(lab: Lab) -> None:
     lab.sql("REVOKE SELECT ON *.* FROM zsnapdb@localhost")
     try:

@@ -112,7 +112,7 @@ def test_the_walker_sees_what_zstream_sees(walked: str, argv: tuple[str, ...]) -
         *((("-L", *more, *of), True) for more in ((), ("-c",)) for of in (("{}@1",), ("-i", "#1", "{}@2"))),
         (("-L", "-e", "{}@1"), False),
         (("-L", "-p", "{}@1"), False),
-        (("-R", "{}@1"), False),
+        (("-R", "-w", "{}@1"), False),
         (("-w", "{}/secret@1"), False),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",

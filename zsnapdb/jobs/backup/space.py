@@ -10,7 +10,7 @@ from zsnapdb.planning.backup.space import DatasetSpace, judge_space
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.datasets import Property
 
-_NAMES = ("available", "used", "usedbydataset", "usedbyrefreservation", "quota", "refquota", "refreservation")
+_NAMES = ("available", "used", "written", "usedbyrefreservation", "quota", "refquota", "refreservation")
 
 
 def judge_volumes_space(volumes: Sequence[str]) -> list[FitnessFinding]:

@@ -1,9 +1,11 @@
 """Whether a pool and its datasets have room for a snapshot, and for what the server writes after it. Pure.
 
 A snapshot takes no space by itself, but its metadata is charged to the pool: with less than a few blocks free, `zfs
-snapshot` fails (ENOSPC). A dataset with a refreservation needs its unique bytes once more, outside of the reservation
-(zfsprops(7), refreservation; dsl_dataset_snapshot_reserve_space). A quota refuses no snapshot, but the snapshot keeps
-every block that the server overwrites from then on, which counts against `quota` and not against `refquota`.
+snapshot` fails (ENOSPC). A dataset with a refreservation needs what was written to it since its last snapshot once
+more, outside of the reservation (zfsprops(7), refreservation and written; dsl_dataset_snapshot_reserve_space). That is
+a warning, because the two numbers are not exactly those that ZFS compares. A quota refuses no snapshot, but the
+snapshot keeps every block that the server overwrites from then on, which counts against `quota` and not against
+`refquota`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class DatasetSpace:
     name: str
     available: int
     used: int
-    used_by_dataset: int
+    written: int
     used_by_refreservation: int
     quota: int
     refquota: int
@@ -51,14 +53,14 @@ def judge_space(pool: DatasetSpace, volumes: Sequence[DatasetSpace]) -> list[Fit
 
 
 def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFinding]:
-    reserved = min(volume.used_by_dataset, volume.refreservation)
+    reserved = min(volume.written, volume.refreservation)
     outside = max(volume.available - volume.used_by_refreservation, pool.available if volume.refquota else 0)
     if reserved > outside:
         return [
-            unfit(
+            warning(
                 "space",
                 f"{volume.name} has a refreservation of {_size(volume.refreservation)}, so a snapshot needs"
-                f" {_size(reserved)} outside of it, and {_size(outside)} are free there: `zfs snapshot` would fail",
+                f" {_size(reserved)} outside of it, and {_size(outside)} are free there: `zfs snapshot` may fail",
                 f"lower the reservation (`zfs set refreservation=none {volume.name}`), or free space in {pool.name}",
             )
         ]
