@@ -77,7 +77,7 @@ def test_a_chain_with_a_hole_names_the_missing_link(lab: Lab, first: dict[str, A
 
 
 def forge(backup: dict[str, Any], role: str, *flags: str) -> str:
-    """Store a copy of the backup whose volume is another send of the same snapshot. Every hash in it is right."""
+    """Store a copy of the full backup whose volume is another send of the same snapshot. Every hash in it is right."""
     repository = Instance.of(load(CONFIG), "main").open_repository()
     real = repository.manifest("main", backup["backup_id"])
     backup_id = new_backup_id(real.created, int(backup["backup_id"][-4:], 16) ^ 1)
@@ -97,18 +97,25 @@ def forge(backup: dict[str, Any], role: str, *flags: str) -> str:
     return backup_id
 
 
+@pytest.fixture(scope="module")
+def full(lab: Lab) -> dict[str, Any]:
+    """A full backup, whose streams `forge` makes again."""
+    backup: dict[str, Any] = lab.zsnapdb("backup", "--full", "--json").json["backup"]
+    return backup
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [(("-L", "-p"), "it is a package"), (("-R",), "it is a package"), (("-L", "-e"), "a feature that is not accepted")],
     ids=["properties", "replication", "embedded"],
 )
 def test_a_stream_that_no_backup_makes_is_not_received(
-    lab: Lab, first: dict[str, Any], flags: tuple[str, ...], words: str
+    lab: Lab, full: dict[str, Any], flags: tuple[str, ...], words: str
 ) -> None:
     """`zfs receive` would set the properties of a package, such as `sharenfs` and `setuid`."""
     store, prefix = lab.store()
     before = lab.objects()
-    forged = forge(first, "data", *flags)
+    forged = forge(full, "data", *flags)
     try:
         restore(lab, {"backup_id": forged}, f"chunk main/chunks/{forged}/data/", words)
         verified = lab.zsnapdb("verify", "main", "--deep")
