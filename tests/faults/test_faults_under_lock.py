@@ -134,7 +134,7 @@ def test_zsnapdb_ended_under_the_lock_lets_go_and_still_runs_the_last_hooks(
     command.signal(number)
     assert command.wait(600).code == 130
     assert not is_held(guest)
-    assert guest.run(["cat", "/tmp/at-after", "/tmp/at-done"]).stdout == "failed \nfailed 130\n"
+    assert guest.run(["cat", "/tmp/at-after", "/tmp/at-done"]).stdout == "failed\nfailed 130\n"
     assert (backups(guest), snapshots(guest)) == (known, before)
     settle(guest, known)
 
