@@ -20,7 +20,7 @@ class Opened(CatalogueSession):
         return self
 
     def __exit__(self, *_: object) -> None:
-        pass
+        self.close()
 
 
 @dataclass(frozen=True)
