@@ -64,11 +64,11 @@ class Site:
     def keys(self, *, reads: bool) -> dict[str, object]:
         """Return the keys that the settings name."""
         folder = self.world.folder
-        found: dict[str, object] = {"identity_file": folder / "identity"} if reads and self.is_encrypted else {}
+        options: dict[str, object] = {"identity_file": folder / "identity"} if reads and self.is_encrypted else {}
         if self.is_signed:
             signer = keys.SigningKey.read(folder / "signing").public
-            found |= {"signing_key_file": folder / "signing", "signers": (signer,)}
-        return found
+            options |= {"signing_key_file": folder / "signing", "signers": (signer,)}
+        return options
 
 
 def fetched(repository: Repository, backup_id: str) -> Streams:

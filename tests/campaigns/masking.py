@@ -55,7 +55,7 @@ def zsnapdb(*words: str) -> subprocess.CompletedProcess[str]:
 
 def search(top: Path) -> list[Found]:
     """Return the first occurrence of each form of the value in each file below a folder."""
-    found = []
+    places = []
     for folder, _, names in os.walk(top):
         for name in sorted(names):
             file = Path(folder) / name
@@ -66,8 +66,8 @@ def search(top: Path) -> list[Found]:
                 at = content.find(form)
                 if at >= 0:
                     around = content[max(0, at - 40) : at + 60]
-                    found.append(Found(str(file.relative_to(top)), at, around))
-    return found
+                    places.append(Found(str(file.relative_to(top)), at, around))
+    return places
 
 
 def configure(rebuild: str, *, doublewrite: bool) -> None:
@@ -120,8 +120,8 @@ class Campaign:
         if made.returncode != 0:
             raise AssertionError(made.stderr)
         result = json.loads(made.stdout)
-        found = search(Path(result["clone"]["mount"]))
-        wrong = [str(place) for place in found] + in_tables(result, self.kinds)
+        places = search(Path(result["clone"]["mount"]))
+        wrong = [str(place) for place in places] + in_tables(result, self.kinds)
         rebuilt = len(result["masking"]["rebuilt"])
         missing = {f"{SCHEMA}.{kind.name}" for kind in self.kinds} - set(result["masking"]["rebuilt"])
         wrong += [f"not rebuilt: {sorted(missing)}"] if missing else []

@@ -154,15 +154,15 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
     for dataset in child["volumes"].values():
         assert zfs("get", "-H", "-o", "value", "com.sun:auto-snapshot,syncoid:sync", dataset) == ["false", "false"]
     # An administrator or a program made a recursive snapshot, and holds one of its snapshots.
-    held = f"{child['volumes']['data']}@autosnap_2026-11-20_10:00:00_hourly"
-    zfs("snapshot", "-r", f"tank/zsnapdb/clones@{held.partition('@')[2]}")
-    zfs("hold", "theirs", held)
+    foreign = f"{child['volumes']['data']}@autosnap_2026-11-20_10:00:00_hourly"
+    zfs("snapshot", "-r", f"tank/zsnapdb/clones@{foreign.partition('@')[2]}")
+    zfs("hold", "theirs", foreign)
     for words, said in (((), "made by sanoid"), (("--with-foreign-snapshots",), "held by theirs")):
         refused = lab.zsnapdb("clone", "destroy", "child", *words)
         assert (refused.code, said in refused.stderr, show(lab, "child")["pid"]) == (4, True, pid), refused.stderr
-    zfs("release", "theirs", held)
+    zfs("release", "theirs", foreign)
     assert lab.zsnapdb("clone", "destroy", "child", "--with-foreign-snapshots").code == 0
-    zfs("destroy", f"tank/zsnapdb/clones@{held.partition('@')[2]}")
+    zfs("destroy", f"tank/zsnapdb/clones@{foreign.partition('@')[2]}")
     assert everything() == before
     assert not list(MOUNTS.iterdir())
 

@@ -125,8 +125,8 @@ def test_a_damaged_chunk_fails_the_drill_of_its_backup_with_evidence(lab: Lab, f
         store.put(key, good)
     assert done.code == 7, done.stdout + done.stderr
     assert f"damaged   restore {first['backup_id']}: chunk main/chunks" in done.stdout
-    told = lab.zsnapdb("show", "main", first["backup_id"]).stdout
-    assert f"damaged   backup {first['backup_id']} is damaged, known since" in told
+    shown = lab.zsnapdb("show", "main", first["backup_id"]).stdout
+    assert f"damaged   backup {first['backup_id']} is damaged, known since" in shown
     # The object is good again. Only reading clears what a drill has read.
     assert lab.zsnapdb("verify", "main", "--deep").code == 0
     assert lab.zsnapdb("show", "main", first["backup_id"], "--json").json["known_damage"] == []

@@ -21,9 +21,9 @@ def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJso
     from zsnapdb.jobs.repository import status as job
     from zsnapdb.report.repository import status as report
 
-    found = job.status(Instance.of(load(config), instance))
-    show(report.StatusView(found), json)
-    error = job.alarm(found)
+    state = job.status(Instance.of(load(config), instance))
+    show(report.StatusView(state), json)
+    error = job.alarm(state)
     if error is not None:
         show_errors([error])
         raise typer.Exit(error.exit_code)

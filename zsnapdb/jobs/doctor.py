@@ -164,7 +164,7 @@ def _damage(instance: Instance) -> list[FitnessFinding]:
     if not chains:
         return []
     hint = "no backup builds on them; see `zsnapdb list`; `zsnapdb verify --deep` reads everything again"
-    damages = tuple(dict.fromkeys(damage for found in chains.values() for damage in found))
+    damages = tuple(dict.fromkeys(damage for of_chain in chains.values() for damage in of_chain))
     summary = f"{len(chains)} of {len(backups)} backups cannot be restored, or only damaged"
     return [warning("damage", summary, hint), *(warning("damage", text) for text in sentences(damages))]
 

@@ -42,13 +42,13 @@ def examples() -> tuple[Example, ...]:
     shipped = _PACKAGE / "shipped"
     root = shipped if shipped.is_dir() else _PACKAGE.parent
     pages = {root / "docs" / page for page in _PAGES}
-    found = [
+    known = [
         Example(_name(file.relative_to(root)), file)
         for folder in _FOLDERS
         for file in sorted((root / folder).rglob("*"))
         if file.is_file() and (folder != "docs" or file in pages)
     ]
-    return tuple(sorted(found, key=lambda example: example.name))
+    return tuple(sorted(known, key=lambda example: example.name))
 
 
 def _name(path: Path) -> str:

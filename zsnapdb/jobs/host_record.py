@@ -195,8 +195,12 @@ def check(
         *others,
         *host_record.judge_writers(instance.name, writers(there, instance.host.now()), own, is_writing=is_writing),
     )
-    found = (*host_record.judge_backups(missing, instance.name), *([short] if short is not None else []), *others)
-    return StoredCheck(found, missing, archived if short is not None else None, order, own)
+    all_findings = (
+        *host_record.judge_backups(missing, instance.name),
+        *([short] if short is not None else []),
+        *others,
+    )
+    return StoredCheck(all_findings, missing, archived if short is not None else None, order, own)
 
 
 def findings(

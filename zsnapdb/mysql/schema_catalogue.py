@@ -144,8 +144,8 @@ def sequence_defaults(session: Session, schema: str) -> tuple[SequenceDefault, .
 
 
 def _sequences_in(expression: str) -> tuple[tuple[str, str], ...]:
-    found = (match.groups() for match in _SEQUENCE_VALUE.finditer(expression))
-    return tuple((schema.replace("``", "`"), name.replace("``", "`")) for schema, name in found)
+    names = (match.groups() for match in _SEQUENCE_VALUE.finditer(expression))
+    return tuple((schema.replace("``", "`"), name.replace("``", "`")) for schema, name in names)
 
 
 def _tables(session: Session, schema: str, more: str = "", values: Sequence[str] = ()) -> tuple[CatalogueTable, ...]:

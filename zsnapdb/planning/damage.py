@@ -77,11 +77,11 @@ class DamageRegister:
         lineage, damaged = Lineage(links), {}
         for link in links:
             try:
-                found = self.of(below.backup_id for below in lineage.chain(link))
+                damages = self.of(below.backup_id for below in lineage.chain(link))
             except DamagedError:
                 continue
-            if found:
-                damaged[link.backup_id] = found
+            if damages:
+                damaged[link.backup_id] = damages
         return damaged
 
 

@@ -29,7 +29,7 @@ def known_damage(repository: Repository, instance: str) -> DamageRegister:
 
 def register(checks: Checks, evidence: Sequence[Evidence]) -> DamageRegister:
     """Return the damage in these findings and drills, the drills oldest first."""
-    found = [
+    of_backups = [
         KnownDamage(name, DamageKind.STORED, record.since or record.when, record.by, record.damage)
         for name, record in sorted(checks.damaging().items())
     ]
@@ -47,4 +47,4 @@ def register(checks: Checks, evidence: Sequence[Evidence]) -> DamageRegister:
             )
         elif drill.outcome is Outcome.PASSED:
             content.pop(drill.backup_id, None)
-    return DamageRegister((*found, *content.values()))
+    return DamageRegister((*of_backups, *content.values()))

@@ -161,9 +161,9 @@ def add(repository: Repository, instance: str, when: datetime, damage: Mapping[s
     """
     before = read(repository, instance)
     findings = {name: dict(by_depth) for name, by_depth in before.findings.items()}
-    for name, found in damage.items():
+    for name, damaged in damage.items():
         records = findings.setdefault(name, {})
-        records[Depth.READ] = finding(Depth.READ, when, found, records, by)
+        records[Depth.READ] = finding(Depth.READ, when, damaged, records, by)
     key = new_key(instance, when)
     write(repository, key, Checks(findings))
     # An account that may not remove objects leaves the earlier ones, which say nothing else.

@@ -69,9 +69,9 @@ def test_no_snapshot_without_a_lock_is_taken_of_tables_that_are_not_base_tables_
             counts = schema_catalogue.engine_counts(session, SYSTEM)
         facts = ServerFacts(Flavour.MARIADB, "11.8.6-MariaDB", None, 1, {}, {"InnoDB": 1}, ())
         assert choose(facts, "none", locks.STRATEGIES).name == "none"
-        asked = replace(facts, engines=counts)
+        with_others = replace(facts, engines=counts)
         with pytest.raises(PreflightError, match=f"1 {engine or 'unknown'}"):
-            choose(asked, "none", locks.STRATEGIES)
+            choose(with_others, "none", locks.STRATEGIES)
 
 
 def test_a_schema_is_listed_with_everything_in_it(session: CatalogueSession) -> None:
@@ -99,8 +99,8 @@ def test_a_schema_is_listed_with_everything_in_it(session: CatalogueSession) -> 
 
 
 def test_one_table_is_found_by_its_name_whatever_its_type(session: CatalogueSession) -> None:
-    found = {name: schema_catalogue.find_table(session, "zoo", name) for name in ("cages", "some_animals", "nothing")}
-    assert [None if table is None else table.type for table in found.values()] == [
+    tables = {name: schema_catalogue.find_table(session, "zoo", name) for name in ("cages", "some_animals", "nothing")}
+    assert [None if table is None else table.type for table in tables.values()] == [
         TableType.SYSTEM_VERSIONED,
         TableType.VIEW,
         None,

@@ -86,10 +86,10 @@ def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, 
     chains = damage.of_chains(instance.summaries(repository).backups)
     stored = damage.stored()
     return {
-        backup_id: found.describe()
+        backup_id: known.describe()
         for backup_id, of_chain in chains.items()
-        for found in of_chain
-        if found.name in stored
+        for known in of_chain
+        if known.name in stored
     }
 
 

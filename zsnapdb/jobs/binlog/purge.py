@@ -108,10 +108,10 @@ def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> d
     known = known_damage(archived.archive.repository, instance.name)
     damaged = {}
     for file in files:
-        found = [damage.describe() for damage in known.of([name_of(file)])]
-        found += listed_damage(archived.archive, file, sizes)
-        if found:
-            damaged[file.name] = found[0]
+        sentences = [damage.describe() for damage in known.of([name_of(file)])]
+        sentences += listed_damage(archived.archive, file, sizes)
+        if sentences:
+            damaged[file.name] = sentences[0]
     return damaged
 
 
@@ -130,10 +130,10 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
     if not names:
         return
     instance.events.tell(f"reading the archived {', '.join(names)}")
-    found = {name: stored_damage(archived.archive, archived.files[name]) for name in names}
-    findings = {name_of(archived.files[name]): damage for name, damage in found.items()}
+    damages = {name: stored_damage(archived.archive, archived.files[name]) for name in names}
+    findings = {name_of(archived.files[name]): damage for name, damage in damages.items()}
     verifications.add(archived.archive.repository, instance.name, instance.host.now(), findings, "binlog purge")
-    for name, damage in found.items():
+    for name, damage in damages.items():
         if damage:
             raise DamagedError(
                 f"the archived copy of {name} is damaged: {damage[0]}; this binlog and later ones stay on the server",

@@ -17,12 +17,12 @@ def refuse_canaries(root: Path, canaries: tuple[Canary, ...]) -> None:
 
     The error names the file and the number of the canary, never the value. Links are not followed.
     """
-    found = [
+    hits = [
         f"canary {number} in {file.relative_to(root)}" for file in _files(root) for number in numbers_in(file, canaries)
     ]
-    if found:
+    if hits:
         raise ConsistencyError(
-            f"after masking, files of the clone still contain values that must not be there: {'; '.join(found)}",
+            f"after masking, files of the clone still contain values that must not be there: {'; '.join(hits)}",
             hint='correct the masking files, or write all tables anew with masking.rebuild = "all"; this clone was not'
             " handed out",
         )
@@ -30,15 +30,15 @@ def refuse_canaries(root: Path, canaries: tuple[Canary, ...]) -> None:
 
 def numbers_in(file: Path, canaries: tuple[Canary, ...]) -> list[int]:
     """Return the numbers of the canaries that the file contains."""
-    missing, found, rest = list(canaries), [], b""
+    missing, numbers, rest = list(canaries), [], b""
     overlap = longest(canaries) - 1
     with file.open("rb") as opened:
         while missing and (block := opened.read(_BLOCK)):
             text = rest + block
-            found += [canary.number for canary in missing if any(form in text for form in canary.forms)]
-            missing = [canary for canary in missing if canary.number not in found]
+            numbers += [canary.number for canary in missing if any(form in text for form in canary.forms)]
+            missing = [canary for canary in missing if canary.number not in numbers]
             rest = text[-overlap:]
-    return sorted(found)
+    return sorted(numbers)
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -47,8 +47,8 @@ def plan_removal(anchor: str, name: str) -> CloneRemoval:
     own = _snapshots(anchor)
     home = anchor.rpartition("/")[0]
     commits = sorted({snapshot.commit for snapshot in own if snapshot.commit})
-    found = (reusable_sets.find(home, PREPARED, commit) for commit in commits)
-    prepared = tuple(item for item in found if item is not None)
+    sets = (reusable_sets.find(home, PREPARED, commit) for commit in commits)
+    prepared = tuple(item for item in sets if item is not None)
     obstacles = [
         f"{', '.join(item.clones)} depends on the prepared form of commit {item.set_id}"
         for item in prepared

@@ -73,7 +73,7 @@ def status(instance: Instance) -> ProtectionStatus:
         drill=next(iter(drills.newest(repository, instance.name, 1)), None),
         damaged=(*catalogue.damaged, *archive.damaged),
         missing=host_record.findings(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive),
-        known_damage=tuple(found for found in damage.known if found.name in present),
+        known_damage=tuple(item for item in damage.known if item.name in present),
     )
 
 

@@ -31,15 +31,15 @@ def check(instance: Instance, repository: Repository, catalogue: Catalogue, arch
 
 def unusable(catalogue: Catalogue, checked: StoredCheck) -> tuple[UnusableBackup, ...]:
     """Return the stored backups that cannot be used: their manifests are unreadable or gone."""
-    found = [UnusableBackup(name, error.message) for name, error in catalogue.unreadable.items()]
+    unusable = [UnusableBackup(name, error.message) for name, error in catalogue.unreadable.items()]
     for missing in checked.missing:
         known = missing.recorded
         if known is None or known.flavour is None or known.gtids is None:
-            found.append(UnusableBackup(missing.backup_id, _GONE))
+            unusable.append(UnusableBackup(missing.backup_id, _GONE))
         else:
             gtids = parse_gtids(known.flavour, known.gtids)
-            found.append(UnusableBackup(missing.backup_id, _GONE, known.server, gtids))
-    return tuple(found)
+            unusable.append(UnusableBackup(missing.backup_id, _GONE, known.server, gtids))
+    return tuple(unusable)
 
 
 def refuse_without_any(catalogue: Catalogue, checked: StoredCheck, target: Target, requested: str) -> None:
@@ -78,13 +78,13 @@ def of_one_server(
     Several servers may have written under the name of the instance. This host's own server counts here. On another
     host, the server counts that is proved by GTIDs to have gone on from all others. HistoryError if there is none.
     """
-    found = writers(manifests, instance.host.now())
-    if len(found) < 2 or not newest.asks_for_newest(target):
+    known_writers = writers(manifests, instance.host.now())
+    if len(known_writers) < 2 or not newest.asks_for_newest(target):
         return list(manifests)
-    chosen = [writer for writer in found if set(writer.backups) & set(checked.own)]
+    chosen = [writer for writer in known_writers if set(writer.backups) & set(checked.own)]
     if not chosen:
         ends = {manifest.backup_id: point_of(manifest) for manifest in manifests}
-        chosen = list(newest.last_writers(found, ends))
+        chosen = list(newest.last_writers(known_writers, ends))
     if len(chosen) > 1 and not checked.own:
         raise newest.ambiguous(instance.name, chosen)
     names = {backup_id for writer in chosen for backup_id in writer.backups}

@@ -53,8 +53,8 @@ def judge_damage(instance: Instance, repository: Repository, backups: Sequence[s
     A restore tries it all the same: it proves every chunk itself, and what checks recorded may be out of date.
     """
     hint = "restore a backup that does not need it, see `zsnapdb list`; `zsnapdb verify --deep` checks again"
-    found = known_damage(repository, instance.name).of(backups)
-    return [warning(DAMAGE, damage.describe(), hint) for damage in found]
+    damages = known_damage(repository, instance.name).of(backups)
+    return [warning(DAMAGE, damage.describe(), hint) for damage in damages]
 
 
 def is_damaged(findings: Sequence[FitnessFinding]) -> bool:

@@ -48,18 +48,18 @@ def check_there(session: Session, original: TableName) -> None:
         )
     if original.table is None:
         return
-    found = schema_catalogue.find_table(session, original.schema, original.table)
-    if found is not None and found.type is TableType.VIEW:
+    table = schema_catalogue.find_table(session, original.schema, original.table)
+    if table is not None and table.type is TableType.VIEW:
         raise PreflightError(
             f"{original} was a view at that point, which has no rows of its own",
             hint=f"rescue its schema into a file: --schema {original.schema}",
         )
-    if found is not None and found.row_place is RowPlace.OTHER_TABLES:
+    if table is not None and table.row_place is RowPlace.OTHER_TABLES:
         raise PreflightError(
-            f"{original} is a {found.engine} table, whose rows are those of other tables",
+            f"{original} is a {table.engine} table, whose rows are those of other tables",
             hint=f"rescue those tables, or the schema: --schema {original.schema}",
         )
-    if found is None:
+    if table is None:
         there = ", ".join(schema_catalogue.names(session, original.schema, _LISTED))
         raise PreflightError(
             f"there was no table {original} at that point",

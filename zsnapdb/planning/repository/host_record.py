@@ -282,14 +282,14 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
 
 
 def judge_writers(
-    instance: str, found: Sequence[Writer], own: Sequence[str], *, is_writing: bool
+    instance: str, known: Sequence[Writer], own: Sequence[str], *, is_writing: bool
 ) -> tuple[StoredFinding, ...]:
     """Return a finding for each other server that writes under the name of the instance.
 
     `own` are the ids of backups that this host stored. Without any, a repository of one server is nothing special,
     unless this host is about to write there (`is_writing`).
     """
-    if len(found) < 2 and (own or not is_writing):
+    if len(known) < 2 and (own or not is_writing):
         return ()
     return tuple(
         StoredFinding(
@@ -299,7 +299,7 @@ def judge_writers(
             "give each server an instance name of its own, or a repository of its own",
             writer.backups,
         )
-        for writer in others(found, own)
+        for writer in others(known, own)
     )
 
 

@@ -65,10 +65,10 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
             _join(group, link.backup_id, base.backup_id)
     name_of = {link.backup_id: link.writer for link in links}
     groups = {id(members): members for members in group.values()}
-    found = {min(members): tuple(sorted(members)) for members in groups.values()}
+    by_oldest = {min(members): tuple(sorted(members)) for members in groups.values()}
     merged: list[Writer] = []
-    for oldest in sorted(found):
-        writer = Writer(name_of[found[oldest][-1]], found[oldest])
+    for oldest in sorted(by_oldest):
+        writer = Writer(name_of[by_oldest[oldest][-1]], by_oldest[oldest])
         if merged and _is_replaced(merged[-1], writer, now):
             writer = Writer(writer.name, (*merged.pop().backups, *writer.backups))
         merged.append(writer)
@@ -87,16 +87,16 @@ def _is_replaced(before: Writer, after: Writer, now: datetime) -> bool:
     return before.newest < after.oldest and now - time_of(before.newest) > SILENT
 
 
-def by_backup(found: Sequence[Writer]) -> Mapping[str, str]:
+def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
     """Return the name of the server of each backup, by id."""
-    return {backup_id: f"{writer.name} ({writer.oldest})" for writer in found for backup_id in writer.backups}
+    return {backup_id: f"{writer.name} ({writer.oldest})" for writer in known for backup_id in writer.backups}
 
 
-def others(found: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
+def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
     """Return the servers that write beside the one that wrote `own`: their newest backup is not older than all of it.
 
     `own` are the ids of backups of this host's server. Without any, every server is another one.
     """
-    mine = [writer for writer in found if set(own) & set(writer.backups)]
+    mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = min((writer.oldest for writer in mine), default="")
-    return tuple(writer for writer in found if writer not in mine and writer.newest > oldest)
+    return tuple(writer for writer in known if writer not in mine and writer.newest > oldest)

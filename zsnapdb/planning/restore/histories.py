@@ -125,10 +125,10 @@ def _is_within(file: RouteFile, point: datetime | Gtids) -> bool:
     return file.reached is not None and contains(file.reached, point)
 
 
-def several(what: str, found: Sequence[Reached]) -> HistoryError:
+def several(what: str, candidates: Sequence[Reached]) -> HistoryError:
     """Return the error for a point that lies in several histories."""
     lines = []
-    for reached in found:
+    for reached in candidates:
         place = reached.place
         if place is not None:
             history = reached.route.files[-1].incarnation

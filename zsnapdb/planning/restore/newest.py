@@ -86,7 +86,7 @@ def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
     )
 
 
-def last_writers(found: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
+def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
     """Return the servers from which no other one is proved to have gone on.
 
     The GTIDs of MySQL prove it: the newest backup of the other one contains everything in the newest backup of the
@@ -102,13 +102,13 @@ def last_writers(found: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tu
             and not contains(other.gtids, one.gtids)
         )
 
-    newest = [ends[writer.newest] for writer in found]
-    return tuple(writer for writer in found if not any(goes_on_from(other, ends[writer.newest]) for other in newest))
+    newest = [ends[writer.newest] for writer in known]
+    return tuple(writer for writer in known if not any(goes_on_from(other, ends[writer.newest]) for other in newest))
 
 
-def ambiguous(instance: str, found: Sequence[Writer]) -> HistoryError:
+def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
     """Return the error that names several servers, each with its newest backup."""
-    listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in found)
+    listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
     return HistoryError(
         f"several servers wrote backups under the name {instance}, and nothing says which one is wanted: {listed}",
         hint="name a backup id, a time or a GTID with --to, or restore on the host of that server",

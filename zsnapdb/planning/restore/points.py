@@ -127,8 +127,8 @@ def _choose_of_histories(
         # A history that ended before the time makes another answer doubtful. It is no answer itself.
         if choice is None or (choice.target != target and not choices):
             continue
-        found = _reached(choice)
-        if not any(is_same(found, _reached(known), point) for known in choices):
+        reached = _reached(choice)
+        if not any(is_same(reached, _reached(known), point) for known in choices):
             choices.append(choice)
     if len(choices) > 1:
         raise several(shown(point) if isinstance(point, datetime) else str(point), [_reached(one) for one in choices])

@@ -56,7 +56,7 @@ def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
     groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
     for backup in backups:
         groups.setdefault((backup.flavour, series_of(backup.version)), []).append(backup)
-    found = [
+    needs = [
         SeriesNeed(
             flavour,
             series,
@@ -66,4 +66,4 @@ def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
         )
         for (flavour, series), members in groups.items()
     ]
-    return tuple(sorted(found, key=lambda need: need.newest, reverse=True))
+    return tuple(sorted(needs, key=lambda need: need.newest, reverse=True))

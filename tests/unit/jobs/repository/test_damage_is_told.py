@@ -55,10 +55,10 @@ def test_status_calls_nothing_recoverable_that_is_known_to_be_damaged(site: Site
 
 
 def test_the_doctor_warns_of_backups_that_cannot_be_restored(site: Site, names: list[str]) -> None:
-    found = doctor._damage(site.instance())
-    assert [finding.severity for finding in found] == [Severity.WARNING, Severity.WARNING]
-    assert found[0].detail.startswith("2 of 4 backups cannot be restored")
-    assert f"backup {names[0]} is damaged" in found[1].detail
+    findings = doctor._damage(site.instance())
+    assert [finding.severity for finding in findings] == [Severity.WARNING, Severity.WARNING]
+    assert findings[0].detail.startswith("2 of 4 backups cannot be restored")
+    assert f"backup {names[0]} is damaged" in findings[1].detail
 
 
 def test_the_plan_of_a_restore_names_the_damage_of_its_chain(site: Site, names: list[str]) -> None:

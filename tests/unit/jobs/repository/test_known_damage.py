@@ -63,7 +63,7 @@ def test_what_a_backup_needs_is_asked_by_its_chain(site: Site) -> None:
     assert known_damage(repository, "main").of_chains(links) == {}
     verifications.add(repository, "main", NOW, {names[0]: ("chunk 1 is missing",)}, "drill 1")
     chains = known_damage(repository, "main").of_chains(links)
-    assert {name: [found.name for found in damage] for name, damage in chains.items()} == {
+    assert {name: [known.name for known in damage] for name, damage in chains.items()} == {
         names[0]: [names[0]],
         names[1]: [names[0]],
     }
@@ -77,5 +77,5 @@ def test_findings_of_backups_and_of_archived_binlogs_are_read_back(site: Site) -
     binlog = f"{B}/binlog.000007"
     verifications.add(repository, "main", NOW, {A: ("x is missing",), binlog: ("y is missing",)}, "purge")
     register_now = known_damage(repository, "main")
-    assert [(found.name, found.is_of_backup) for found in register_now.known] == [(A, True), (binlog, False)]
-    assert [found.name for found in register_now.backups] == [A]
+    assert [(known.name, known.is_of_backup) for known in register_now.known] == [(A, True), (binlog, False)]
+    assert [known.name for known in register_now.backups] == [A]

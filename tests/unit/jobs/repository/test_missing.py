@@ -37,15 +37,15 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def test_status_says_it(site: Site) -> None:
-    found = status.status(site.instance())
-    assert [finding.is_alarming for finding in found.missing] == [True]
-    assert f"MISSING       {TEXT}" in StatusView(found).text()
+    state = status.status(site.instance())
+    assert [finding.is_alarming for finding in state.missing] == [True]
+    assert f"MISSING       {TEXT}" in StatusView(state).text()
 
 
 def test_list_says_it(site: Site) -> None:
-    found = inventory.inventory(site.instance())
-    assert TEXT in found.missing[0].text
-    assert '"kind": "backups-missing"' in InventoryView(found).document()
+    listing = inventory.inventory(site.instance())
+    assert TEXT in listing.missing[0].text
+    assert '"kind": "backups-missing"' in InventoryView(listing).document()
 
 
 def test_verify_says_it_and_the_repository_is_not_whole(site: Site) -> None:

@@ -79,8 +79,8 @@ def test_a_server_that_got_a_new_uuid_on_the_same_datasets_goes_on(tmp_path: Pat
         uuid = UUIDS[0] if days > 4 else UUIDS[1]
         backup(one.instance(), days, 1, uuid=uuid, base=None if days == 9 else days + 1)
     repository = one.instance().open_repository()
-    found = host_record.check(one.instance(), repository, repository.catalogue("main").manifests, ())
-    assert found.findings == ()
+    checked = host_record.check(one.instance(), repository, repository.catalogue("main").manifests, ())
+    assert checked.findings == ()
 
 
 def test_a_server_that_was_replaced_long_ago_counts_with_its_successor(tmp_path: Path) -> None:
