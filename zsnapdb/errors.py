@@ -16,6 +16,7 @@
     ├── DamagedError        7   stored bytes are not the bytes that were written
     │   └── DamagedBackupError  the same, of a known backup
     │   └── HistoryError    7   the repository holds something newer, or several histories with the point
+    │       └── AmbiguousPointError  7   several histories have the point, each with another state
     ├── ExistsError         8   the target already exists
     ├── CommandError        9   an external command failed
     │   └── HookError       12  a hook of the site failed, or took too long
@@ -170,6 +171,12 @@ class HistoryError(DamagedError):
     """
 
     code = "history"
+
+
+class AmbiguousPointError(HistoryError):
+    """Several histories of a server have the point, each with another state. Nothing was changed."""
+
+    code = "ambiguous-point"
 
 
 class ExistsError(ZsnapdbError):

@@ -10,6 +10,7 @@ from zsnapdb.cli.options import (
     AcceptOlder,
     AsJson,
     ConfigFile,
+    History,
     InstanceName,
     NamedInstance,
     PlanOnly,
@@ -39,6 +40,7 @@ def drill(
     ] = None,
     whole: Annotated[bool, typer.Option("--all", help="Check every page and every table instead of a sample.")] = False,
     accept_older: AcceptOlder = False,
+    history: History = None,
     wait: WaitTime = "0s",
     binary: ServerBinary = None,
     config: ConfigFile = None,
@@ -64,11 +66,18 @@ def drill(
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
     if plan:
         planned = job.plan(
-            settings, chosen, chosen.open_repository(), to, seed=seed, whole=whole, accepts_older=accept_older
+            settings,
+            chosen,
+            chosen.open_repository(),
+            to,
+            seed=seed,
+            whole=whole,
+            accepts_older=accept_older,
+            history=history,
         )
         show(report.DrillPlanView(planned), json)
         return
-    done = job.drill(settings, chosen, to, seed=seed, whole=whole, accepts_older=accept_older)
+    done = job.drill(settings, chosen, to, seed=seed, whole=whole, accepts_older=accept_older, history=history)
     terminal.end()
     show(report.DrillView(done), json)
     raise typer.Exit(job.exit_code(done.evidence))

@@ -8,10 +8,20 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, ServerBinary
+from zsnapdb.cli.options import AsJson, ConfigFile, History, NamedInstance, ServerBinary
 from zsnapdb.cli.output import writer
 
 _MOMENT = "latest-backup, a backup id, GTIDs, before-GTID, or a time with its zone, such as 2026-11-20T10:00:00Z"
+
+EndHistory = Annotated[
+    str | None,
+    typer.Option(
+        "--to-history",
+        metavar="ID",
+        help="The binlog history of the later state, if it is another one than --history.",
+        show_default=False,
+    ),
+]
 
 
 class Format(StrEnum):
@@ -27,6 +37,7 @@ def query(
     sql: Annotated[str, typer.Argument(metavar="SQL", help="One SQL statement that only reads.", show_default=False)],
     at: Annotated[str, typer.Option("--at", metavar="MOMENT", help=f"The state to query: {_MOMENT}.")] = "latest",
     form: Annotated[Format, typer.Option("--format", help="The output format of the rows.")] = Format.TABLE,
+    history: History = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -43,7 +54,7 @@ def query(
     settings = load(config).with_binary(instance, binary)
     writers = {Format.TABLE: report.TableAnswer, Format.CSV: report.CsvAnswer, Format.JSON: report.JsonAnswer}
     output = writer(json, text=writers[form], document=report.JsonAnswer)(sys.stdout.write)
-    answer = job.query(settings, Instance.of(settings, instance), at, sql, output.rows)
+    answer = job.query(settings, Instance.of(settings, instance), at, sql, output.rows, history)
     output.end(answer)
     print(answer.moment.describe(), file=sys.stderr)
 
@@ -57,6 +68,8 @@ def diff(
         str, typer.Option("--from", metavar="MOMENT", help=f"The earlier state: {_MOMENT}.", show_default=False)
     ],
     end: Annotated[str, typer.Option("--to", metavar="MOMENT", help="The later state.")] = "latest",
+    history: History = None,
+    end_history: EndHistory = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     json: AsJson = False,
@@ -72,4 +85,14 @@ def diff(
 
     settings = load(config).with_binary(instance, binary)
     output = writer(json, text=report.TextDifference, document=report.JsonDifference)(sys.stdout.write)
-    output.end(job.diff(settings, Instance.of(settings, instance), table, begin, end, output.rows))
+    difference = job.diff(
+        settings,
+        Instance.of(settings, instance),
+        table,
+        begin,
+        end,
+        output.rows,
+        begin_history=history,
+        end_history=end_history or history,
+    )
+    output.end(difference)

@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary, WaitTime
+from zsnapdb.cli.options import (
+    AcceptOlder,
+    AsJson,
+    ConfigFile,
+    History,
+    NamedInstance,
+    PlanOnly,
+    ServerBinary,
+    WaitTime,
+)
 from zsnapdb.cli.output import show
 
 RescuedTable = Annotated[
@@ -80,6 +89,7 @@ def rescue(
     transport: TransportName = "auto",
     timeout: CommandTimeout = "12h",
     accept_older: AcceptOlder = False,
+    history: History = None,
     wait: WaitTime = "0s",
     binary: ServerBinary = None,
     config: ConfigFile = None,
@@ -109,6 +119,7 @@ def rescue(
         job.transport(transport),
         duration(timeout),
         accept_older,
+        history,
     )
     if plan:
         planned = job.plan(settings, chosen, chosen.open_repository(), request)

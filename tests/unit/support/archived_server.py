@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import struct
 from pathlib import Path
 
@@ -73,6 +74,17 @@ class Server:
         """Remove all binlogs, and begin again with number 1 and without GTIDs, like RESET MASTER."""
         self.remove(*self.files)
         self.number = self.executed = 0
+        self.rotate()
+
+    def saved(self) -> tuple[dict[str, File], int, int]:
+        """Return the server's state, for `set_back`."""
+        return copy.deepcopy(self.files), self.number, self.executed
+
+    def set_back(self, state: tuple[dict[str, File], int, int]) -> None:
+        """Give the server an earlier state and start it, as after a rollback of its dataset. The clock goes on."""
+        self.remove(*self.files)
+        files, self.number, self.executed = state
+        self.files = copy.deepcopy(files)
         self.rotate()
 
     def write(self) -> None:

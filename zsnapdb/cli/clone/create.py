@@ -9,7 +9,7 @@ import typer
 
 from zsnapdb.cli.clone.options import SOURCE_HELP
 from zsnapdb.cli.clone.set import create_set
-from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, History, NamedInstance, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -110,6 +110,7 @@ def create(
     mask: Mask = False,
     no_start: NoStart = False,
     accept_older: AcceptOlder = False,
+    history: History = None,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -129,6 +130,8 @@ def create(
 
     if at is not None and source != "latest":
         raise typer.BadParameter("give --from or --at, not both")
+    if history is not None and at is None:
+        raise typer.BadParameter("--history is for a point that --at names")
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
@@ -137,6 +140,7 @@ def create(
         name=name,
         source=source,
         at=at,
+        history=history,
         ttl=duration(ttl) if ttl is not None else None,
         profile=create_plan.profile_of(profile.value),
         bind_address=bind,

@@ -45,6 +45,7 @@ _NAME = re.compile(r"^[a-z0-9][a-z0-9_-]{0,31}$")
 class CloneRequest:
     """What the caller requests.
 
+    `history` is the id of the binlog history with the point `at`, if there are several.
     `name` None: a random name. `ttl` (seconds) and `bind_address` None: the configured values. `point` is the plan that
     leads to `at`, if the caller has made that plan already; then no other plan is made. `requested` is what the user
     named, if the caller has made another `source` of it.
@@ -54,6 +55,7 @@ class CloneRequest:
     name: str | None = None
     source: str = LATEST
     at: str | None = None
+    history: str | None = None
     point: RestorePlan | None = None
     ttl: float | None = None
     profile: ServerProfile = ServerProfile.NORMAL
@@ -66,8 +68,9 @@ class CloneRequest:
 
     @property
     def names_source(self) -> str:
-        """What the user named: a source, or a point."""
-        return self.requested or self.at or self.source
+        """What the user named: a source, or a point and its history."""
+        at = self.at and self.at + (f" of history {self.history}" if self.history is not None else "")
+        return self.requested or at or self.source
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,13 @@ def _planned_source(settings: Settings, instance: Instance, request: CloneReques
         repository = instance.open_repository()
         top = home_for(settings, list(instance.volumes.values()))
         point = request.point or fetch.point_plan(
-            settings, instance, repository, top, request.at, accepts_older=request.accepts_older
+            settings,
+            instance,
+            repository,
+            top,
+            request.at,
+            accepts_older=request.accepts_older,
+            history=request.history,
         )
         origin = origin_in(repository.manifest(instance.name, point.backup_id))
         return PlannedSource(

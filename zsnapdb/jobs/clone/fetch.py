@@ -87,6 +87,7 @@ def point_plan(
     at: str,
     *,
     accepts_older: bool = False,
+    history: str | None = None,
 ) -> RestorePlan:
     """Return the plan that leads to the state at a time or GTID, for `reach`; change nothing.
 
@@ -95,7 +96,7 @@ def point_plan(
     """
     set_id = instance.host.new_backup_id()
     top = f"{reusable_sets.anchor_of(home, RECEIVED, set_id)}/c"
-    request = RestoreRequest(to=at, top=top, makes_parent=True, accept_older=accepts_older)
+    request = RestoreRequest(to=at, top=top, makes_parent=True, accept_older=accepts_older, history=history)
     return replace(make(_with_own_mount_root(settings, set_id), instance, repository, request), restore_id=set_id)
 
 

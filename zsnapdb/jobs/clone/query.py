@@ -52,12 +52,13 @@ class Difference:
     changed: int
 
 
-def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows) -> Answer:
+def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows, history: str | None = None) -> Answer:
     """Run one statement on an ephemeral clone of the moment `at`, and pass its rows to `emit` as they arrive.
 
     The statement runs under an account that may only read, in a read-only transaction. Afterwards the clone is gone.
+    `history` is as for `state_at.find`.
     """
-    moment = state_at.find(settings, instance, at)
+    moment = state_at.find(settings, instance, at, history)
     counted = _Counter()
     with past(settings, instance, moment) as session:
         columns, rows = session.stream(sql, batch=_BATCH, times_as_text=True)
@@ -65,16 +66,27 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows)
     return Answer(moment, counted.number)
 
 
-def diff(settings: Settings, instance: Instance, table: str, begin: str, end: str, emit: Changes) -> Difference:
+def diff(
+    settings: Settings,
+    instance: Instance,
+    table: str,
+    begin: str,
+    end: str,
+    emit: Changes,
+    *,
+    begin_history: str | None = None,
+    end_history: str | None = None,
+) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
     A name with a dot or a backtick is in backticks, as for a rescue. Memory does not grow with the table. Afterwards
     both ephemeral clones are gone. PreflightError if the table has no primary key, or if its primary key differs
-    between the moments.
+    between the moments. The histories of the moments are as for `state_at.find`.
     """
     named = parse_table(table)
     schema, name = named.schema, str(named.table)
-    first, second = state_at.find(settings, instance, begin), state_at.find(settings, instance, end)
+    first = state_at.find(settings, instance, begin, begin_history)
+    second = state_at.find(settings, instance, end, end_history)
     if first.backup_id == second.backup_id and MomentMatch.REPLAY not in (first.match, second.match):
         raise PreflightError(
             f"{begin} and {end} are both the snapshot set {first.backup_id}",

@@ -13,7 +13,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import HistoryError, NotThere, PreflightError, RepositoryError, UsageError
+from zsnapdb.errors import (
+    AmbiguousPointError,
+    HistoryError,
+    NotThere,
+    PreflightError,
+    RepositoryError,
+    UsageError,
+    ZsnapdbError,
+)
 from zsnapdb.gtid import Gtids, contains
 from zsnapdb.jobs.clone.create_plan import CloneRequest, plan
 from zsnapdb.jobs.clone.sources import with_volumes
@@ -56,7 +64,7 @@ class Moment:
     """The snapshot set that answers for a requested moment, and how it matches.
 
     `made` (UTC) is the time of the snapshot set. `reason` says why it is only the nearest. `point` is the plan of a
-    replay.
+    replay. `history` is the named binlog history of the moment, if one was named.
     """
 
     requested: str
@@ -66,6 +74,7 @@ class Moment:
     match: MomentMatch
     reason: str = ""
     point: RestorePlan | None = None
+    history: str | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -76,7 +85,8 @@ class Moment:
         """Return the match in one line."""
         made = f", made {self.made:%Y-%m-%d %H:%M:%S} UTC" if self.made is not None else ""
         if self.match is MomentMatch.REPLAY:
-            return f"{self.backup_id} and the archived binlogs up to {self.requested}: exactly the requested moment"
+            binlogs = "the archived binlogs" + (f" of history {self.history}" if self.history else "")
+            return f"{self.backup_id} and {binlogs} up to {self.requested}: exactly the requested moment"
         if self.match is MomentMatch.SNAPSHOT:
             return f"{self.backup_id}{made}: exactly the requested moment"
         why = f" ({self.reason})" if self.reason else ""
@@ -86,7 +96,7 @@ class Moment:
         )
 
 
-def find(settings: Settings, instance: Instance, requested: str) -> Moment:
+def find(settings: Settings, instance: Instance, requested: str, history: str | None = None) -> Moment:
     """Return the state for the requested moment.
 
     It is latest or latest-backup (both: the newest backup on this host), a backup id, a time (ISO 8601 with zone),
@@ -94,13 +104,13 @@ def find(settings: Settings, instance: Instance, requested: str) -> Moment:
 
     A time or GTIDs between snapshot sets are reached by replay if the archive reaches the moment. Else the nearest
     snapshot set before the moment on this host answers, with the reason. NotThere if there is no such set.
+
+    `history` is the id of the binlog history with a time or GTIDs; then nothing else answers. AmbiguousPointError if
+    several histories of the server have the moment, each with another state, and none is named. That counts for GTIDs
+    of a snapshot set too: a server that was set back gives the same GTIDs again.
     """
     instance = with_volumes(instance)
-    candidates = []
-    for local in local_sets(instance):
-        read = datasets.properties(next(iter(local.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
-        made = datetime.fromtimestamp(int(read["creation"].value), UTC)
-        candidates.append(Candidate(local.backup_id, made, read[POSITION_PROPERTY].value))
+    candidates = _candidates(instance)
     named = requested in _NEWEST or is_backup_id(requested)
     if not named and _gtids_or_none(requested.removeprefix(_BEFORE)) is None:
         _time(requested)  # raises UsageError for text that is not a moment
@@ -110,16 +120,45 @@ def find(settings: Settings, instance: Instance, requested: str) -> Moment:
         if named:
             raise
         nearest = None
+    if named and nearest is not None:
+        return nearest
+    request = CloneRequest(owner="zsnapdb", name="past-planned", at=requested, history=history)
+    try:
+        planned = plan(settings, instance, request)
+    except ZsnapdbError as error:
+        if history is not None:
+            raise
+        return _without_replay(error, nearest, candidates, requested)
+    exact = next((local for local in candidates if local.backup_id == planned.set_id), None)
+    if exact is not None and planned.replays == 0:
+        return _moment(requested, exact, exact=True)
+    if history is None and nearest is not None and nearest.is_exact:
+        return nearest
+    point = planned.source if isinstance(planned.source, RestorePlan) else None
+    return Moment(requested, planned.set_id, None, "", MomentMatch.REPLAY, point=point, history=history)
+
+
+def _candidates(instance: Instance) -> list[Candidate]:
+    """Return the stored snapshot sets on this host, oldest first."""
+    candidates = []
+    for local in local_sets(instance):
+        read = datasets.properties(next(iter(local.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
+        made = datetime.fromtimestamp(int(read["creation"].value), UTC)
+        candidates.append(Candidate(local.backup_id, made, read[POSITION_PROPERTY].value))
+    return candidates
+
+
+def _without_replay(
+    error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
+) -> Moment:
+    """Return the snapshot set that answers if the archive does not lead to the moment. Else the error is raised."""
+    if isinstance(error, AmbiguousPointError):
+        raise error
     if nearest is not None and nearest.is_exact:
         return nearest
-    try:
-        planned = plan(settings, instance, CloneRequest(owner="zsnapdb", name="past-planned", at=requested))
-    except (HistoryError, RepositoryError, PreflightError, UsageError) as error:
-        if nearest is None:
-            return choose(candidates, requested)
-        return replace(nearest, reason=error.message)
-    point = planned.source if isinstance(planned.source, RestorePlan) else None
-    return Moment(requested, planned.set_id, None, "", MomentMatch.REPLAY, point=point)
+    if not isinstance(error, HistoryError | RepositoryError | PreflightError | UsageError):
+        raise error
+    return choose(candidates, requested) if nearest is None else replace(nearest, reason=error.message)
 
 
 def choose(candidates: Sequence[Candidate], requested: str) -> Moment:

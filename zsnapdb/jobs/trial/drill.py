@@ -71,14 +71,15 @@ def plan(
     seed: int | None,
     whole: bool,
     accepts_older: bool = False,
+    history: str | None = None,
 ) -> DrillPlan:
     """Return the plan of a drill; nothing is changed.
 
     Raises an error for a point that does not exist, a broken chain, or a missing server program, or a missing
     innochecksum that the configuration requires.
 
-    `requested` is a point as for `restore`, or `random`: then the seed chooses a backup. `accepts_older` is as for
-    `restore`.
+    `requested` is a point as for `restore`, or `random`: then the seed chooses a backup. `accepts_older` and `history`
+    are as for `restore`.
     """
     drill_id = instance.host.new_backup_id()
     chosen_seed = seed_of(drill_id) if seed is None else seed
@@ -87,7 +88,9 @@ def plan(
     place = scratch.place(
         scratch.home(instance, scratch_restore.datasets_of_newest(instance, repository)), drill_id, "drill"
     )
-    planned = scratch_restore.plan(settings, instance, repository, to, place, accepts_older=accepts_older)
+    planned = scratch_restore.plan(
+        settings, instance, repository, to, place, accepts_older=accepts_older, history=history
+    )
     binary = server_program.fitting(instance.settings.server, planned.flavour, planned.server_version).path
     innochecksum = innochecksum_for(instance, planned.flavour, binary)
     budget = None if whole else instance.settings.drill.sample
@@ -143,10 +146,20 @@ def drill(
     seed: int | None,
     whole: bool,
     accepts_older: bool = False,
+    history: str | None = None,
 ) -> DrillResult:
     """Plan a drill and execute that plan. The errors are those of `plan` and `execute`."""
     repository = instance.open_repository()
-    planned = plan(settings, instance, repository, requested, seed=seed, whole=whole, accepts_older=accepts_older)
+    planned = plan(
+        settings,
+        instance,
+        repository,
+        requested,
+        seed=seed,
+        whole=whole,
+        accepts_older=accepts_older,
+        history=history,
+    )
     return execute(settings, instance, repository, planned)
 
 

@@ -52,6 +52,7 @@ class RescueRequest:
     """The requested rescue: the original table or schema, the point, the destination.
 
     `chosen_name`, `transport` None: zsnapdb chooses them. `timeout` is in seconds, for each long command.
+    `accepts_older` and `history` are as for a restore.
     """
 
     original: TableName
@@ -61,6 +62,7 @@ class RescueRequest:
     transport: Transport | None
     timeout: float
     accepts_older: bool = False
+    history: str | None = None
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,13 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         "rescue",
     )
     planned = scratch_restore.plan(
-        settings, instance, repository, request.to, place, accepts_older=request.accepts_older
+        settings,
+        instance,
+        repository,
+        request.to,
+        place,
+        accepts_older=request.accepts_older,
+        history=request.history,
     )
     flavour = planned.flavour
     binary = server_program.fitting(instance.settings.server, flavour, planned.server_version).path

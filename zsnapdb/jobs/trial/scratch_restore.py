@@ -34,9 +34,10 @@ def plan(
     place: Scratch,
     *,
     accepts_older: bool = False,
+    history: str | None = None,
 ) -> RestorePlan:
     """Return the plan of a restore to the point; nothing is changed. The errors are those of a restore's plan."""
-    request = RestoreRequest(to, place.top, makes_parent=True, accept_older=accepts_older)
+    request = RestoreRequest(to, place.top, makes_parent=True, accept_older=accepts_older, history=history)
     return restoring.plan(settings, instance, repository, request)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb.errors import HistoryError, NotThere
+from zsnapdb.errors import AmbiguousPointError, NotThere
 from zsnapdb.gtid import Gtids, contains
 from zsnapdb.planning.binlog.history import History, histories_of
 from zsnapdb.planning.binlog.route import ArchiveState, BackupPoint, Route, RouteFile, commit_time, follow
@@ -125,7 +125,7 @@ def _is_within(file: RouteFile, point: datetime | Gtids) -> bool:
     return file.reached is not None and contains(file.reached, point)
 
 
-def several(what: str, candidates: Sequence[Reached]) -> HistoryError:
+def several(what: str, candidates: Sequence[Reached]) -> AmbiguousPointError:
     """Return the error for a point that lies in several histories."""
     lines = []
     for reached in candidates:
@@ -133,7 +133,7 @@ def several(what: str, candidates: Sequence[Reached]) -> HistoryError:
         if place is not None:
             history = reached.route.files[-1].incarnation
             lines.append(f"{history} (in {place.name} of server {place.server})")
-    return HistoryError(
+    return AmbiguousPointError(
         f"{what} lies in {len(lines)} histories of the server, which was set back: {', '.join(lines)}",
         hint="name one of them with --history; `zsnapdb binlog status` lists them",
     )

@@ -100,6 +100,7 @@ def _moment(moment: Moment) -> dict[str, Any]:
         "match": moment.match.value,
         "exact": moment.is_exact,
         "reason": moment.reason or None,
+        "history": moment.history,
     }
 
 

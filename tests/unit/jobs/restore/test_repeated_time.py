@@ -1,0 +1,156 @@
+"""A time that lies in two histories of a server is refused by every command that takes a time; a history decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.unit.support.archived_backups import ProtectedServer
+from zsnapdb.config import Settings, parse
+from zsnapdb.errors import AmbiguousPointError, NotThere
+from zsnapdb.jobs.clone import create_plan, state_at
+from zsnapdb.jobs.clone.create_plan import CloneRequest
+from zsnapdb.jobs.clone.state_at import MomentMatch
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.trial import drill, rescue
+from zsnapdb.mysql import processes
+from zsnapdb.mysql import programs as client_programs
+from zsnapdb.planning.restore.steps import Replay, RestorePlan
+from zsnapdb.planning.table_name import TableName
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A server that was set back. `time` and `gtids` lie in its `old` and in its `new` history."""
+
+    protected: ProtectedServer
+    folder: Path
+    backup: str
+    time: str
+    gtids: str
+    old: str
+    new: str
+
+    @property
+    def settings(self) -> Settings:
+        return parse(self.protected.site.text(), "test")
+
+    @property
+    def instance(self) -> Instance:
+        return self.protected.instance()
+
+
+def moment(server_clock: int) -> str:
+    return datetime.fromtimestamp(server_clock, UTC).isoformat()
+
+
+@pytest.fixture
+def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repeated:
+    protected = ProtectedServer.make(tmp_path, monkeypatch)
+    server = protected.server
+    server.commit()
+    backup = protected.back_up()
+    server.commit()
+    server.rotate()
+    server.look()
+    state = server.saved()
+    server.commit(2)
+    server.look()
+    gone = server.clock
+    gtids = f"{server.uuid}:1-{server.executed}"
+    server.clock += 100
+    server.set_back(state)
+    server.commit(5)
+    server.look()
+    old, new = (incarnation.id for incarnation in server.load().incarnations)
+    for module, name, answer in (
+        (client_programs, "find", Path("/usr/bin/program")),
+        (processes, "version_of", "9.7.4"),
+    ):
+        monkeypatch.setattr(module, name, lambda *_, answer=answer: answer)
+    monkeypatch.setattr(create_plan, "_plan_for", planned_clone)
+    monkeypatch.setattr(state_at, "local_sets", lambda instance: [])
+    return Repeated(protected, tmp_path, backup, moment(gone), gtids, old, new)
+
+
+def planned_clone(
+    settings: object, instance: object, request: CloneRequest, made_from: create_plan.PlannedSource
+) -> SimpleNamespace:
+    return SimpleNamespace(source=made_from.source, set_id=made_from.set_id, replays=made_from.replays)
+
+
+def restored(made: Repeated, to: str, history: str | None) -> RestorePlan:
+    return made.protected.plan(to, **({} if history is None else {"history": history}))
+
+
+def rescued(made: Repeated, to: str, history: str | None) -> RestorePlan:
+    into = rescue.destination(made.settings, into=str(made.folder / "new.sql"), instance=None, password_file=None)
+    request = rescue.RescueRequest(TableName("shop", "orders"), to, into, None, None, 60.0, history=history)
+    return rescue.plan(made.settings, made.instance, made.instance.open_repository(), request).restore
+
+
+def drilled(made: Repeated, to: str, history: str | None) -> RestorePlan:
+    repository = made.instance.open_repository()
+    return drill.plan(made.settings, made.instance, repository, to, seed=1, whole=False, history=history).restore
+
+
+def cloned(made: Repeated, to: str, history: str | None) -> RestorePlan:
+    planned = create_plan.plan(made.settings, made.instance, CloneRequest(owner="test", at=to, history=history))
+    assert isinstance(planned.source, RestorePlan)
+    return planned.source
+
+
+def questioned(made: Repeated, to: str, history: str | None) -> RestorePlan:
+    found = state_at.find(made.settings, made.instance, to, history)
+    assert found.match is MomentMatch.REPLAY
+    assert found.point is not None
+    return found.point
+
+
+Planner = Callable[[Repeated, str, str | None], RestorePlan]
+
+
+@pytest.mark.parametrize("planner", [restored, rescued, drilled, cloned, questioned])
+def test_a_point_in_two_histories_is_refused_and_named_until_a_history_is_chosen(
+    repeated: Repeated, planner: Planner
+) -> None:
+    for point in (repeated.time, repeated.gtids):
+        with pytest.raises(AmbiguousPointError, match=f"2 histories .* {repeated.new} .*{repeated.old} ") as refused:
+            planner(repeated, point, None)
+        assert (refused.value.exit_code, "--history" in refused.value.hint) == (7, True)
+        ends = {
+            history: [
+                log.incarnation
+                for step in planner(repeated, point, history).steps
+                if isinstance(step, Replay)
+                for log in step.logs
+            ][-1]
+            for history in (repeated.old, repeated.new)
+        }
+        assert ends[repeated.old] == repeated.old
+        assert (ends[repeated.new] == repeated.new) == (point == repeated.gtids)
+    with pytest.raises(NotThere, match="no history nowhere"):
+        planner(repeated, repeated.time, "nowhere")
+
+
+def test_a_snapshot_set_does_not_answer_for_a_moment_in_two_histories(
+    repeated: Repeated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = datetime.fromtimestamp(1_700_000_000, UTC)
+    known = [
+        state_at.Candidate(repeated.backup, made, "binlog.000001:500 " + f"{repeated.protected.server.uuid}:1"),
+        state_at.Candidate("20300101T000000Z-0001", made, f"binlog.000002:500 {repeated.gtids}"),
+    ]
+    monkeypatch.setattr(state_at, "_candidates", lambda instance: known)
+    for point in (repeated.time, repeated.gtids):
+        with pytest.raises(AmbiguousPointError):
+            state_at.find(repeated.settings, repeated.instance, point)
+    found = state_at.find(repeated.settings, repeated.instance, repeated.gtids, repeated.new)
+    assert (found.match, found.history) == (MomentMatch.REPLAY, repeated.new)
+    assert f"of history {repeated.new} up to" in found.describe()
+    assert state_at.find(repeated.settings, repeated.instance, repeated.backup).match is MomentMatch.SNAPSHOT
