@@ -38,8 +38,8 @@ class Done:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The document on stdout; fails the test with stderr if the command failed."""
-        assert self.code == 0, self.stderr
+        """The document on stdout; fails the test with both outputs if the command failed."""
+        assert self.code == 0, f"exit status {self.code}\n{self.stderr}\n{self.stdout}"
         document: dict[str, Any] = json.loads(self.stdout)
         return document
 

@@ -163,7 +163,9 @@ def _damage(instance: Instance) -> list[FitnessFinding]:
         return []
     if not chains:
         return []
-    hint = "no backup builds on them; see `zsnapdb list`; `zsnapdb verify --deep` reads everything again"
+    hint = (
+        "see `zsnapdb list`; `zsnapdb verify --deep` reads every stored object again, `zsnapdb drill --all` every page"
+    )
     damages = tuple(dict.fromkeys(damage for of_chain in chains.values() for damage in of_chain))
     summary = f"{len(chains)} of {len(backups)} backups cannot be restored, or only damaged"
     return [warning("damage", summary, hint), *(warning("damage", text) for text in sentences(damages))]

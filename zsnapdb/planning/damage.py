@@ -22,7 +22,8 @@ class DamageKind(StrEnum):
 class KnownDamage:
     """The damage of one backup (`name`: its id) or archived binlog (`<incarnation>/<file>`).
 
-    `since` is when the damage was first found (UTC), `by` the check that found it, `findings` what is damaged.
+    `since` is when the damage was first found (UTC), `by` the check that found it, `findings` what is damaged. Damaged
+    pages are in `files`, by their path below the root of the restored server.
     """
 
     name: str
@@ -30,6 +31,7 @@ class KnownDamage:
     since: datetime
     by: str
     findings: tuple[str, ...]
+    files: frozenset[str] = frozenset()
 
     @property
     def is_of_backup(self) -> bool:
@@ -45,9 +47,13 @@ class KnownDamage:
 
 @dataclass(frozen=True)
 class DamageRegister:
-    """Everything that is known to be damaged in the repository of an instance."""
+    """Everything that is known to be damaged in the repository of an instance.
+
+    `sound` has, by backup, the files of which a drill has read every page and found none damaged.
+    """
 
     known: tuple[KnownDamage, ...] = ()
+    sound: Mapping[str, frozenset[str]] = field(default_factory=dict)
     _by_name: dict[str, list[KnownDamage]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -63,12 +69,29 @@ class DamageRegister:
         """Return the damage of these backups or binlogs."""
         return tuple(damage for name in names for damage in self._by_name.get(name, ()))
 
+    def of_chain(self, chain: Sequence[str]) -> tuple[KnownDamage, ...]:
+        """Return the damage that a restore of the last backup of this chain meets. `chain` begins with the full one.
+
+        Every backup of the chain needs the stored objects of those before it. A damaged page may still be there in each
+        later backup, until a drill of one of them has read its file whole.
+        """
+        met: list[KnownDamage] = []
+        sound: set[str] = set()
+        for backup_id in reversed(chain):
+            met += [
+                damage
+                for damage in self._by_name.get(backup_id, ())
+                if damage.kind is DamageKind.STORED or not damage.files <= sound
+            ]
+            sound |= self.sound.get(backup_id, frozenset())
+        return tuple(reversed(met))
+
     def stored(self) -> Mapping[str, KnownDamage]:
         """Return the damage of stored objects, by name: what can be neither restored nor a base."""
         return {damage.name: damage for damage in self.known if damage.kind is DamageKind.STORED}
 
     def of_chains(self, links: Sequence[Link]) -> Mapping[str, tuple[KnownDamage, ...]]:
-        """Return, for each backup whose chain is damaged, the damage of that chain.
+        """Return, for each backup whose chain is damaged, the damage of that chain as `of_chain` does.
 
         A chain with a missing link is not in the result.
         """
@@ -77,7 +100,7 @@ class DamageRegister:
         lineage, damaged = Lineage(links), {}
         for link in links:
             try:
-                damages = self.of(below.backup_id for below in lineage.chain(link))
+                damages = self.of_chain([below.backup_id for below in lineage.chain(link)])
             except DamagedError:
                 continue
             if damages:

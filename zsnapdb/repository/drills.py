@@ -22,6 +22,10 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+ALL_PAGES = "all pages"
+"""The finding of a check that has read every page of a file and found none damaged."""
+
+
 class Outcome(StrEnum):
     """The result of a drill or of one of its checks.
 

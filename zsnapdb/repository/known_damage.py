@@ -2,7 +2,8 @@
 
 Everybody who shows, chooses or builds on a backup asks here. The sources are the findings of verify, to which drills
 and `binlog purge` add what they read, and the checks of pages in the newest drills. A drill's finding about pages holds
-until a later drill of the same backup passes, or until it is no longer among the newest.
+until a later drill reads every page of those files: one of the same backup for that backup, one of a later backup of
+its chain for the backups from there on. It is forgotten when it is no longer among the newest.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 
 from zsnapdb.planning.damage import DamageKind, DamageRegister, KnownDamage
 from zsnapdb.repository import drills, verifications
-from zsnapdb.repository.drills import Evidence, Outcome
+from zsnapdb.repository.drills import ALL_PAGES, Evidence, Outcome
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks
 
@@ -34,17 +35,18 @@ def register(checks: Checks, evidence: Sequence[Evidence]) -> DamageRegister:
         for name, record in sorted(checks.damaging().items())
     ]
     content: dict[str, KnownDamage] = {}
+    sound: dict[str, frozenset[str]] = {}
     for drill in evidence:
-        findings = tuple(
-            f"{check.what}: {check.finding}"
-            for check in drill.checks
-            if check.kind == "pages" and check.outcome is Outcome.DAMAGED
-        )
-        if findings:
+        pages = [check for check in drill.checks if check.kind == "pages"]
+        damaged = frozenset(check.what for check in pages if check.outcome is Outcome.DAMAGED)
+        whole = frozenset(check.what for check in pages if check.finding == ALL_PAGES) - damaged
+        sound[drill.backup_id] = sound.get(drill.backup_id, frozenset()) - damaged | whole
+        if damaged:
+            findings = tuple(f"{check.what}: {check.finding}" for check in pages if check.what in damaged)
             since = content[drill.backup_id].since if drill.backup_id in content else drill.finished
             content[drill.backup_id] = KnownDamage(
-                drill.backup_id, DamageKind.CONTENT, since, f"drill {drill.drill_id}", findings
+                drill.backup_id, DamageKind.CONTENT, since, f"drill {drill.drill_id}", findings, damaged
             )
-        elif drill.outcome is Outcome.PASSED:
-            content.pop(drill.backup_id, None)
-    return DamageRegister((*of_backups, *content.values()))
+        elif drill.backup_id in content and content[drill.backup_id].files <= whole:
+            del content[drill.backup_id]
+    return DamageRegister((*of_backups, *content.values()), sound)

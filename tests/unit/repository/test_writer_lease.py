@@ -163,7 +163,7 @@ def test_of_many_that_see_a_silent_owner_one_takes_over(store: Store, repository
 
     def contend(number: int) -> None:
         try:
-            with lease(repository, "main/writer", doing=f"{number}", tell=lambda text: None, seconds=6.0):
+            with lease(repository, "main/writer", doing=f"{number}", tell=lambda text: None, seconds=18.0):
                 got.append(number)
                 done.wait(120)
         except BusyError:

@@ -99,7 +99,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
         _refuse_older(chosen, known, checked)
     entry = InventoryEntry(chosen, chosen.backup_id in _local_ids(instance, backups))
     chain = restore_chain(backups, chosen)
-    damage = known_damage(repository, instance.name).of(link.backup_id for link in chain)
+    damage = known_damage(repository, instance.name).of_chain([link.backup_id for link in chain])
     return Detail(entry, chain, checked.findings, damage)
 
 

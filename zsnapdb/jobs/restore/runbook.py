@@ -56,7 +56,9 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
         settings.site.contacts,
         instance.repository.url,
         len(past),
-        known_damage(repository, instance.name).of(dict.fromkeys(step.backup_id for step in planned.receives)),
+        known_damage(repository, instance.name).of_chain(
+            list(dict.fromkeys(step.backup_id for step in planned.receives))
+        ),
     )
 
 

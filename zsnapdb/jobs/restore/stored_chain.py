@@ -48,12 +48,12 @@ def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest)
 
 
 def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
-    """Return a warning for each known damage of these backups.
+    """Return a warning for each known damage of this chain, which begins with the full backup.
 
     A restore tries it all the same: it proves every chunk itself, and what checks recorded may be out of date.
     """
     hint = "restore a backup that does not need it, see `zsnapdb list`; `zsnapdb verify --deep` checks again"
-    damages = known_damage(repository, instance.name).of(backups)
+    damages = known_damage(repository, instance.name).of_chain(backups)
     return [warning(DAMAGE, damage.describe(), hint) for damage in damages]
 
 

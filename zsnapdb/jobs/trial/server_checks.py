@@ -21,7 +21,7 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.planning.trial.drill import Sized, judge_probe, judge_table, sample_pages, sample_whole
-from zsnapdb.repository.drills import Outcome
+from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
 _CHECKED = (RowPlace.FILES, RowPlace.OTHER_TABLES)
@@ -79,9 +79,7 @@ def check_pages(copy: Copy, innochecksum: Path, budget: int | None, seed: int, t
         wrong = programs.damaged_pages(innochecksum, Path(part.file), part.first, part.last, timeout=timeout)
         what = str(Path(part.file).relative_to(copy.root)) if Path(part.file).is_relative_to(copy.root) else part.file
         seen = (
-            "all pages"
-            if part.last is None
-            else f"pages {part.first} to {part.last} of {sizes[part.file] // page_size}"
+            ALL_PAGES if part.last is None else f"pages {part.first} to {part.last} of {sizes[part.file] // page_size}"
         )
         yield PageCheck(
             CheckOutcome(what, Outcome.PASSED, seen) if wrong is None else CheckOutcome(what, Outcome.DAMAGED, wrong),

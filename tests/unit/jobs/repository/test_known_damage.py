@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 from tests.unit.support.stored_backups import Site
 from zsnapdb.planning.damage import DamageKind
 from zsnapdb.repository import verifications
-from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
+from zsnapdb.repository.drills import ALL_PAGES, CheckPart, Evidence, Outcome
 from zsnapdb.repository.known_damage import known_damage, register
 from zsnapdb.repository.verifications import Checks, Depth, finding
 
 NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)
-A, B = "20261120T101112Z-7f3a", "20261121T101112Z-7f3b"
+A, B, C, D = (f"2026112{day}T101112Z-7f3a" for day in range(4))
 
 
 def evidence(day: int, outcome: Outcome, backup_id: str = A, kind: str = "pages") -> Evidence:
@@ -32,7 +32,14 @@ def evidence(day: int, outcome: Outcome, backup_id: str = A, kind: str = "pages"
         server_version="0",
         position="",
         steps=(),
-        checks=(CheckPart(kind=kind, what="t1.ibd", outcome=outcome, finding="page 3 is damaged"),),
+        checks=(
+            CheckPart(
+                kind=kind,
+                what="t1.ibd",
+                outcome=outcome,
+                finding=ALL_PAGES if outcome is Outcome.PASSED else "page 3 is damaged",
+            ),
+        ),
     )
 
 
@@ -54,6 +61,23 @@ def test_pages_that_a_drill_found_damaged_are_known_until_a_drill_of_that_backup
     assert known.findings == ("t1.ibd: page 3 is damaged",)
     assert register(Checks(), bad).stored() == {}, "the stored bytes are those that were written"
     assert register(Checks(), [*bad, evidence(4, Outcome.PASSED)]).known == ()
+
+
+def test_a_damaged_page_may_be_in_each_later_backup_until_a_drill_reads_its_file_whole() -> None:
+    bad = [evidence(1, Outcome.DAMAGED), evidence(2, Outcome.PASSED, C)]
+    damage = register(Checks(), bad)
+    assert [known.name for known in damage.of_chain([A])] == [A]
+    assert [known.name for known in damage.of_chain([A, B])] == [A]
+    assert damage.of_chain([A, B, C]) == damage.of_chain([A, B, C, D]) == ()
+    again = register(Checks(), [*bad, evidence(3, Outcome.DAMAGED, C)])
+    assert [known.name for known in again.of_chain([A, B, C, D])] == [A, C]
+
+
+def test_a_sample_of_pages_clears_nothing() -> None:
+    sampled = evidence(2, Outcome.PASSED)
+    part = sampled.checks[0].model_copy(update={"finding": "pages 1 to 2 of 9"})
+    bad = [evidence(1, Outcome.DAMAGED), sampled.model_copy(update={"checks": (part,)})]
+    assert [known.name for known in register(Checks(), bad).known] == [A]
 
 
 def test_what_a_backup_needs_is_asked_by_its_chain(site: Site) -> None:
