@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from pydantic import ValidationError
 
@@ -26,6 +27,7 @@ from zsnapdb.jobs.set_properties import (
 )
 from zsnapdb.model import is_backup_id
 from zsnapdb.planning.repository import host_record
+from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
     BackupRecord,
@@ -40,6 +42,7 @@ from zsnapdb.planning.repository.host_record import StoredFinding as StoredFindi
 from zsnapdb.planning.repository.writers import WrittenLink, writers
 from zsnapdb.repository.binlog_contents import Archive, load
 from zsnapdb.repository.binlog_descriptions import server_name
+from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.manifest import Manifest, ServerSourcePart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import snapshots
@@ -147,6 +150,8 @@ class StoredCheck:
     order: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
     """The ids of the backups that are this host's own, by its record and its snapshots."""
+    future: Mapping[str, datetime] = field(default_factory=dict)
+    """The times of the backups from the future, by backup id. They are chosen for nothing unless named."""
 
     def warn(self, instance: Instance) -> None:
         """Report every finding as a warning of the instance's job."""
@@ -164,11 +169,26 @@ def check(
     *,
     is_writing: bool = False,
 ) -> StoredCheck:
-    """Return what the repository lacks of what this host stored.
+    """Return what the repository lacks of what this host stored, and what it has from the future.
 
     `there` are the readable backups, `unreadable` the ids of the others that the repository lists. `archive` None: the
     binlogs are not looked at. `is_writing`: this host is about to store a backup there.
     """
+    compared = _compared(instance, repository, there, unreadable, archive, is_writing)
+    now = instance.host.now()
+    future = from_future((backup.backup_id for backup in there), now, compared.own)
+    found = (*compared.findings, *host_record.judge_future(instance.name, future, now))
+    return replace(compared, findings=found, future=future)
+
+
+def _compared(
+    instance: Instance,
+    repository: Repository,
+    there: Sequence[WrittenLink],
+    unreadable: Collection[str],
+    archive: Archive | None,
+    is_writing: bool,
+) -> StoredCheck:
     record = HostRecord.of(instance, repository)
     if record is None:
         return StoredCheck()
@@ -214,6 +234,12 @@ def findings(
 ) -> tuple[StoredFinding, ...]:
     """Return the findings of `check` alone."""
     return check(instance, repository, there, unreadable, archive, is_writing=is_writing).findings
+
+
+def without_future(instance: Instance, repository: Repository, known: Summaries) -> tuple[Summary, ...]:
+    """Return the readable backups, oldest first, without those from the future."""
+    future = check(instance, repository, known.backups, tuple(known.unreadable)).future
+    return tuple(backup for backup in known.backups if backup.backup_id not in future)
 
 
 def stored_after(instance: Instance, backup_id: str) -> tuple[str, ...]:
@@ -271,7 +297,9 @@ def _local_backups(instance: Instance, repository: Repository, there: Sequence[W
     """
     volumes = instance.settings.volumes
     if volumes is None:
-        volumes = {volume.role: volume.dataset for volume in there[-1].volumes} if there else {}
+        future = from_future((backup.backup_id for backup in there), instance.host.now(), ())
+        newest = next((backup for backup in reversed(there) if backup.backup_id not in future), None)
+        volumes = {volume.role: volume.dataset for volume in newest.volumes} if newest is not None else {}
     guids: dict[str, dict[str, int]] = {}
     try:
         for role, dataset in volumes.items():

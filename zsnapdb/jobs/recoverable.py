@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup_point import points_of
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.binlog.window import Window, window
@@ -19,15 +20,19 @@ from zsnapdb.repository.repository import Repository
 
 def recoverable(instance: Instance, repository: Repository) -> Window:
     """Return what can be recovered now. Reads the repository alone; manifests that were read before are cached."""
-    backups = instance.summaries(repository).backups
+    known = instance.summaries(repository)
     archive = BinlogArchive(repository, instance.name).load()
-    return window_of(backups, archive, known_damage(repository, instance.name))
+    future = host_record.check(instance, repository, known.backups, tuple(known.unreadable)).future
+    return window_of(known.backups, archive, known_damage(repository, instance.name), future)
 
 
-def window_of(backups: Sequence[Manifest | Summary], archive: Archive, damage: DamageRegister) -> Window:
+def window_of(
+    backups: Sequence[Manifest | Summary], archive: Archive, damage: DamageRegister, future: Collection[str]
+) -> Window:
     """Return what can be recovered from backups and an archive.
 
-    Backups of other sources do not count, nor those whose chain is incomplete or known to be damaged.
+    Backups of other sources do not count, nor those whose chain is incomplete or known to be damaged, nor the backups
+    from the future.
     """
-    restorable = set(consequences(backups, damage.stored()).restorable)
+    restorable = set(consequences(backups, damage.stored()).restorable) - set(future)
     return window(points_of([b for b in backups if b.backup_id in restorable]), archive.files, archive.state)

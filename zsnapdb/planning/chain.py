@@ -69,6 +69,7 @@ class Why(StrEnum):
     OTHER_FLAGS = "other-flags"
     CHAIN_BROKEN = "chain-broken"
     DAMAGED = "damaged"
+    FROM_FUTURE = "from-the-future"
     MORE = "more"
 
 
@@ -257,6 +258,7 @@ def choose_base(
     policy: ChainPolicy = _NEVER,
     full: bool = False,
     damaged: Mapping[str, str] | None = None,
+    future: Collection[str] = (),
 ) -> BasePlan[L]:
     """Return the newest stored backup that the next one can be an increment of.
 
@@ -265,7 +267,7 @@ def choose_base(
     `stored` is oldest first; `local` gives, per role, the GUIDs of which this host has a snapshot or bookmark. A backup
     whose own chain is broken is no base. Where a full backup is due, older members of the chain are no bases either.
     `damaged` says of each backup that is known to be damaged in the repository what was found: the next backup does not
-    build on a chain with one of them.
+    build on a chain with one of them. `future` are the ids of backups from the future: they are no bases.
     """
     if full:
         return BasePlan(None, (Reason(Why.REQUESTED, "full: requested"),))
@@ -275,6 +277,8 @@ def choose_base(
     reasons: list[Reason] = []
     for link in reversed(stored):
         reason = _unusable(link, local, send_flags)
+        if link.backup_id in future:
+            reason = Reason(Why.FROM_FUTURE, f"backup {link.backup_id} is from the future")
         if reason is None:
             try:
                 chain = lineage.chain(link)

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.repository.host_record import StoredFinding, StoredKind
 
-_LABELS = {StoredKind.EXPIRED_MISSING: "expired", StoredKind.OTHER_WRITER: "other", StoredKind.NOT_COMPARED: "skipped"}
+_LABELS = {
+    StoredKind.EXPIRED_MISSING: "expired",
+    StoredKind.OTHER_WRITER: "other",
+    StoredKind.NOT_COMPARED: "skipped",
+    StoredKind.FROM_FUTURE: "FUTURE",
+}
 
 
 def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:

@@ -24,6 +24,7 @@ from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.trial import scratch
 from zsnapdb.planning.restore.steps import Receive, RestorePlan
+from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import ServerSourcePart
 from zsnapdb.zfs import datasets
 
@@ -53,14 +54,20 @@ class PlanningHost:
     def instance(self) -> Instance:
         return self.site.instance()
 
-    def store(self, backup_id: str) -> None:
-        """Put a full backup into the repository."""
+    def store(self, backup_id: str, createtxg: int = 2) -> None:
+        """Put a full backup into the repository, made in the transaction group."""
         repository = self.instance.open_or_create_repository()
         made = manifest(backup_id)
         assert isinstance(made.source, ServerSourcePart)
         server = made.source.server.model_copy(update={"variables": VARIABLES})
         source = made.source.model_copy(update={"server": server})
-        repository.commit(made.model_copy(update={"repository_id": repository.id, "source": source}))
+        repository.commit(
+            made.model_copy(update={"repository_id": repository.id, "source": source, "createtxg": createtxg})
+        )
+
+    def remove(self, backup_id: str) -> None:
+        """Remove a backup's manifest from the repository."""
+        self.instance.open_repository().delete(layout.manifest("main", backup_id))
 
     def note(self, work: Work, step: Any) -> None:
         """Note the plan that is executed, and the backup that a step receives."""

@@ -20,6 +20,7 @@ from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpe
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.events import KeptWarnings
 from zsnapdb.jobs.exclusion import for_instance
+from zsnapdb.jobs.host_record import StoredCheck
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Snapshot, SnapshotSet, pool_of
@@ -93,9 +94,10 @@ def plan(
     ]
     listed = damage.of(backup.backup_id for backup in known.backups)
     damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
+    checked = StoredCheck()
     if repository is not None:
-        lacking = host_record.findings(instance, repository, known.backups, tuple(known.unreadable), is_writing=True)
-        damaged += [fitness.warning("repository", f.text, f.hint) for f in lacking if f.is_warning]
+        checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable), is_writing=True)
+        damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
     base = choose_base(
         known.backups,
@@ -105,6 +107,7 @@ def plan(
         policy=instance.chain_policy(),
         full=full,
         damaged={name: found.describe() for name, found in damage.stored().items()},
+        future=checked.future,
     )
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     return BackupPlan(observed.with_findings(damaged), hooks, instance.settings.lock.deadline, base, unfinished)

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError, ServerError, UsageError
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup.preflight import with_discovered_volumes
 from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
@@ -85,7 +86,7 @@ def with_volumes(instance: Instance) -> Instance:
             return with_discovered_volumes(instance, with_real_paths(probe(session)))
     except ServerError:
         repository = instance.open_repository()
-        known = instance.summaries(repository).backups
+        known = host_record.without_future(instance, repository, instance.summaries(repository))
         if not known:
             raise
         return instance.with_volumes({volume.role: volume.dataset for volume in known[-1].volumes})

@@ -70,16 +70,16 @@ def inventory(instance: Instance) -> Inventory:
     """Return the inventory of the instance."""
     repository = instance.open_repository()
     known = instance.summaries(repository)
-    local = _local_ids(instance, known.backups)
+    checked = host_record.check(instance, repository, known.backups, tuple(known.unreadable))
+    local = _local_ids(instance, [backup for backup in known.backups if backup.backup_id not in checked.future])
     entries = tuple(InventoryEntry(backup, backup.backup_id in local) for backup in known.backups)
     begun = tuple(
         unfinished(
             repository, instance.name, [entry.manifest.backup_id for entry in entries] + sorted(known.unreadable)
         )
     )
-    missing = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))
     damage = known_damage(repository, instance.name).of_chains(known.backups)
-    return Inventory(entries, tuple(known.unreadable.values()), begun, missing, damage)
+    return Inventory(entries, tuple(known.unreadable.values()), begun, checked.findings, damage)
 
 
 def detail(instance: Instance, backup_id: str) -> Detail:
@@ -92,12 +92,13 @@ def detail(instance: Instance, backup_id: str) -> Detail:
     known = instance.summaries(repository)
     backups = known.backups
     checked = host_record.check(instance, repository, backups, tuple(known.unreadable))
+    present = [backup for backup in backups if backup.backup_id not in checked.future]
     chosen = (
-        backups[-1] if backup_id == "latest" and backups else Summary.of(repository.manifest(instance.name, backup_id))
+        present[-1] if backup_id == "latest" and present else Summary.of(repository.manifest(instance.name, backup_id))
     )
     if backup_id == "latest":
         _refuse_older(chosen, known, checked)
-    entry = InventoryEntry(chosen, chosen.backup_id in _local_ids(instance, backups))
+    entry = InventoryEntry(chosen, chosen.backup_id in _local_ids(instance, present))
     chain = restore_chain(backups, chosen)
     damage = known_damage(repository, instance.name).of_chain([link.backup_id for link in chain])
     return Detail(entry, chain, checked.findings, damage)
@@ -107,6 +108,8 @@ def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> No
     """Raise DamagedError if a newer backup was stored than the chosen one, and cannot be read."""
     unusable = {name: error.message for name, error in known.unreadable.items()}
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
+    later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]
+    unusable |= {name: "it is from the future" for name in later if name in checked.future}
     newer = [name for name in unusable if is_stored_after(name, chosen.backup_id, checked.order)]
     if newer:
         raise DamagedError(

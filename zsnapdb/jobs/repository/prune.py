@@ -139,7 +139,11 @@ def _plan(
     backups = instance.summaries(repository)
     here = local if local is not None else look_locally(instance, backups.backups)
     begun = unfinished(repository, instance.name)
-    base = choose_base(backups.backups, here.guids, instance.send_flags(), now=moment).base if here.guids else None
+    checked = host_record.check(instance, repository, backups.backups, tuple(backups.unreadable))
+    base: Summary | None = None
+    if here.guids:
+        flags = instance.send_flags()
+        base = choose_base(backups.backups, here.guids, flags, now=moment, future=checked.future).base
     known = RetentionFacts(
         unreadable={name: error.message for name, error in backups.unreadable.items()},
         faulty={
@@ -168,7 +172,6 @@ def _plan(
     )
     limits = LocalLimits(policy.local, policy.local_minimum)
     local_decisions = local_sets.decide(here.snapshots, here.bookmarks, there, limits)
-    missing = host_record.findings(instance, repository, backups.backups, tuple(backups.unreadable))
     parts = prune_binlogs.leftovers(repository, instance.name, moment, policy.sweep_after)
     return PrunePlan(
         instance.name,
@@ -180,7 +183,7 @@ def _plan(
         there.base,
         binlogs,
         parts,
-        missing,
+        checked.findings,
     )
 
 
@@ -289,7 +292,8 @@ class _Run:
     def _check_what_stays(self) -> None:
         """Read the newest restorable backup that stays again from the store, with its complete chain."""
         lineage = Lineage(self._plan.backups.backups)
-        stays = set(self._plan.retention.kept)
+        future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
+        stays = set(self._plan.retention.kept) - future
         for backup in reversed(self._plan.backups.backups):
             try:
                 chain = lineage.chain(backup)

@@ -56,7 +56,9 @@ def status(instance: Instance) -> ProtectionStatus:
     catalogue = repository.catalogue(instance.name)
     archive = BinlogArchive(repository, instance.name).load()
     at = instance.host.now()
-    newest = catalogue.manifests[-1] if catalogue.manifests else None
+    checked = host_record.check(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive)
+    current = [manifest for manifest in catalogue.manifests if manifest.backup_id not in checked.future]
+    newest = current[-1] if current else None
     last = _last(archive)
     damage = known_damage(repository, instance.name)
     present = {m.backup_id for m in catalogue.manifests} | {f"{file.incarnation}/{file.name}" for file in archive.files}
@@ -65,14 +67,14 @@ def status(instance: Instance) -> ProtectionStatus:
         at=at,
         newest=newest,
         backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
-        window=window_of(catalogue.manifests, archive, damage),
+        window=window_of(catalogue.manifests, archive, damage, checked.future),
         last=last,
         archive_lag=(
             at.timestamp() - last.last_commit / _MICROSECONDS if last and last.last_commit is not None else None
         ),
         drill=next(iter(drills.newest(repository, instance.name, 1)), None),
         damaged=(*catalogue.damaged, *archive.damaged),
-        missing=host_record.findings(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive),
+        missing=checked.findings,
         known_damage=tuple(item for item in damage.known if item.name in present),
     )
 

@@ -20,6 +20,7 @@ from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Catalogue, Repository
 
 _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
+_FUTURE = "it is from the future by the clock of this host, and this host did not store it"
 
 
 def check(instance: Instance, repository: Repository, catalogue: Catalogue, archive: Archive | None) -> StoredCheck:
@@ -32,6 +33,7 @@ def check(instance: Instance, repository: Repository, catalogue: Catalogue, arch
 def unusable(catalogue: Catalogue, checked: StoredCheck) -> tuple[UnusableBackup, ...]:
     """Return the stored backups that cannot be used: their manifests are unreadable or gone."""
     unusable = [UnusableBackup(name, error.message) for name, error in catalogue.unreadable.items()]
+    unusable += [UnusableBackup(name, _FUTURE) for name in _newer_future(catalogue, checked)]
     for missing in checked.missing:
         known = missing.recorded
         if known is None or known.flavour is None or known.gtids is None:
@@ -42,10 +44,24 @@ def unusable(catalogue: Catalogue, checked: StoredCheck) -> tuple[UnusableBackup
     return tuple(unusable)
 
 
+def _newer_future(catalogue: Catalogue, checked: StoredCheck) -> list[str]:
+    """Return the backups from the future that are not before another backup of the same pool, which decides order."""
+    ids = [manifest.backup_id for manifest in catalogue.manifests]
+    newest_present = max((number for number, name in enumerate(ids) if name not in checked.future), default=-1)
+    return [name for name in ids[newest_present + 1 :] if name in checked.future]
+
+
+def choosable(catalogue: Catalogue, checked: StoredCheck, target: Target) -> tuple[Manifest, ...]:
+    """Return the backups among which the target may choose: all for a named backup, else none from the future."""
+    if isinstance(target, AtBackup) and target.backup_id is not None:
+        return catalogue.manifests
+    return tuple(manifest for manifest in catalogue.manifests if manifest.backup_id not in checked.future)
+
+
 def refuse_without_any(catalogue: Catalogue, checked: StoredCheck, target: Target, requested: str) -> None:
     """Raise DamagedError if backups were stored and none of them can be used."""
     backups = unusable(catalogue, checked)
-    if backups and not catalogue.manifests and newest.asks_for_newest(target):
+    if backups and not choosable(catalogue, checked, target) and newest.asks_for_newest(target):
         listed = [f"backup {item.backup_id}: {item.why}" for item in backups]
         raise newest.refusal(requested, "nothing", listed)
 
@@ -60,9 +76,10 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
     catalogue = repository.catalogue(instance.name)
     checked = check(instance, repository, catalogue, None)
     refuse_without_any(catalogue, checked, target, requested)
-    if catalogue.manifests:
-        server_source(catalogue.manifests[-1])
-    servers = [manifest for manifest in catalogue.manifests if is_of_server(manifest)]
+    present = choosable(catalogue, checked, target)
+    if present:
+        server_source(present[-1])
+    servers = [manifest for manifest in present if is_of_server(manifest)]
     known = tuple(point_of(manifest) for manifest in of_one_server(instance, servers, checked, target))
     choice = points.choose(target, known, (), instance.host.now())
     for note in notes_on_newer(choice, catalogue, checked, requested, accepts_older=accepts_older):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError, NotThere
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
@@ -43,7 +44,7 @@ def plan(
 
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
     """Return the datasets of the newest backup whose manifest can be read; empty if there is none."""
-    known = instance.summaries(repository).backups
+    known = host_record.without_future(instance, repository, instance.summaries(repository))
     return tuple(volume.dataset for volume in known[-1].volumes) if known else ()
 
 

@@ -1,12 +1,14 @@
-"""Whether the clock of a host can be trusted to say how old backups are. Pure."""
+"""Whether the clock of a host can be trusted to say how old backups are; which are from the future. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import pairwise
+
+from zsnapdb.planning.repository.retention import time_of
 
 FAR = timedelta(days=1)
 """How far two clocks may differ.
@@ -54,6 +56,16 @@ def clock_doubt(now: datetime, store: datetime | None, backups: Sequence[datetim
             f" backups was longer than {_days(max(pauses))}",
         )
     return None
+
+
+def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
+    """Return the times of the backups whose ids are from more than a day after `now`, by backup id.
+
+    Anybody who can write to a repository can put such a backup there, to be taken for the newest one. `own` are the ids
+    of the backups that this host stored: for these the clock was wrong, then or now, and they are never returned.
+    """
+    times = {name: time_of(name) for name in backup_ids}
+    return {name: time for name, time in times.items() if name not in own and time > now + FAR}
 
 
 def _days(span: timedelta) -> str:

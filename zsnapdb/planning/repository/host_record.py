@@ -129,6 +129,8 @@ class StoredKind(StrEnum):
     NOT_COMPARED = "not-compared"
     """This account may not read the record: nothing is known about a loss."""
     OTHER_WRITER = "other-writer"
+    FROM_FUTURE = "from-the-future"
+    """A backup that this host did not store, of a later time than now."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,11 @@ class StoredFinding:
     def is_archive(self) -> bool:
         """Whether the finding is about archived binlogs."""
         return self.kind is StoredKind.ARCHIVE_SHORT
+
+    @property
+    def is_future(self) -> bool:
+        """Whether the finding is about a backup from the future."""
+        return self.kind is StoredKind.FROM_FUTURE
 
     @property
     def is_alarming(self) -> bool:
@@ -300,6 +307,24 @@ def judge_writers(
             writer.backups,
         )
         for writer in others(known, own)
+    )
+
+
+def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -> tuple[StoredFinding, ...]:
+    """Return a finding if there are backups from the future, given by their ids and times."""
+    names = tuple(sorted(future))
+    if not names:
+        return ()
+    return (
+        StoredFinding(
+            StoredKind.FROM_FUTURE,
+            f"the repository has {_count(names)} from the future that this host did not store ({_names(names)}): the"
+            f" newest says {future[names[-1]]:%Y-%m-%d %H:%M} UTC, and this host has {now:%Y-%m-%d %H:%M} UTC; nothing"
+            " chooses such a backup",
+            "check `date -u` here and on the host that stored it. If a clock was wrong, name the id, as in `zsnapdb"
+            f" restore {instance} --to {names[-1]}`; otherwise somebody else wrote it",
+            names,
+        ),
     )
 
 
