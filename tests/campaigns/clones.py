@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.lab.inside import ledger
 
+ANY_SERVER = True
 SOCKET = "/run/mysqld/mysqld.sock"
 SHIM = Path("/tmp/shim")
 HOME = "tank/zsnapdb/clones"

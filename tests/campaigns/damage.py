@@ -38,6 +38,7 @@ from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.download import download
 
+ANY_SERVER = True
 HOWS = ("flip", "cut", "empty", "remove", "exchange", "older")
 Streams = dict[tuple[str, str], bytes]
 

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.lab import flavours
 from tests.lab.guest import Guest, Lab
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if lost := flavours.without_flavour([item for item in items if "tests/faults" in str(item.fspath)]):
+        raise pytest.UsageError(f"the mark {flavours.MARK} is for tests that run once per flavour; not for {lost}")
+    flavours.leave_to_the_other(config, items)
     if "ZSNAPDB_LAB_CACHE" not in os.environ:
         for item in items:
             if "tests/faults" in str(item.fspath):

@@ -13,6 +13,8 @@ from tests.lab.guest import Guest, Lab
 
 from .in_guest import CONFIG, PREPARE, PYTHON, backups, check_clean_and_working
 
+pytestmark = pytest.mark.any_server
+
 
 def test_killed_at_random_moments(guest: Guest) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()

@@ -8,7 +8,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from tests.lab.guest import Guest
+
+pytestmark = pytest.mark.any_server
 
 PYTHON = "/opt/venv/bin/python"
 PREPARE = (

@@ -6,7 +6,11 @@ import json
 import random
 import signal
 
+import pytest
+
 from tests.lab.guest import Guest
+
+pytestmark = pytest.mark.any_server
 
 PYTHON = "/opt/venv/bin/python"
 PREPARE = (

@@ -62,7 +62,7 @@ def _demo(cache: Cache, options: argparse.Namespace) -> int:
 
 
 def _test(cache: Cache, options: argparse.Namespace) -> int:
-    return suite.run(Lab.ready(cache), options.arguments)
+    return suite.run(Lab.ready(cache), options.arguments, all_flavours=options.all_flavours)
 
 
 def _campaign(cache: Cache, options: argparse.Namespace) -> int:
@@ -114,6 +114,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
     test = commands.add_parser(
         "test", help="lint, types, unit, system and fault tests; or only what the arguments name"
+    )
+    test.add_argument(
+        "--all-flavours",
+        action="store_true",
+        help="run every test on both flavours, also the tests that a whole run starts on one (mark any_server)",
     )
     test.add_argument("arguments", nargs=argparse.REMAINDER, metavar="PYTEST-ARGUMENTS")
     test.set_defaults(run=_test)

@@ -1,7 +1,7 @@
 """Runs all checks: lint, types, unit tests, system tests, samples of campaigns, fault tests.
 
-System tests run in guests of both flavours. The parts are independent jobs; a few run side by side, the longest first.
-Only the lab's own fault tests run alone: they count what is on the machine.
+System tests run in guests of both flavours; flavours.py says which tests run on one only. The parts are independent
+jobs; a few run side by side, the longest first. The lab's own fault tests run alone: they count what is on the machine.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from . import campaign
+from . import campaign, flavours
+from .flavours import FLAVOURS
 from .guest import CHECKOUT, Guest, Lab
 from .host import Bind, LabError, in_root
 
@@ -61,16 +63,35 @@ SECONDS: dict[str, float] = {
     "test_handover.py": 70,
     "test_points.py": 250,
     "test_retention.py": 120,
-    "test_interrupted_backup.py": 300,
-    "test_interrupted_clone.py": 200,
-    "test_interrupted_restore.py": 330,
-    "test_runbook.py": 150,
-    "test_faults_under_lock.py": 200,
+    "test_interrupted_backup.py": 470,
+    "test_interrupted_clone.py": 120,
+    "test_interrupted_prune.py": 290,
+    "test_interrupted_restore.py": 250,
+    "test_runbook.py": 250,
+    "test_faults_under_lock.py": 450,
+    "clones.py": 280,
+    "points.py": 260,
 }
 """About how long a file takes, where that is far from the usual: what begins first, and in which guest.
 
 Nothing else depends on it.
 """
+ANY_SERVER_SECONDS: dict[str, float] = {
+    "test_clone_life.py": 20,
+    "test_clones.py": 40,
+    "test_damage.py": 110,
+    "test_drill.py": 60,
+    "test_encryption.py": 90,
+    "test_main_job.py": 80,
+    "test_masking.py": 5,
+    "test_refusals.py": 60,
+    "test_retention.py": 220,
+    "test_interrupted_backup.py": 460,
+    "test_interrupted_clone.py": 120,
+    "test_interrupted_prune.py": 290,
+    "clones.py": 280,
+}
+"""About how long the tests with the mark `any_server` of a file take, which a whole run starts on one flavour only."""
 FIRST = 10_000.0
 """The weight of a job that begins before all others, however long it takes."""
 LAB_FAULTS = "test_lab.py"
@@ -119,31 +140,33 @@ class Job:
         return stage
 
 
-def _inside(lab: Lab, argv: Sequence[str]) -> list[str]:
+def _inside(lab: Lab, argv: Sequence[str], more: Mapping[str, str] | None = None) -> list[str]:
     """Return an argv that runs in the guest root as a chroot, with checkout and cache at their own paths."""
     binds = [Bind(CHECKOUT, str(CHECKOUT)), Bind(lab.cache.top, str(lab.cache.top))]
     env = {"ZSNAPDB_LAB_CACHE": str(lab.cache.top), "PYTHONPATH": str(CHECKOUT), "PYTHONDONTWRITEBYTECODE": "1"}
-    return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env=env, own_processes=True)
+    return in_root(lab.root, argv, binds, cwd=str(CHECKOUT), env={**env, **(more or {})}, own_processes=True)
 
 
-def _local(lab: Lab, commands: Sequence[Sequence[str]]) -> tuple[int, str]:
+def _local(lab: Lab, commands: Sequence[Sequence[str]], env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Run commands in the chroot one after the other; the status is the first that is not 0."""
     code, output = 0, ""
     for argv in commands:
         done = subprocess.run(
-            _inside(lab, argv), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            _inside(lab, argv, env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         code = code or done.returncode
         output += (f"$ {' '.join(argv)}\n" if len(commands) > 1 else "") + done.stdout.decode(errors="replace")
     return code, output
 
 
-def _in_guest(lab: Lab, flavour: str, arguments: Sequence[str]) -> tuple[int, str]:
+def _in_guest(
+    lab: Lab, flavour: str, arguments: Sequence[str], more: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """Run system tests in a guest of the flavour."""
     output = bytearray()
     try:
         with Guest.boot(lab, flavour) as guest:
-            env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1"}
+            env = {"PYTHONPATH": "/checkout", "LAB_FLAVOUR": flavour, "PYTHONDONTWRITEBYTECODE": "1", **(more or {})}
             code = guest.run(
                 [*PYTEST, *arguments], cwd="/checkout", env=env, timeout=7200, sink=lambda _, data: output.extend(data)
             ).code
@@ -152,30 +175,40 @@ def _in_guest(lab: Lab, flavour: str, arguments: Sequence[str]) -> tuple[int, st
     return code, output.decode(errors="replace")
 
 
-def _system(lab: Lab, arguments: Sequence[str]) -> list[Job]:
+def _system(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
     """Return the jobs of the system tests: named tests in one guest per flavour, or all tests in several guests."""
     own = arguments_for("system", arguments)
     if own[0] != "tests/system":
-        shards = [own]
-    else:
-        shards = [
-            [*files, *own[1:]]
-            for files in shared_out(sorted(path.name for path in (CHECKOUT / "tests/system").glob("test_*.py")), SHARDS)
+        return [
+            Job(f"system, {flavour}", usual_seconds(own), functools.partial(_in_guest, lab, flavour, own))
+            for flavour in FLAVOURS
         ]
     jobs = []
-    for number, shard in enumerate(shards, 1):
-        label = f" {number}" if len(shards) > 1 else ""
-        jobs += [
-            Job(f"system{label}, {flavour}", usual_seconds(shard), functools.partial(_in_guest, lab, flavour, shard))
-            for flavour in ("mysql", "mariadb")
-        ]
+    names = sorted(path.name for path in (CHECKOUT / "tests/system").glob("test_*.py"))
+    for number, files in enumerate(shared_out(names, SHARDS), 1):
+        hands = _dealt([CHECKOUT / file for file in files])
+        for flavour in FLAVOURS:
+            env = None if all_flavours else flavours.environment(hands[flavour])
+            elsewhere = (
+                [] if all_flavours else [name for other in FLAVOURS if other != flavour for name in hands[other]]
+            )
+            work = functools.partial(_in_guest, lab, flavour, [*files, *own[1:]], env)
+            jobs.append(Job(f"system {number}, {flavour}", usual_seconds(files, elsewhere), work))
     return jobs
 
 
-def usual_seconds(arguments: Sequence[str]) -> float:
-    """Return about how long the test files among pytest's arguments take."""
+def _dealt(files: Sequence[Path], sign: str = flavours.MARK) -> dict[str, list[str]]:
+    return flavours.dealt(flavours.marked(files, sign), ANY_SERVER_SECONDS)
+
+
+def usual_seconds(arguments: Sequence[str], elsewhere: Sequence[str] = ()) -> float:
+    """Return about how long the test files among pytest's arguments take on one flavour.
+
+    `elsewhere` are the files whose tests with the mark `any_server` run on the other one.
+    """
     names = [word.partition("::")[0].rpartition("/")[2] for word in arguments]
-    return sum(SECONDS.get(name, 30.0) for name in names if name.startswith("test_"))
+    spared = sum(ANY_SERVER_SECONDS.get(name, 0.0) for name in elsewhere)
+    return max(5.0, sum(SECONDS.get(name, 30.0) for name in names if name.startswith("test_")) - spared)
 
 
 def shared_out(files: Sequence[str], parts: int) -> list[list[str]]:
@@ -189,37 +222,44 @@ def shared_out(files: Sequence[str], parts: int) -> list[list[str]]:
     return [sorted(names) for names in lists if names]
 
 
-def _faults(lab: Lab, arguments: Sequence[str]) -> list[Job]:
+def _faults(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
     """Return the jobs of the fault tests: the named tests as one job, or a job per file and flavour."""
     own = arguments_for("faults", arguments)
     if own[0] != "tests/faults":
         return [Job("faults", usual_seconds(own), functools.partial(_pytest, lab, own))]
-    files = sorted(path.name for path in (CHECKOUT / "tests/faults").glob("test_*.py"))
-    return [
-        Job(
-            f"faults {name[5:-3]}, {flavour}",
-            SECONDS.get(name, 60.0),
-            functools.partial(_pytest, lab, [f"tests/faults/{name}", "-k", chosen, *own[1:]]),
-        )
-        for name in files
-        if name != LAB_FAULTS
-        for flavour, chosen in (("mysql", "not mariadb"), ("mariadb", "mariadb"))
-    ]
+    files = sorted(path for path in (CHECKOUT / "tests/faults").glob("test_*.py") if path.name != LAB_FAULTS)
+    hands = _dealt(files)
+    jobs = []
+    for name in [path.name for path in files]:
+        for flavour, chosen in (("mysql", "not mariadb"), ("mariadb", "mariadb")):
+            env = None if all_flavours else flavours.environment(hands[flavour])
+            elsewhere = () if all_flavours or name in hands[flavour] else (name,)
+            work = functools.partial(_pytest, lab, [f"tests/faults/{name}", "-k", chosen, *own[1:]], env)
+            jobs.append(Job(f"faults {name[5:-3]}, {flavour}", usual_seconds([name], elsewhere), work))
+    return jobs
 
 
-def _pytest(lab: Lab, arguments: Sequence[str]) -> tuple[int, str]:
-    code, output = _local(lab, [[*PYTEST, *arguments]])
-    # A file whose tests are all of one flavour leaves the other's job without any.
+def _pytest(lab: Lab, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    code, output = _local(lab, [[*PYTEST, *arguments]], env)
+    # A file whose tests all run on one flavour leaves the other's job without any.
     return (0 if code == _NO_TESTS and "-k" in arguments else code), output
 
 
-def _campaigns(lab: Lab, arguments: Sequence[str]) -> list[Job]:
+def _campaigns(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
     """Return the jobs for a sample of each campaign, or of those the arguments name."""
     named = [name for name in campaign.known() if any(f"tests/campaigns/{name}" in word for word in arguments)]
+    files = [campaign.FOLDER / f"{name}.py" for name in named or campaign.known()]
+    hands = _dealt([] if named or all_flavours else files, flavours.CAMPAIGN)
+    once = [name for hand in hands.values() for name in hand]
     return [
-        Job(f"{name}, {flavour}", SECONDS.get(f"{name}.py", 120.0), functools.partial(_sample, lab, name, flavour))
-        for name in named or campaign.known()
-        for flavour in ("mysql", "mariadb")
+        Job(
+            f"{path.stem}, {flavour}",
+            SECONDS.get(path.name, 120.0),
+            functools.partial(_sample, lab, path.stem, flavour),
+        )
+        for path in files
+        for flavour in FLAVOURS
+        if path.name in hands[flavour] or path.name not in once
     ]
 
 
@@ -278,8 +318,11 @@ def _side_by_side(jobs: Sequence[Job]) -> list[Stage]:
     return [stages[job.name] for job in jobs]
 
 
-def run(lab: Lab, arguments: Sequence[str]) -> int:
-    """Run the named checks, print a table and a closing line, and return 0 only if nothing failed."""
+def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> int:
+    """Run the named checks, print a table and a closing line, and return 0 only if nothing failed.
+
+    With `all_flavours` every test that needs a server runs on each flavour.
+    """
     kinds = named_kinds(arguments)
     began = time.monotonic()
     stages: list[Stage] = []
@@ -289,11 +332,11 @@ def run(lab: Lab, arguments: Sequence[str]) -> int:
     if "unit" in kinds:
         jobs.append(Job("unit", FIRST, functools.partial(_pytest, lab, arguments_for("unit", arguments))))
     if "system" in kinds:
-        jobs += _system(lab, arguments)
+        jobs += _system(lab, arguments, all_flavours=all_flavours)
     if "campaigns" in kinds:
-        jobs += _campaigns(lab, arguments)
+        jobs += _campaigns(lab, arguments, all_flavours=all_flavours)
     if "faults" in kinds:
-        jobs += _faults(lab, arguments)
+        jobs += _faults(lab, arguments, all_flavours=all_flavours)
     stages += _side_by_side(jobs)
     own = arguments_for("faults", arguments)
     if "faults" in kinds and own[0] == "tests/faults":

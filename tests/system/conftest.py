@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from tests.lab import flavours
 from tests.lab.inside import ledger
 from tests.lab.inside.zygote import Zygote
 
 from .in_guest import SOCKET, Lab, everything, holds
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    flavours.leave_to_the_other(config, items)
     if "LAB_FLAVOUR" not in os.environ:
         for item in items:
             if Path(item.fspath).is_relative_to(Path(__file__).parent):

@@ -256,7 +256,11 @@ def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_w
 
 @pytest.mark.parametrize(
     "verb",
-    [("extend", "--ttl", "1h"), ("protect", "--for", "1h"), ("commit", "-m", "raced")],
+    [
+        pytest.param(("extend", "--ttl", "1h"), marks=pytest.mark.any_server),
+        pytest.param(("protect", "--for", "1h"), marks=pytest.mark.any_server),
+        ("commit", "-m", "raced"),
+    ],
     ids=lambda words: words[0],
 )
 def test_a_reaper_and_a_user_at_the_same_moment_never_leave_half_a_clone(lab: Lab, verb: tuple[str, ...]) -> None:

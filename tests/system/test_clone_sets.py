@@ -65,6 +65,7 @@ def test_a_set_replicates_from_its_first_clone_and_not_from_the_source(lab: Lab)
         assert {item["clone"]["part"] for item in done.json["clones"][:-1]} <= {"replica"}, "the source goes last"
 
 
+@pytest.mark.any_server
 def test_a_set_is_whole_or_not_there(lab: Lab) -> None:
     first = lab.zsnapdb("clone", "create", "main", "--name", "half-2", "--no-start")
     assert first.code == 0, first.stderr
@@ -78,6 +79,7 @@ def test_a_set_is_whole_or_not_there(lab: Lab) -> None:
         assert lab.zsnapdb("clone", "destroy", "half-2").code == 0
 
 
+@pytest.mark.any_server
 def test_what_makes_no_set_is_refused_before_anything_is_touched(lab: Lab) -> None:
     was = everything()
     for words in (

@@ -129,6 +129,7 @@ def test_a_clone_that_cannot_start_leaves_nothing_and_says_why(lab: Lab) -> None
     assert not Path("/var/lib/zsnapdb/clones/broken").exists()
 
 
+@pytest.mark.any_server
 def test_destroy_refuses_what_is_not_marked_as_the_clone(lab: Lab) -> None:
     made = lab.zsnapdb("clone", "create", "main", "--name", "marked", "--json").json
     try:
@@ -143,6 +144,7 @@ def test_destroy_refuses_what_is_not_marked_as_the_clone(lab: Lab) -> None:
         assert lab.zsnapdb("clone", "destroy", "marked").code == 0
 
 
+@pytest.mark.any_server
 def test_plans_of_clones_change_nothing(lab: Lab) -> None:
     before = everything()
     plan = lab.zsnapdb("clone", "create", "main", "--name", "planned", "--plan", "--json").json
@@ -158,6 +160,7 @@ def test_plans_of_clones_change_nothing(lab: Lab) -> None:
             assert ask(here, "SELECT 1") == [(1,)]
 
 
+@pytest.mark.any_server
 def test_a_clone_that_is_not_there_is_named_and_destroyed_without_complaint(lab: Lab) -> None:
     assert lab.zsnapdb("clone", "destroy", "nobody").code == 0
     done = lab.zsnapdb("clone", "show", "nobody")
@@ -165,6 +168,7 @@ def test_a_clone_that_is_not_there_is_named_and_destroyed_without_complaint(lab:
     assert "there is no clone 'nobody'" in done.stderr
 
 
+@pytest.mark.any_server
 def test_a_name_taken_is_refused(lab: Lab) -> None:
     with clone(lab, "twice"):
         done = lab.zsnapdb("clone", "create", "main", "--name", "twice")

@@ -15,6 +15,8 @@ from zsnapdb.stream.chunks import seal, stream_hash
 
 from .in_guest import CONFIG, Lab, everything
 
+pytestmark = pytest.mark.any_server
+
 
 def chunk_keys(lab: Lab, backup: dict[str, Any], role: str) -> list[str]:
     return [key for key in lab.objects() if f"/chunks/{backup['backup_id']}/{role}/" in key]

@@ -118,6 +118,7 @@ def test_a_damaged_page_is_found(lab: Lab) -> None:
     assert lab.zsnapdb("show", "main", "latest", "--json").json["known_damage"] == []
 
 
+@pytest.mark.any_server
 def test_a_damaged_chunk_fails_the_drill_of_its_backup_with_evidence(lab: Lab, first: dict[str, Any]) -> None:
     store, prefix = lab.store()
     key = f"{prefix}main/chunks/{first['backup_id']}/data/00000001"
@@ -136,6 +137,7 @@ def test_a_damaged_chunk_fails_the_drill_of_its_backup_with_evidence(lab: Lab, f
     assert lab.zsnapdb("show", "main", first["backup_id"], "--json").json["known_damage"] == []
 
 
+@pytest.mark.any_server
 def test_after_kill_9_the_next_drill_sweeps_and_a_wrong_answer_fails_it(lab: Lab) -> None:
     drill = subprocess.Popen(
         ["zsnapdb", "drill", "main"],

@@ -13,6 +13,8 @@ import pytest
 
 from .in_guest import Lab, run, zfs
 
+pytestmark = pytest.mark.any_server
+
 READER = Path(__file__).parents[1] / "independent_reader.py"
 S3 = {
     "AWS_ENDPOINT_URL": "http://127.0.0.1:7070",

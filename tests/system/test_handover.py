@@ -185,6 +185,7 @@ def _back_to_the_old_one() -> None:
     subprocess.run([SERVER, "start"], check=True)
 
 
+@pytest.mark.any_server
 def test_a_host_that_never_had_the_instance_restores_from_the_bucket_alone(lab: Lab, first: dict[str, Any]) -> None:
     volumes = 'volumes = { parent = "tank/mysql", data = "tank/mysql/data" }\n'
     config = lab.changed(('socket = "/run/mysqld/mysqld.sock"', 'socket = "/nonexistent"'), (volumes, ""))

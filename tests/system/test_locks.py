@@ -306,6 +306,7 @@ def test_the_doctor_says_that_a_server_is_down(lab: Lab) -> None:
     assert "/run/mysqld/none.sock" in done.stdout
 
 
+@pytest.mark.any_server
 def test_volumes_that_are_not_configured_are_found_and_the_chain_goes_on(lab: Lab) -> None:
     config = lab.changed(('volumes = { parent = "tank/mysql", data = "tank/mysql/data" }\n', ""))
     done = lab.zsnapdb("backup", "--json", config=config)
@@ -353,6 +354,7 @@ def scratch() -> Iterator[list[str]]:
     zfs("destroy", "-r", "tank/scratch")
 
 
+@pytest.mark.any_server
 def test_snapshots_are_of_one_transaction_group_and_carry_their_properties(make: Any, scratch: list[str]) -> None:
     value = "x" * 8191
     make([f"{dataset}@s" for dataset in scratch], {"zsnapdb:backup": "one two", "zsnapdb:position": value})
@@ -369,6 +371,7 @@ def test_snapshots_are_of_one_transaction_group_and_carry_their_properties(make:
     ("names", "error"),
     [(("tank/scratch@s", "tank/scratch/below@old"), ExistsError), (("tank/scratch@s", "tank/nowhere@s"), NotThere)],
 )
+@pytest.mark.any_server
 def test_either_all_snapshots_are_made_or_none_and_the_reason_is_told(
     make: Any, scratch: list[str], names: tuple[str, ...], error: type
 ) -> None:
@@ -380,6 +383,7 @@ def test_either_all_snapshots_are_made_or_none_and_the_reason_is_told(
     assert zfs("list", "-H", "-t", "snapshot", "-o", "name", "-r", "tank/scratch") == ["tank/scratch/below@old"]
 
 
+@pytest.mark.any_server
 def test_a_property_that_is_too_long_makes_no_snapshot(make: Any, scratch: list[str]) -> None:
     with pytest.raises(ZsnapdbError):
         make(["tank/scratch@s"], {"zsnapdb:position": "x" * 8193})

@@ -42,6 +42,7 @@ def test_after_a_backup_no_hold_and_no_lock_is_left(lab: Lab) -> None:
     lab.sql("DROP TABLE ledger.after_backup")
 
 
+@pytest.mark.any_server
 def test_a_snapshot_set_is_one_transaction_group_and_carries_its_facts(lab: Lab) -> None:
     backup = lab.zsnapdb("backup", "--json").json["backup"]
     names = [f"{dataset}@zsnapdb-{backup['backup_id']}" for dataset in ("tank/mysql", "tank/mysql/data")]
@@ -55,6 +56,7 @@ def test_a_snapshot_set_is_one_transaction_group_and_carries_its_facts(lab: Lab)
     assert rows[0][1:] == [backup["backup_id"], "main", backup["lock"]["strategy"]]
 
 
+@pytest.mark.any_server
 def test_an_increment_needs_only_the_bookmark_of_its_base(lab: Lab) -> None:
     base = lab.zsnapdb("backup", "--json").json["backup"]
     for dataset in ("tank/mysql", "tank/mysql/data"):
@@ -67,6 +69,7 @@ def test_an_increment_needs_only_the_bookmark_of_its_base(lab: Lab) -> None:
     ]
 
 
+@pytest.mark.any_server
 def test_a_restored_dataset_has_the_properties_that_matter(lab: Lab) -> None:
     zfs("set", "primarycache=metadata", "tank/mysql/data")
     try:
@@ -99,6 +102,7 @@ def test_the_configuration_of_the_lab_is_fit(lab: Lab) -> None:
     assert (diagnosis["worst"], [f for f in diagnosis["findings"] if f["severity"] != "ok"]) == ("ok", [])
 
 
+@pytest.mark.any_server
 def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
     folder = Path("/srv/s3/folder-repository")
     folder.mkdir()
@@ -131,6 +135,7 @@ def test_tables_of_other_engines_make_the_lock_a_stronger_one(lab: Lab) -> None:
     assert backup["lock"]["strategy"] == ("ftwrl" if lab.flavour == "mysql" else "stage")
 
 
+@pytest.mark.any_server
 def test_a_set_somebody_else_holds_does_not_stop_the_next_backup(lab: Lab) -> None:
     snapshot = "tank/mysql@zsnapdb-20200101T000000Z-0000"
     properties = [
@@ -152,6 +157,7 @@ def test_a_set_somebody_else_holds_does_not_stop_the_next_backup(lab: Lab) -> No
     assert snapshot not in zfs("list", "-H", "-t", "snapshot", "-o", "name")
 
 
+@pytest.mark.any_server
 def test_a_restored_instance_is_mounted_again_after_a_reboot(lab: Lab) -> None:
     lab.zsnapdb("restore", "main", "--target", "tank/reboot", "--json").json  # noqa: B018
     assert zfs("get", "-H", "-o", "value", "canmount", "tank/reboot", "tank/reboot/data") == ["on", "on"]

@@ -223,6 +223,7 @@ def test_a_script_that_fails_leaves_no_clone_either(lab: Lab, private: None) -> 
     assert everything() == before
 
 
+@pytest.mark.any_server
 def test_files_that_mask_are_looked_at_before_anything_is_touched(lab: Lab) -> None:
     for lines, code in ((("run = ['/nowhere/mask.sql']",), 3), (("run = ['/nowhere/mask']",), 12), ((), 4)):
         done = lab.zsnapdb("clone", "create", "main", "--mask", "--plan", config=configured(lab, *lines))

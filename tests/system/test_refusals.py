@@ -23,6 +23,7 @@ def refused(done: Done, code: int, *texts: str) -> None:
         assert text in done.stderr
 
 
+@pytest.mark.any_server
 def test_an_unknown_configuration_key(lab: Lab) -> None:
     refused(
         lab.zsnapdb("backup", config=lab.changed(("volumes", "volume"))),
@@ -32,6 +33,7 @@ def test_an_unknown_configuration_key(lab: Lab) -> None:
     )
 
 
+@pytest.mark.any_server
 def test_a_missing_dataset(lab: Lab) -> None:
     config = lab.changed(("tank/mysql/data", "tank/mysql/nowhere"))
     refused(
@@ -57,6 +59,7 @@ def test_a_wrong_password_of_the_server(lab: Lab) -> None:
     assert "not-it" not in done.stderr + done.stdout
 
 
+@pytest.mark.any_server
 def test_wrong_credentials_of_the_repository(lab: Lab) -> None:
     wrong = lab.folder / "credentials"
     wrong.write_text("[default]\naws_access_key_id = lab-key\naws_secret_access_key = not-the-secret\n")
@@ -65,6 +68,7 @@ def test_wrong_credentials_of_the_repository(lab: Lab) -> None:
     assert "not-the-secret" not in done.stderr + done.stdout
 
 
+@pytest.mark.any_server
 def test_a_missing_bucket(lab: Lab) -> None:
     refused(
         lab.zsnapdb("backup", config=lab.changed(("s3://backups/lab", "s3://nowhere/lab"))),
@@ -74,27 +78,33 @@ def test_a_missing_bucket(lab: Lab) -> None:
     )
 
 
+@pytest.mark.any_server
 def test_an_s3_server_that_is_down(lab: Lab) -> None:
     refused(lab.zsnapdb("backup", config=lab.changed(("127.0.0.1:7070", "127.0.0.1:7071"))), 6, "127.0.0.1:7071")
 
 
+@pytest.mark.any_server
 def test_a_missing_repository_folder(lab: Lab) -> None:
     config = lab.changed(('url = "s3://backups/lab"', 'url = "file:///mnt/not-mounted"'))
     refused(lab.zsnapdb("backup", config=config), 6, "/mnt/not-mounted does not exist")
 
 
+@pytest.mark.any_server
 def test_a_target_dataset_that_exists(lab: Lab) -> None:
     refused(lab.zsnapdb("restore", "main", "--target", "tank/mysql"), 8, "the target dataset tank/mysql exists")
 
 
+@pytest.mark.any_server
 def test_a_target_pool_that_does_not_exist(lab: Lab) -> None:
     refused(lab.zsnapdb("restore", "main", "--target", "nowhere/x"), 4, "pool nowhere does not exist")
 
 
+@pytest.mark.any_server
 def test_a_target_that_is_a_whole_pool(lab: Lab) -> None:
     refused(lab.zsnapdb("restore", "main", "--target", "tank"), 4, "is a whole pool")
 
 
+@pytest.mark.any_server
 def test_a_mount_place_that_is_not_empty(lab: Lab) -> None:
     place = Path("/var/lib/zsnapdb/restored/occupied")
     place.mkdir(parents=True)
@@ -102,6 +112,7 @@ def test_a_mount_place_that_is_not_empty(lab: Lab) -> None:
     refused(lab.zsnapdb("restore", "main", "--target", "tank/occupied"), 8, "is not empty")
 
 
+@pytest.mark.any_server
 def test_a_backup_that_is_not_there(lab: Lab) -> None:
     refused(
         lab.zsnapdb("restore", "main", "--to", "20200101T000000Z-0000", "--target", "tank/x"),
@@ -148,6 +159,7 @@ def test_a_table_file_that_is_a_link_to_elsewhere(lab: Lab, tmp_path: Path) -> N
         link.unlink()
 
 
+@pytest.mark.any_server
 def test_an_encrypted_dataset(lab: Lab) -> None:
     key = lab.folder / "key"
     key.write_bytes(bytes(32))
@@ -178,6 +190,7 @@ def _free(dataset: str, name: str = "available") -> int:
     return int(zfs("get", "-H", "-p", "-o", "value", name, dataset)[0])
 
 
+@pytest.mark.any_server
 def test_a_pool_without_room_for_a_snapshot(lab: Lab) -> None:
     zfs("create", "-o", "mountpoint=none", "tank/hog")
     try:
@@ -196,6 +209,7 @@ def test_an_account_that_cannot_see_all_tables(lab: Lab) -> None:
         lab.sql("GRANT SELECT ON *.* TO zsnapdb@localhost")
 
 
+@pytest.mark.any_server
 def test_a_database_directory_that_is_a_link_to_elsewhere(lab: Lab, tmp_path: Path) -> None:
     link = Path("/var/lib/mysql/data/elsewhere")
     link.symlink_to(tmp_path)
@@ -205,6 +219,7 @@ def test_a_database_directory_that_is_a_link_to_elsewhere(lab: Lab, tmp_path: Pa
         link.unlink()
 
 
+@pytest.mark.any_server
 def test_a_dataset_mounted_inside_the_data_directory(lab: Lab) -> None:
     zfs("create", "-o", "mountpoint=/var/lib/mysql/data/big", "tank/big")
     try:
@@ -228,6 +243,7 @@ def second_pool() -> Iterator[None]:
         file.unlink()
 
 
+@pytest.mark.any_server
 def test_datasets_in_two_pools(lab: Lab) -> None:
     with second_pool():
         before = everything()
@@ -253,6 +269,7 @@ def test_a_lock_that_is_not_to_be_had_before_the_deadline(lab: Lab) -> None:
     lab.sql("UPDATE ledger.accounts SET balance = balance WHERE id = 1")
 
 
+@pytest.mark.any_server
 def test_a_second_backup_of_the_same_instance_at_once(lab: Lab) -> None:
     import fcntl
 

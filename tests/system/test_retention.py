@@ -19,6 +19,8 @@ from zsnapdb.store.open import open_store
 
 from .in_guest import SOCKET, Done, Lab, everything, zfs
 
+pytestmark = pytest.mark.any_server
+
 KEEP = "[instance.main.server]"
 URL = 'url = "s3://backups/lab"'
 VOLUMES = '{ parent = "tank/mysql", data = "tank/mysql/data" }'

@@ -17,6 +17,8 @@ from zsnapdb.zfs import datasets
 
 from .in_guest import run
 
+pytestmark = pytest.mark.any_server
+
 TOP = "tank/walked"
 
 

@@ -14,7 +14,7 @@ from zsnapdb.store.open import open_store
 
 from .in_guest import CONFIG, Lab
 
-pytestmark = pytest.mark.usefixtures("first")
+pytestmark = [pytest.mark.any_server, pytest.mark.usefixtures("first")]
 
 STREAM = '[repository.s3.stream]\nsend = "compressed"\nchunk_size = "2MiB"\n'
 
