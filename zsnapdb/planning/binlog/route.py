@@ -7,7 +7,7 @@ state, the route ends and says why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _MICROSECONDS = 1_000_000
+_Identify = Callable[["RouteFile"], Hashable]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 NO_ARCHIVE = RouteEnd(EndKind.NO_ARCHIVE, "no binlogs are archived")
@@ -133,15 +134,7 @@ def _begin(
     before the backup was begun, are excluded. If it has only one history of that server, the clock excludes none of
     its files that fits by GTIDs.
     """
-    present = _not_left(files, histories, point.taken)
-    gone = {_identity(files[at]) for history in histories if history not in present for at in history.places}
-    older = [
-        at
-        for history in reversed(present)
-        for at in reversed(history.places)
-        # A later history may begin with files of a history that the server had left before the backup was begun.
-        if files[at].created * _MICROSECONDS <= point.before and _identity(files[at]) not in gone
-    ]
+    older = list(_begun_before(point, files, histories, _identity))
     only = () if state.has_lost_history else _only_history(point, files, histories)
     fitting = [at for at in older if _is_at_coordinates(files[at], point)] or [
         at for at in only if _is_at_coordinates(files[at], point) and _is_at_gtids(files[at], point, files[at])
@@ -157,8 +150,33 @@ def _begin(
     if by_gtids is None:
         by_gtids = next((at for at in only if _begins_at(files, at, point)), None)
     if by_gtids is None:
-        return _damage_at(point, state) or NOT_ARCHIVED
+        return _before_rename(point, files, histories) or _damage_at(point, state) or NOT_ARCHIVED
     return _Begin(by_gtids, files[by_gtids].start, same_gtids(point.gtids, files[by_gtids].previous))
+
+
+def _begun_before(
+    point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], identity: _Identify
+) -> Iterator[int]:
+    """Yield the places of the files that the server had begun when the backup was made, newest first."""
+    present = _not_left(files, histories, point.taken, identity)
+    gone = {identity(files[at]) for history in histories if history not in present for at in history.places}
+    for history in reversed(present):
+        for at in reversed(history.places):
+            # A later history may begin with files of a history that the server had left before the backup was begun.
+            if files[at].created * _MICROSECONDS <= point.before and identity(files[at]) not in gone:
+                yield at
+
+
+def _before_rename(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> _Begin | None:
+    """Return where the position is if the server's binlogs were renamed after the backup; None if they were not.
+
+    Renamed files are archived again, in a new history. The server has not left the old history by that.
+    """
+    older = _begun_before(point, files, histories, _identity_without_base)
+    at = next((at for at in older if _is_at_coordinates(files[at], point)), None)
+    if at is None or point.coordinates is None:
+        return None
+    return _Begin(at, max(point.coordinates.offset, files[at].start), True)
 
 
 def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
@@ -212,7 +230,9 @@ def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, po
     return before.contains(GtidSet(doubtful)) and _is_at_gtids(file, point, files[history.high - 1])
 
 
-def _not_left(files: Sequence[RouteFile], histories: Sequence[History], taken: int) -> list[History]:
+def _not_left(
+    files: Sequence[RouteFile], histories: Sequence[History], taken: int, identity: _Identify
+) -> list[History]:
     """Return the histories that their servers had not yet left at a time (microseconds UTC)."""
     left: set[History] = set()
     earlier: dict[str, list[History]] = {}
@@ -220,18 +240,23 @@ def _not_left(files: Sequence[RouteFile], histories: Sequence[History], taken: i
         first = files[history.low]
         before = earlier.setdefault(first.server, [])
         if before:
-            known = {_identity(files[at]) for other in before for at in other.places}
+            known = {identity(files[at]) for other in before for at in other.places}
             # After a server was set back, its first files may be older files. Only later files are new.
-            own = next((at for at in history.places if _identity(files[at]) not in known), None)
+            own = next((at for at in history.places if identity(files[at]) not in known), None)
             if own is not None and files[own].created * _MICROSECONDS <= taken:
                 left.update(before)
         before.append(history)
     return [history for history in histories if history not in left]
 
 
-def _identity(file: RouteFile) -> tuple[str, int, str]:
+def _identity(file: RouteFile) -> tuple[str, int, int, str]:
     """Return what tells a file from other files of its server, also if one of them was cut."""
-    return file.name, file.created, file.fingerprint
+    return file.name, *_identity_without_base(file)
+
+
+def _identity_without_base(file: RouteFile) -> tuple[int, int, str]:
+    """Return the same, which stays when the file gets another base name."""
+    return file.number, file.created, file.fingerprint
 
 
 def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
@@ -304,18 +329,22 @@ def _newer_history(files: Sequence[RouteFile], at: int, later: Sequence[History]
         previous = other.previous if is_numbered else None
         if previous is None or here.reached is None or not is_some(previous):
             is_reset = other.number == 1 or (is_numbered and other.previous is not None)
-            return _NewerHistory(place, low, _left(other, is_reset=is_reset))
+            return _NewerHistory(place, low, _left(here, other, is_reset=is_reset))
         if here.is_rotated and other.gap is None and same_gtids(here.reached, previous):
             place = low
         elif same_gtids(here.reached, previous) or not _is_ahead(previous, here.reached):
-            return _NewerHistory(place, low, _left(other, is_reset=False))
+            return _NewerHistory(place, low, _left(here, other, is_reset=False))
         else:
             missing = other.gap or missing_between(here, other.number, previous)
             end = end or RouteEnd(EndKind.GAP, f"before {other.name}: {missing}")
     return _NewerHistory(place, len(files), end)
 
 
-def _left(first: RouteFile, *, is_reset: bool) -> RouteEnd:
+def _left(here: RouteFile, first: RouteFile, *, is_reset: bool) -> RouteEnd:
+    base, other = (file.name.rpartition(".")[0] for file in (here, first))
+    if base != other:
+        reason = f"the server's binlogs got other names ({other} instead of {base}): {first.name} begins a new history"
+        return RouteEnd(EndKind.RESET, reason)
     if is_reset:
         return RouteEnd(EndKind.RESET, f"the server's binlogs were reset: {first.name} begins a new history")
     return RouteEnd(

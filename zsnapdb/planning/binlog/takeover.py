@@ -91,7 +91,8 @@ def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated
     if lost.intervals:
         return RouteEnd(
             EndKind.LOST_IN_FAILOVER,
-            f"server {first.server} took over with {first.name} and lacks transactions {lost} of this history",
+            f"server {first.server} took over with {first.name}, and its binlogs do not have transactions {lost} of"
+            " this history",
         )
     for at in range(len(files) - 1, -1, -1):
         previous = files[at].previous
