@@ -37,6 +37,16 @@ def _level(value: object) -> object:
     raise ValueError('a level is a number from 0 (off) to 19, or "auto"')
 
 
+def size(count: int) -> str:
+    """Return bytes as B, KiB, MiB, GiB or TiB with one decimal."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
 def duration(text: str) -> float:
     """Return a duration from the command line, in seconds. UsageError if the text is not a duration."""
     try:

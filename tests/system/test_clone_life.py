@@ -92,6 +92,21 @@ def environment_reaches_the_clone(lab: Lab, name: str, expected: str) -> None:
     assert (row, user.partition("@")[0]) == (expected, "zsnapdb_clone"), done.stderr
 
 
+def a_foreign_snapshot_keeps_a_clone_until_it_may_go(lab: Lab, clone: dict[str, Any]) -> None:
+    """The refusals name whose snapshot it is, and the server runs on; afterwards the clone is gone."""
+    pid = show(lab, clone["name"])["pid"]
+    # An administrator or a program made a recursive snapshot, and holds one of its snapshots.
+    foreign = f"{clone['volumes']['data']}@autosnap_2026-11-20_10:00:00_hourly"
+    zfs("snapshot", "-r", f"tank/zsnapdb/clones@{foreign.partition('@')[2]}")
+    zfs("hold", "theirs", foreign)
+    for words, said in (((), "made by sanoid"), (("--with-foreign-snapshots",), "held by theirs")):
+        refused = lab.zsnapdb("clone", "destroy", clone["name"], *words)
+        assert (refused.code, said in refused.stderr, show(lab, clone["name"])["pid"]) == (4, True, pid), refused.stderr
+    zfs("release", "theirs", foreign)
+    assert lab.zsnapdb("clone", "destroy", clone["name"], "--with-foreign-snapshots").code == 0
+    zfs("destroy", f"tank/zsnapdb/clones@{foreign.partition('@')[2]}")
+
+
 def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file_of_ours(lab: Lab) -> None:
     before = everything()
     made = lab.zsnapdb(
@@ -150,19 +165,9 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
     with connected(lab, "child") as here:
         assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
         assert ask(here, "SELECT @@port") == [(child["port"],)]
-    pid = show(lab, "child")["pid"]
     for dataset in child["volumes"].values():
         assert zfs("get", "-H", "-o", "value", "com.sun:auto-snapshot,syncoid:sync", dataset) == ["false", "false"]
-    # An administrator or a program made a recursive snapshot, and holds one of its snapshots.
-    foreign = f"{child['volumes']['data']}@autosnap_2026-11-20_10:00:00_hourly"
-    zfs("snapshot", "-r", f"tank/zsnapdb/clones@{foreign.partition('@')[2]}")
-    zfs("hold", "theirs", foreign)
-    for words, said in (((), "made by sanoid"), (("--with-foreign-snapshots",), "held by theirs")):
-        refused = lab.zsnapdb("clone", "destroy", "child", *words)
-        assert (refused.code, said in refused.stderr, show(lab, "child")["pid"]) == (4, True, pid), refused.stderr
-    zfs("release", "theirs", foreign)
-    assert lab.zsnapdb("clone", "destroy", "child", "--with-foreign-snapshots").code == 0
-    zfs("destroy", f"tank/zsnapdb/clones@{foreign.partition('@')[2]}")
+    a_foreign_snapshot_keeps_a_clone_until_it_may_go(lab, child)
     assert everything() == before
     assert not list(MOUNTS.iterdir())
 

@@ -27,11 +27,13 @@ from zsnapdb.cli.options import (
     WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
-from zsnapdb.errors import DamagedError, PreflightError, UsageError
+from zsnapdb.errors import UsageError
 
 if TYPE_CHECKING:
+    from zsnapdb.config import Settings
+    from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore.handover_plan import Handover
-    from zsnapdb.jobs.restore.run import Step
+    from zsnapdb.jobs.restore.run import RestoreRequest, Step
 
 RequestedPoint = Annotated[
     str,
@@ -89,7 +91,6 @@ def restore(
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore import run as job
-    from zsnapdb.jobs.restore import stored_chain
     from zsnapdb.report.restore import result as report
 
     settings = load(config).with_binary(instance, binary)
@@ -114,18 +115,25 @@ def restore(
             history=history,
         )
         if plan:
-            repository = chosen.open_repository()
-            planned = job.plan(settings, chosen, repository, request)
-            findings = job.examine(settings, chosen, repository, planned)
-            show(report.RestorePlanView(planned, findings), json)
-            if stored_chain.is_damaged(findings):
-                raise typer.Exit(DamagedError.exit_code)
-            if job.is_refused(findings):
-                raise typer.Exit(PreflightError.exit_code)
+            _show_plan(settings, chosen, request, json)
             return
         result = job.restore(settings, chosen, request, confirm, stop_after)
     terminal.end()
     show(report.RestoreView(result), json)
+
+
+def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest, json: bool) -> None:
+    """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
+    from zsnapdb.jobs.restore import run as job
+    from zsnapdb.report.restore import result as report
+
+    repository = instance.open_repository()
+    planned = job.plan(settings, instance, repository, request)
+    findings = job.examine(settings, instance, repository, planned)
+    show(report.RestorePlanView(planned, findings), json)
+    expected = job.expected_error(findings)
+    if expected is not None:
+        raise typer.Exit(expected.exit_code)
 
 
 def _always_continue(_step: Step) -> bool:

@@ -9,10 +9,11 @@ from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.run import BackupPlan, BackupResult
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.resume import ResumeDecision
+from zsnapdb.quantities import size
 from zsnapdb.report.findings import finding_fields, finding_lines
 from zsnapdb.report.manifest import kind_of, manifest_fields
 from zsnapdb.report.source import result_lines
-from zsnapdb.report.units import size, table
+from zsnapdb.report.units import table
 from zsnapdb.report.view import Fields, View
 
 

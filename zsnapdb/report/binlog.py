@@ -8,8 +8,9 @@ from typing import ClassVar
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.planning.binlog.purge import PurgePlan
 from zsnapdb.planning.binlog.route import missing_before
+from zsnapdb.quantities import size
 from zsnapdb.report.document import errors_fields
-from zsnapdb.report.units import moment, size, table
+from zsnapdb.report.units import moment, table
 from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile

@@ -6,16 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 
-def size(count: int) -> str:
-    """Return bytes as B, KiB, MiB, GiB or TiB with one decimal."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
 def moment(microseconds: int) -> str:
     """Return a time as ISO 8601 in UTC, to the microsecond."""
     whole, part = divmod(microseconds, 1_000_000)

@@ -1,10 +1,9 @@
-"""S3, and other servers with its protocol. Only this module imports boto3."""
+"""S3, and other servers with its protocol."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
 
 import boto3
-import botocore.session
 from botocore.config import Config
 from botocore.exceptions import (
     BotoCoreError,
@@ -25,12 +23,11 @@ from botocore.exceptions import (
     SSLError,
 )
 from botocore.exceptions import ConnectionError as S3ConnectionError
-from botocore.loaders import Loader, create_loader
-from botocore.utils import parse_timestamp
 
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
+from zsnapdb.store.s3_client import client_core, error_code, http_status, without_expect
 from zsnapdb.store.s3_parts import (
     AGAIN,
     CHECKSUM_REFUSED,
@@ -52,43 +49,6 @@ _DELETE_BATCH = 1000
 _BLOCK = 1 << 20
 _SMALL = 128 << 10
 """Smaller objects (bytes) cost more in the storage classes for rare access than in the standard class."""
-
-
-def _code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))
-
-
-def _status(error: ClientError) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-
-
-def _no_expect(params: dict[str, Any], **_: object) -> None:
-    # This header costs a round trip before every chunk. It would only save the upload of a chunk that is refused.
-    params["headers"].pop("Expect", None)
-
-
-def _timestamp(value: Any) -> datetime:
-    """Return the time in a header or document.
-
-    Listings have one per object, in ISO 8601. The library's own function takes ten times as long for that.
-    """
-    try:
-        return datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return parse_timestamp(value)
-
-
-@functools.cache
-def _loader(folders: str | None) -> Loader:
-    """Return the loader of AWS's service descriptions. It is cached: loading is most of the time to make a client."""
-    return create_loader(folders)
-
-
-def _core() -> botocore.session.Session:
-    core = botocore.session.get_session()
-    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
-    core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_timestamp)
-    return core
 
 
 class S3Store:
@@ -131,7 +91,7 @@ class S3Store:
             response_checksum_validation="when_required",
         )
         try:
-            client: S3Client = boto3.session.Session(botocore_session=_core()).client(
+            client: S3Client = boto3.session.Session(botocore_session=client_core()).client(
                 "s3",
                 endpoint_url=self.endpoint,
                 region_name=self._region,
@@ -144,7 +104,7 @@ class S3Store:
             raise ConfigError(
                 f"s3://{self.bucket}: {error}", hint="check endpoint and region of the repository"
             ) from error
-        client.meta.events.register_last("before-call.s3.PutObject", _no_expect)
+        client.meta.events.register_last("before-call.s3.PutObject", without_expect)
         return client
 
     @contextmanager
@@ -153,7 +113,7 @@ class S3Store:
         try:
             yield
         except ClientError as error:
-            code = _code(error)
+            code = error_code(error)
             message = f"{doing} in {where}: {error.response.get('Error', {}).get('Message') or code} ({code})"
             if code == "NoSuchBucket":
                 raise NotThere(
@@ -168,7 +128,9 @@ class S3Store:
                     message, hint="check the credentials and the bucket's policy (`zsnapdb example iam-policy.json`)"
                 ) from error
             kind = (
-                UnreachableError if code in AGAIN or _status(error) == 429 or _status(error) >= 500 else RepositoryError
+                UnreachableError
+                if code in AGAIN or http_status(error) == 429 or http_status(error) >= 500
+                else RepositoryError
             )
             raise kind(message, hint="see the provider's status; the next run continues") from error
         except NoCredentialsError as error:
@@ -215,7 +177,7 @@ class S3Store:
             checksum = base64.b64encode(digest).decode()
             self._client.put_object(**parameters, Body=self._data(body), ChecksumSHA256=checksum)
         except ClientError as error:
-            if self._options.checksum != "auto" or _code(error) not in CHECKSUM_REFUSED:
+            if self._options.checksum != "auto" or error_code(error) not in CHECKSUM_REFUSED:
                 raise
             self._without_checksums(parameters, body, error)
 
@@ -231,7 +193,7 @@ class S3Store:
             client.put_object(**parameters, Body=self._data(body))
         except ClientError as error:
             self._checksums = True
-            if _code(error) in _CONDITION_FAILED | _MISSING:
+            if error_code(error) in _CONDITION_FAILED | _MISSING:
                 raise
             raise refused from error
         self._client = client
@@ -270,7 +232,7 @@ class S3Store:
             with self._requesting(f"replacing {key}"):
                 self._put(key, body, None, {"IfMatch": tag})
         except (ExistsError, NotThere) as error:
-            if isinstance(error.__cause__, ClientError) and _code(error.__cause__) == "NoSuchBucket":
+            if isinstance(error.__cause__, ClientError) and error_code(error.__cause__) == "NoSuchBucket":
                 raise
             raise ChangedError(
                 f"object {key} in s3://{self.bucket} was changed meanwhile",
@@ -319,7 +281,7 @@ class S3Store:
                         Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
                     )
                 except ClientError as error:
-                    if _code(error) not in NO_BATCHES:
+                    if error_code(error) not in NO_BATCHES:
                         raise
                     for key in batch:
                         self._client.delete_object(Bucket=self.bucket, Key=key)
@@ -338,7 +300,7 @@ class S3Store:
             try:
                 head = self._client.head_object(Bucket=self.bucket, Key=key)
             except ClientError as error:
-                if _code(error) in _MISSING:
+                if error_code(error) in _MISSING:
                     return None
                 raise
         if head.get("ObjectLockLegalHoldStatus") == "ON":
@@ -366,7 +328,11 @@ class S3Store:
         try:
             self._client.get_object_lock_configuration(Bucket=self.bucket)
         except ClientError as error:
-            return _code(error) not in {"ObjectLockConfigurationNotFoundError", "NotImplemented", "MethodNotAllowed"}
+            return error_code(error) not in {
+                "ObjectLockConfigurationNotFoundError",
+                "NotImplemented",
+                "MethodNotAllowed",
+            }
         except BotoCoreError:
             return True
         return True

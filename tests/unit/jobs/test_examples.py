@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import socket
 import subprocess
@@ -104,7 +103,6 @@ def test_a_server_that_is_down_is_an_error_that_names_the_way_without_it() -> No
         flavour_of(instance_at(port))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="hatchling is not installed")
 def test_a_wheel_contains_every_example_and_prints_it(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=CHECKOUT, check=True, capture_output=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from zsnapdb.report.units import size, table
+from zsnapdb.quantities import size
+from zsnapdb.report.units import table
 
 
 def test_sizes_read_well() -> None:

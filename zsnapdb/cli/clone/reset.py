@@ -29,14 +29,11 @@ def reset(
     from zsnapdb.jobs.clone import reset as job
     from zsnapdb.report.clone import change as report
 
-    settings = load(config)
-    if binary is not None:
-        settings = settings.with_binary(catalogue.find(settings, name).instance, binary)
+    settings = catalogue.with_binary(load(config), name, binary)
     if plan:
         show(report.ResetPlanView(job.reset_plan(settings, name, source)), json)
         return
     terminal = Terminal()
     info = job.reset(settings, name, source, terminal)
     terminal.end()
-    is_original = source is None or info.backup_id == info.original.removeprefix("@")
-    show(report.ChangedView(info, "reset to the data it was created from" if is_original else "reset"), json)
+    show(report.ChangedView(info, "reset to the data it was created from" if info.has_original else "reset"), json)

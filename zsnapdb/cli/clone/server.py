@@ -19,9 +19,7 @@ def start(
     from zsnapdb.jobs.clone import catalogue, lifecycle, plans
     from zsnapdb.report.clone import change as report
 
-    settings = load(config)
-    if binary is not None:
-        settings = settings.with_binary(catalogue.find(settings, name).instance, binary)
+    settings = catalogue.with_binary(load(config), name, binary)
     if plan:
         show(report.IntentionView(plans.start(settings, name), "start"), json)
         return

@@ -95,6 +95,11 @@ class CloneInfo:
     pid: int | None
 
     @property
+    def has_original(self) -> bool:
+        """Whether the data is that of the snapshot set that the clone was created from."""
+        return self.backup_id == self.original.removeprefix("@")
+
+    @property
     def process(self) -> server.ServerProcess:
         """The clone's server process, running or not."""
         return server.ServerProcess(self.mount / PRIVATE_FOLDER)
@@ -252,6 +257,14 @@ def find(settings: Settings, name: str) -> CloneInfo:
                 hint=f"correct the properties; `zfs get all {item.top}` shows them",
             )
     raise NotThere(f"there is no clone {name!r}", hint=f"existing clones: {', '.join(i.name for i in known) or 'none'}")
+
+
+def with_binary(settings: Settings, name: str, binary: Path | None) -> Settings:
+    """Return the settings with this server program for the instance of the clone. None changes nothing.
+
+    The errors are those of `find`.
+    """
+    return settings if binary is None else settings.with_binary(find(settings, name).instance, binary)
 
 
 def ready(settings: Settings, name: str) -> CloneInfo:

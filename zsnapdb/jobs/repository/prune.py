@@ -40,7 +40,7 @@ from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
-from zsnapdb.repository.unfinished import Unfinished, unfinished
+from zsnapdb.repository.unfinished import unfinished
 from zsnapdb.store.base import Afterlife
 from zsnapdb.zfs import owned
 
@@ -152,7 +152,7 @@ def _plan(
         },
         pinned={name: pin.reason for name, pin in pins(repository, instance.name).items()},
         writers=by_backup(writers(backups.backups, moment)),
-        in_use=_in_use(backups.backups, base, begun, moment, policy.sweep_after),
+        in_use=prune_facts.in_use(backups.backups, base, begun, moment, policy.sweep_after),
     )
     decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     afterlife = repository.afterlife()
@@ -166,7 +166,7 @@ def _plan(
     there = local_sets.RepositoryAfterPrune(
         repository.id,
         set(decided.kept),
-        _guids(backups.backups, decided.removal_order),
+        prune_facts.guids(backups.backups, decided.removal_order),
         base.backup_id if base else "",
         host_record.removed_here(instance, repository),
     )
@@ -185,28 +185,6 @@ def _plan(
         parts,
         checked.findings,
     )
-
-
-def _guids(backups: Sequence[Summary], backup_ids: Sequence[str]) -> dict[str, frozenset[int]]:
-    chosen = set(backup_ids)
-    return {b.backup_id: frozenset(volume.guid for volume in b.volumes) for b in backups if b.backup_id in chosen}
-
-
-def _in_use(
-    backups: Sequence[Summary], base: Summary | None, begun: Sequence[Unfinished], moment: datetime, after: float
-) -> dict[str, str]:
-    """Return the backups that later runs may need: the base of the next increment, and bases of unfinished backups."""
-    needed = {base.backup_id: "it is the base of the next increment"} if base is not None else {}
-    stored = {backup.backup_id for backup in backups}
-    for mark in begun:
-        if mark.backup_id in stored or (mark.modified is not None and (moment - mark.modified).total_seconds() > after):
-            continue
-        for backup in backups:
-            if mark.may_build_on({volume.guid for volume in backup.volumes}):
-                needed.setdefault(
-                    backup.backup_id, f"it may be the base of the unfinished backup {mark.backup_id} on {mark.host}"
-                )
-    return needed
 
 
 def prune(

@@ -9,7 +9,7 @@ from datetime import datetime
 from zsnapdb.model import is_backup_id
 from zsnapdb.planning.repository.sweep import Leftover
 from zsnapdb.repository import layout
-from zsnapdb.repository.catalogue import Summaries
+from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished
 from zsnapdb.store.base import ObjectHold
@@ -57,3 +57,26 @@ def leftovers(repository: Repository, instance: str, backups: Summaries, begun: 
         newest = max(times) if len(times) == len(written) and times else None
         leftovers.append(Leftover(name, objects, size, newest, name in marked, foreign))
     return leftovers
+
+
+def guids(backups: Sequence[Summary], backup_ids: Sequence[str]) -> dict[str, frozenset[int]]:
+    """Return the GUIDs of the snapshots of the chosen backups, by backup."""
+    chosen = set(backup_ids)
+    return {b.backup_id: frozenset(volume.guid for volume in b.volumes) for b in backups if b.backup_id in chosen}
+
+
+def in_use(
+    backups: Sequence[Summary], base: Summary | None, begun: Sequence[Unfinished], moment: datetime, after: float
+) -> dict[str, str]:
+    """Return the backups that later runs may need: the base of the next increment, and bases of unfinished backups."""
+    needed = {base.backup_id: "it is the base of the next increment"} if base is not None else {}
+    stored = {backup.backup_id for backup in backups}
+    for mark in begun:
+        if mark.backup_id in stored or (mark.modified is not None and (moment - mark.modified).total_seconds() > after):
+            continue
+        for backup in backups:
+            if mark.may_build_on({volume.guid for volume in backup.volumes}):
+                needed.setdefault(
+                    backup.backup_id, f"it may be the base of the unfinished backup {mark.backup_id} on {mark.host}"
+                )
+    return needed

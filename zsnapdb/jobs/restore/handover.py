@@ -20,7 +20,7 @@ from zsnapdb.mysql.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
+from zsnapdb.planning.restore.handover_steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.text_files import password_in
 from zsnapdb.zfs import datasets, owned

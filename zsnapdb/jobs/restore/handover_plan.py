@@ -10,16 +10,16 @@ from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.model import pool_of
 from zsnapdb.planning.clone.ports import choose_port
-from zsnapdb.planning.restore.steps import (
+from zsnapdb.planning.restore.handover_steps import (
     HandoverKind,
     HandoverStep,
     LeaveStopped,
     MakeReplica,
     Promote,
     PromotePart,
-    RestorePlan,
     RunBeside,
 )
+from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.zfs import datasets
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import DamagedError, NotThere, PreflightError, UsageError
+from zsnapdb.errors import DamagedError, NotThere, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.jobs.restore import foreign
+from zsnapdb.jobs.restore import foreign, stored_chain
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.handover import HandedOver, hand_over
 from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
@@ -128,9 +128,11 @@ def examine(
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
 
-def is_refused(findings: Sequence[FitnessFinding]) -> bool:
-    """Whether the restore would be refused because of these findings."""
-    return any(finding.severity is Severity.UNFIT for finding in findings)
+def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
+    """Return the error that a restore with these findings is expected to end with; None if no error is."""
+    if stored_chain.is_damaged(findings):
+        return DamagedError
+    return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None
 
 
 def restore(

@@ -12,8 +12,9 @@ from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.model import pool_of
 from zsnapdb.planning.damage import KnownDamage
+from zsnapdb.planning.restore.handover_steps import MakeReplica, RunBeside
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
-from zsnapdb.planning.restore.steps import MakeReplica, RestorePlan, RunBeside
+from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.repository import drills
 from zsnapdb.repository.known_damage import known_damage
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.quantities import size
 
 POOL_FLOOR = 4 << 20
 """Bytes that a pool must have free: a snapshot set, its properties, holds and bookmarks are a few blocks each."""
@@ -41,7 +42,7 @@ def judge_space(pool: DatasetSpace, volumes: Sequence[DatasetSpace]) -> list[Fit
         return [
             unfit(
                 "space",
-                f"the pool {pool.name} has {_size(pool.available)} free, a snapshot needs {_size(POOL_FLOOR)}:"
+                f"the pool {pool.name} has {size(pool.available)} free, a snapshot needs {size(POOL_FLOOR)}:"
                 " `zfs snapshot` would fail, and so may the server",
                 f"free space in {pool.name}: `zfs list -o space -r {pool.name}` shows what uses it (datasets,"
                 " snapshots, reservations); add a disk, or run `zsnapdb prune`",
@@ -49,7 +50,7 @@ def judge_space(pool: DatasetSpace, volumes: Sequence[DatasetSpace]) -> list[Fit
         ]
     findings = [finding for volume in volumes for finding in _judge_volume(pool, volume)]
     low = min(volumes, key=lambda volume: volume.available, default=pool)
-    return findings or [ok("space", f"{low.name} has {_size(low.available)} free, {pool.name} {_size(pool.available)}")]
+    return findings or [ok("space", f"{low.name} has {size(low.available)} free, {pool.name} {size(pool.available)}")]
 
 
 def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFinding]:
@@ -59,8 +60,8 @@ def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFindi
         return [
             warning(
                 "space",
-                f"{volume.name} has a refreservation of {_size(volume.refreservation)}, so a snapshot needs"
-                f" {_size(reserved)} outside of it, and {_size(outside)} are free there: `zfs snapshot` may fail",
+                f"{volume.name} has a refreservation of {size(volume.refreservation)}, so a snapshot needs"
+                f" {size(reserved)} outside of it, and {size(outside)} are free there: `zfs snapshot` may fail",
                 f"lower the reservation (`zfs set refreservation=none {volume.name}`), or free space in {pool.name}",
             )
         ]
@@ -71,7 +72,7 @@ def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFindi
     return [
         warning(
             "space",
-            f"{volume.name} has {_size(volume.available)} free of {_size(whole)}, because of {limit}: a snapshot keeps"
+            f"{volume.name} has {size(volume.available)} free of {size(whole)}, because of {limit}: a snapshot keeps"
             " what the server overwrites, and the server may find no space",
             hint,
         )
@@ -81,21 +82,12 @@ def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFindi
 def _limit_of(pool: DatasetSpace, volume: DatasetSpace) -> tuple[str, str]:
     """Return what bounds the free space of the volume, in words, and a hint."""
     if volume.refquota and volume.available < pool.available:
-        return f"its refquota of {_size(volume.refquota)}", f"raise it: `zfs set refquota=… {volume.name}`"
+        return f"its refquota of {size(volume.refquota)}", f"raise it: `zfs set refquota=… {volume.name}`"
     if volume.quota and volume.available < pool.available:
         return (
-            f"its quota of {_size(volume.quota)}",
+            f"its quota of {size(volume.quota)}",
             f"raise it (`zfs set quota=… {volume.name}`), or keep fewer local snapshots (`local` of the policy)",
         )
     if volume.available < pool.available:
         return "a quota of a dataset above it", f"see `zfs get -r quota {pool.name}`"
     return f"the pool {pool.name}", f"free space: `zfs list -o space -r {pool.name}`; keep fewer local snapshots"
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

@@ -13,19 +13,16 @@ from posixpath import join
 from typing import assert_never
 
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
+from zsnapdb.planning.restore.handover_steps import LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.restore.steps import (
     CheckServer,
-    LeaveStopped,
-    MakeReplica,
     MakeTop,
     MountVolumes,
     Preflight,
-    Promote,
     Receive,
     Recover,
     Replay,
     RestorePlan,
-    RunBeside,
     Step,
 )
 from zsnapdb.planning.trial.drill import Timing, expected_seconds

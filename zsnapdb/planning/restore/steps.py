@@ -14,8 +14,7 @@ from datetime import datetime
 from typing import Literal
 
 from zsnapdb.model import Flavour
-
-HandoverKind = Literal["stopped", "run", "promote", "replica"]
+from zsnapdb.planning.restore.handover_steps import HandoverStep
 
 
 @dataclass(frozen=True)
@@ -265,103 +264,6 @@ class CheckServer:
         return f"check that the server is at exactly {self.gtids}"
 
 
-@dataclass(frozen=True)
-class LeaveStopped:
-    """Leave the server mounted and stopped, with an option file to start it.
-
-    Started with this file it has its old identity and is reachable by a socket only.
-    """
-
-    server_id: int
-    kind: Literal["stopped"] = "stopped"
-
-    @property
-    def name(self) -> str:
-        return "handover"
-
-    def describe(self) -> str:
-        return "leave the server mounted and stopped, with an option file"
-
-
-@dataclass(frozen=True)
-class RunBeside:
-    """Start the server beside the old server, with a new identity, its own port and its own socket."""
-
-    server_id: int
-    port: int
-    kind: Literal["run"] = "run"
-
-    @property
-    def name(self) -> str:
-        return "handover"
-
-    def describe(self) -> str:
-        return f"start the server with a new identity (server_id {self.server_id}) on 127.0.0.1:{self.port}"
-
-
-@dataclass(frozen=True)
-class PromotePart:
-    """A volume that replaces an old volume: `dataset` is renamed to `place`.
-
-    The dataset that has this name now is renamed to `old` (None: there is no such dataset).
-    """
-
-    role: str
-    dataset: str
-    place: str
-    old: str | None
-    mountpoint: str
-
-
-@dataclass(frozen=True)
-class Promote:
-    """Put the restored server in place of the old server: datasets are renamed, mount points moved.
-
-    The datasets of the old server are kept under other names. `renames` are trees of datasets (from, to), in order,
-    those of the old server first. The next backup is a full backup. The restored server begins a new `incarnation`,
-    because its history may differ from that of the old server.
-    """
-
-    parts: tuple[PromotePart, ...]
-    renames: tuple[tuple[str, str], ...]
-    incarnation: str
-    kind: Literal["promote"] = "promote"
-
-    @property
-    def name(self) -> str:
-        return "handover"
-
-    def describe(self) -> str:
-        return "replace the old server: " + ", ".join(f"rename {a} to {b}" for a, b in self.renames)
-
-
-@dataclass(frozen=True)
-class MakeReplica:
-    """Start the server with a new identity as a replica of a source, and wait until it has caught up.
-
-    The password is in a file, never in the plan.
-    """
-
-    server_id: int
-    port: int
-    source_host: str
-    source_port: int
-    source_user: str
-    password_file: str | None
-    kind: Literal["replica"] = "replica"
-
-    @property
-    def name(self) -> str:
-        return "handover"
-
-    def describe(self) -> str:
-        return (
-            f"start the server with a new identity (server_id {self.server_id}) on port {self.port} as a replica of"
-            f" {self.source_host}:{self.source_port}"
-        )
-
-
-HandoverStep = LeaveStopped | RunBeside | Promote | MakeReplica
 Step = Preflight | MakeTop | Receive | MountVolumes | Recover | Replay | CheckServer | HandoverStep
 
 

@@ -11,8 +11,8 @@ from zsnapdb.jobs.clone.lifecycle import Committed
 from zsnapdb.jobs.clone.plans import Intention
 from zsnapdb.jobs.clone.reset import ResetPlan
 from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.quantities import size
 from zsnapdb.report.clone.fields import clone_fields, state
-from zsnapdb.report.units import size
 from zsnapdb.report.view import Fields, View
 
 

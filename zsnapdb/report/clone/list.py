@@ -10,8 +10,9 @@ from typing import ClassVar
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.sources import Commit
 from zsnapdb.planning.clone.lease import remaining, stamp
+from zsnapdb.quantities import size
 from zsnapdb.report.clone.fields import clone_fields, commit_fields, masking, state
-from zsnapdb.report.units import size, table
+from zsnapdb.report.units import table
 from zsnapdb.report.view import Fields, View
 
 _REQUEST_WIDTH = 40

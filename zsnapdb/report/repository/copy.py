@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from zsnapdb.jobs.repository.copy import CopyPlan, CopyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
-from zsnapdb.report.units import size
+from zsnapdb.quantities import size
 from zsnapdb.report.view import Fields, View
 
 

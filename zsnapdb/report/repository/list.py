@@ -6,12 +6,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 from zsnapdb.jobs.repository.inventory import Inventory
+from zsnapdb.quantities import size
 from zsnapdb.report.damage import chain_lines, damage_fields
 from zsnapdb.report.document import errors_fields
 from zsnapdb.report.findings import missing_fields
 from zsnapdb.report.manifest import kind_of, manifest_fields
 from zsnapdb.report.source import position_column
-from zsnapdb.report.units import size, table
+from zsnapdb.report.units import table
 from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.unfinished import Unfinished
 

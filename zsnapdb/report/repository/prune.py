@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from zsnapdb.jobs.repository.prune import PrunePlan, PruneResult
-from zsnapdb.report.units import size, table
+from zsnapdb.quantities import size
+from zsnapdb.report.units import table
 from zsnapdb.report.view import Fields, View
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.jobs.repository.inventory import Detail
+from zsnapdb.quantities import size
 from zsnapdb.report.damage import damage_fields
 from zsnapdb.report.findings import missing_fields
 from zsnapdb.report.manifest import kind_of, manifest_fields
 from zsnapdb.report.source import detail_lines
-from zsnapdb.report.units import size, table
+from zsnapdb.report.units import table
 from zsnapdb.report.view import Fields, View
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from zsnapdb.jobs.repository.verify import VerifyPlan, VerifyResult
 from zsnapdb.jobs.repository.verify_binlogs import name_of
+from zsnapdb.quantities import size
 from zsnapdb.report.findings import missing_fields, missing_lines
-from zsnapdb.report.units import size
 from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.verifications import Depth
 

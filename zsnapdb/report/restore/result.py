@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from zsnapdb.jobs.restore.run import RestoreResult
 from zsnapdb.planning.backup.fitness import FitnessFinding
 from zsnapdb.planning.restore.steps import Receive, Replay, RestorePlan, RestorePoint, Step
+from zsnapdb.quantities import size
 from zsnapdb.report.findings import finding_fields
-from zsnapdb.report.units import size
 from zsnapdb.report.view import Fields, View
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.jobs.trial.drill import DrillPlan, DrillResult
-from zsnapdb.report.units import size, table
+from zsnapdb.quantities import size
+from zsnapdb.report.units import table
 from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.drills import Evidence, Outcome
 

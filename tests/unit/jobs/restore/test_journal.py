@@ -11,26 +11,28 @@ from zsnapdb.errors import DamagedError, NotThere
 from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
 from zsnapdb.jobs.restore.run import find
 from zsnapdb.model import Flavour
+from zsnapdb.planning.restore.handover_steps import (
+    HandoverStep,
+    LeaveStopped,
+    MakeReplica,
+    Promote,
+    PromotePart,
+    RunBeside,
+)
 from zsnapdb.planning.restore.steps import (
     ArchivedTransaction,
     CheckServer,
-    HandoverStep,
-    LeaveStopped,
     LogPart,
-    MakeReplica,
     MakeTop,
     MountPart,
     MountVolumes,
     Preflight,
-    Promote,
-    PromotePart,
     Receive,
     Recover,
     Replay,
     RestoreLayout,
     RestorePlan,
     RestorePoint,
-    RunBeside,
 )
 from zsnapdb.planning.server_copy.versions import objection_to
 

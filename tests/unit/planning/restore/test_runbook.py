@@ -15,26 +15,22 @@ import pytest
 
 from zsnapdb.jobs.restore.runbook import Runbook
 from zsnapdb.model import Flavour
+from zsnapdb.planning.restore.handover_steps import LeaveStopped, MakeReplica, Promote, PromotePart, RunBeside
 from zsnapdb.planning.restore.runbook import Commands, Look, entries, pinned
 from zsnapdb.planning.restore.steps import (
     ArchivedTransaction,
     CheckServer,
-    LeaveStopped,
     LogPart,
-    MakeReplica,
     MakeTop,
     MountPart,
     MountVolumes,
     Preflight,
-    Promote,
-    PromotePart,
     Receive,
     Recover,
     Replay,
     RestoreLayout,
     RestorePlan,
     RestorePoint,
-    RunBeside,
     Step,
 )
 from zsnapdb.planning.trial.drill import Timing
