@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -15,6 +15,7 @@ def prepare(
     source: Annotated[
         str, typer.Option("--from", metavar="SOURCE", help="latest, the id of a backup or a commit, or @SNAPSHOT.")
     ] = "latest",
+    accept_older: AcceptOlder = False,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -34,9 +35,10 @@ def prepare(
 
     settings = load(config).with_binary(instance, binary)
     if plan:
-        show(IntentionView(plans.prepare(settings, Instance.of(settings, instance), source), "prepare"), json)
+        intention = plans.prepare(settings, Instance.of(settings, instance), source, accepts_older=accept_older)
+        show(IntentionView(intention, "prepare"), json)
         return
     terminal = Terminal()
-    prepared = job.prepare(settings, Instance.of(settings, instance, terminal), source)
+    prepared = job.prepare(settings, Instance.of(settings, instance, terminal), source, accepts_older=accept_older)
     terminal.end()
     show(PreparedView(prepared), json)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.clone.options import SOURCE_HELP, CloneName
-from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, ServerBinary
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
 
 
@@ -17,6 +17,7 @@ def reset(
         str | None,
         typer.Option("--from", metavar="SOURCE", help=SOURCE_HELP, show_default="what the clone was created from"),
     ] = None,
+    accept_older: AcceptOlder = False,
     binary: ServerBinary = None,
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -31,9 +32,9 @@ def reset(
 
     settings = catalogue.with_binary(load(config), name, binary)
     if plan:
-        show(report.ResetPlanView(job.reset_plan(settings, name, source)), json)
+        show(report.ResetPlanView(job.reset_plan(settings, name, source, accepts_older=accept_older)), json)
         return
     terminal = Terminal()
-    info = job.reset(settings, name, source, terminal)
+    info = job.reset(settings, name, source, terminal, accepts_older=accept_older)
     terminal.end()
     show(report.ChangedView(info, "reset to the data it was created from" if info.has_original else "reset"), json)

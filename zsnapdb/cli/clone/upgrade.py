@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, NamedInstance
 from zsnapdb.cli.output import show
 
 
@@ -31,6 +31,7 @@ def upgrade_test(
             show_default=False,
         ),
     ] = None,
+    accept_older: AcceptOlder = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -49,7 +50,7 @@ def upgrade_test(
     settings = load(config)
     chosen = Instance.of(settings, instance, Terminal())
     queries = (*chosen.settings.upgrade_queries, *(query or ()))
-    result = job.rehearse(settings, chosen, source, binary, queries)
+    result = job.rehearse(settings, chosen, source, binary, queries, accepts_older=accept_older)
     show(report.RehearsalView(result), json)
     if result.problems:
         raise typer.Exit(ConsistencyError.exit_code)

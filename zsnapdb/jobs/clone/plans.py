@@ -92,9 +92,9 @@ def commit(settings: Settings, name: str, message: str) -> Intention:
     return Intention(info, (*lock, f"snapshot {', '.join(info.volumes.values())} at one moment"))
 
 
-def prepare(settings: Settings, instance: Instance, requested: str) -> Intention:
+def prepare(settings: Settings, instance: Instance, requested: str, *, accepts_older: bool = False) -> Intention:
     """Return what preparing a snapshot set would do."""
-    source = locate(settings, with_volumes(instance), requested)
+    source = locate(settings, with_volumes(instance), requested, accepts_older=accepts_older)
     once = (
         "start its server once without network",
         "compare its position with the recorded position",

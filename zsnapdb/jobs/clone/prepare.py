@@ -33,15 +33,15 @@ from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.zfs import datasets
 
 
-def prepare(settings: Settings, instance: Instance, requested: str) -> CloneSource:
+def prepare(settings: Settings, instance: Instance, requested: str, *, accepts_older: bool = False) -> CloneSource:
     """Prepare the requested snapshot set and return its prepared form; a set that is prepared already is returned.
 
     A backup that is only in the repository is received first. The server runs without network and without accounts
     meanwhile. ConsistencyError if it does not come up with exactly the recorded GTIDs. After an error nothing of the
-    prepared form is left.
+    prepared form is left. `accepts_older` is as for `locate`.
     """
     instance = with_volumes(instance)
-    source = fetch.bring_here(settings, instance, locate(settings, instance, requested))
+    source = fetch.bring_here(settings, instance, locate(settings, instance, requested, accepts_older=accepts_older))
     top = home(settings, source.pool)
     datasets.ensure(top, NOT_MOUNTED)
     with locks.on_reusable_set(PREPARED, source.set.backup_id):

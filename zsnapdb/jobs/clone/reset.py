@@ -40,7 +40,7 @@ class ResetPlan:
     drops: str
 
 
-def reset_plan(settings: Settings, name: str, requested: str | None) -> ResetPlan:
+def reset_plan(settings: Settings, name: str, requested: str | None, *, accepts_older: bool = False) -> ResetPlan:
     """Return what `reset` would do; change nothing."""
     info = ready(settings, name)
     live = info.backup_id if info.source == SourceKind.LIVE else ""
@@ -50,7 +50,8 @@ def reset_plan(settings: Settings, name: str, requested: str | None) -> ResetPla
     if requested is None:
         source = _original(settings, info)
     else:
-        source = locate(settings, with_volumes(Instance.of(settings, info.instance)), requested)
+        instance = with_volumes(Instance.of(settings, info.instance))
+        source = locate(settings, instance, requested, accepts_older=accepts_older)
     set_id = source.manifest.backup_id if isinstance(source, RemoteBackup) else source.set.backup_id
     made = {} if isinstance(source, RemoteBackup) else source.set.snapshots
     names = {role: snapshot.full_name for role, snapshot in made.items()}
@@ -78,18 +79,20 @@ def _original(settings: Settings, info: CloneInfo) -> CloneSource | RemoteBackup
         ) from error
 
 
-def reset(settings: Settings, name: str, requested: str | None, events: Events) -> CloneInfo:
+def reset(
+    settings: Settings, name: str, requested: str | None, events: Events, *, accepts_older: bool = False
+) -> CloneInfo:
     """Give the clone its original data again (`requested` None), or the data of the requested snapshot set.
 
     The original data is that of the snapshot set that the clone was created from, whatever it was reset to since.
     Port, credentials and lease stay. Afterwards the clone's server runs on that data. The data of before is gone, but
-    the clone's commits stay.
+    the clone's commits stay. `accepts_older` is as for `locate`.
     """
     with locks.on_clone(name):
         info = ready(settings, name)
         foreign.warn_of_kept(info.top, name, events)
         if requested != LIVE_STATE:
-            source = _source(settings, info, requested, events)
+            source = _source(settings, info, requested, events, accepts_older=accepts_older)
             return _replace_data(settings, info, source, _clone_beside(info, source), requested)
         instance = with_volumes(Instance.of(settings, info.instance, events))
         with locks.on_live_sets(instance.name):
@@ -99,14 +102,16 @@ def reset(settings: Settings, name: str, requested: str | None, events: Events) 
         return _replace_data(settings, info, live, revision, requested)
 
 
-def _source(settings: Settings, info: CloneInfo, requested: str | None, events: Events) -> CloneSource:
+def _source(
+    settings: Settings, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
+) -> CloneSource:
     if requested is None:
         source = _original(settings, info)
         if isinstance(source, CloneSource):
             return source
         return fetch.bring_here(settings, with_volumes(Instance.of(settings, info.instance, events)), source)
     instance = with_volumes(Instance.of(settings, info.instance, events))
-    return fetch.bring_here(settings, instance, locate(settings, instance, requested))
+    return fetch.bring_here(settings, instance, locate(settings, instance, requested, accepts_older=accepts_older))
 
 
 def _clone_beside(info: CloneInfo, source: CloneSource) -> int:

@@ -88,19 +88,28 @@ class _Clock:
         self._events.tell(f"{name}: {self.phases[-1].seconds:.1f} s")
 
 
-def rehearse(settings: Settings, instance: Instance, source: str, binary: Path, queries: Sequence[str]) -> Rehearsal:
+def rehearse(
+    settings: Settings,
+    instance: Instance,
+    source: str,
+    binary: Path,
+    queries: Sequence[str],
+    *,
+    accepts_older: bool = False,
+) -> Rehearsal:
     """Rehearse the upgrade of the instance to the server program `binary` on an ephemeral clone of a snapshot set.
 
     The files of a snapshot are like those after a crash, and a newer version refuses such redo logs. So the old version
     recovers first and shuts down cleanly. Afterwards the clone is gone. ServerError with the end of the log if the new
-    server does not start or if its upgrade program fails.
+    server does not start or if its upgrade program fails. `accepts_older` is as for `locate`.
     """
     if not (binary.is_absolute() and os.access(binary, os.X_OK)):
         raise PreflightError(
             f"{binary} cannot be executed", hint="give the absolute path of the new mysqld or mariadbd"
         )
     clock = _Clock(instance.events)
-    with ephemeral_clone(settings, instance, CloneRequest(owner=OWNER, source=source)) as clone:
+    request = CloneRequest(owner=OWNER, source=source, accepts_older=accepts_older)
+    with ephemeral_clone(settings, instance, request) as clone:
         clock.done("clone, start the old version")
         with clone.session(read_timeout=_LONG_SECONDS) as session:
             old_version = variables.version(session)

@@ -1,0 +1,103 @@
+"""Whoever is refused `latest` can use the option that the refusal names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import typer.main
+
+from tests.unit.support.planning_host import BACKUPS, PlanningHost
+from zsnapdb.cli.app import app
+from zsnapdb.errors import DamagedError
+from zsnapdb.jobs import host_record
+from zsnapdb.jobs.clone import fetch, locate, plans, prepare, reset, reusable_sets, upgrade
+from zsnapdb.jobs.clone.sources import RemoteBackup
+from zsnapdb.jobs.events import SILENT
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.repository import layout
+from zsnapdb.store.local import LocalStore
+
+
+class SourceFoundError(Exception):
+    """Ends a job as soon as it has its source."""
+
+
+def found(_settings: object, _instance: object, source: RemoteBackup) -> Any:
+    raise SourceFoundError(source.manifest.backup_id)
+
+
+def asked_for(_settings: object, _instance: object, request: Any) -> Any:
+    raise SourceFoundError(request.accepts_older)
+
+
+def prepared(host: PlanningHost, accepts_older: bool) -> str:
+    with pytest.raises(SourceFoundError) as ended:
+        prepare.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older)
+    return str(ended.value)
+
+
+def planned_preparation(host: PlanningHost, accepts_older: bool) -> str:
+    return plans.prepare(host.settings, host.instance, "latest", accepts_older=accepts_older).steps[0].split()[2]
+
+
+def planned_reset(host: PlanningHost, accepts_older: bool) -> str:
+    return reset.reset_plan(host.settings, "clone", "latest", accepts_older=accepts_older).set_id
+
+
+def reset_clone(host: PlanningHost, accepts_older: bool) -> str:
+    with pytest.raises(SourceFoundError) as ended:
+        reset.reset(host.settings, "clone", "latest", SILENT, accepts_older=accepts_older)
+    return str(ended.value)
+
+
+@pytest.mark.parametrize("use", [prepared, planned_preparation, planned_reset, reset_clone])
+def test_a_refused_latest_is_accepted_with_the_option(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch, use: Callable[[PlanningHost, bool], str]
+) -> None:
+    host.store(BACKUPS[1])
+    repository = host.instance.open_repository()
+    host_record.note_stored(host.instance, repository, repository.manifest("main", BACKUPS[1]))
+    LocalStore(host.folder / "store").delete(str(layout.manifest("main", BACKUPS[1])))
+    info = SimpleNamespace(instance="main", source="backup", backup_id=BACKUPS[0], original=BACKUPS[0], top="tank/c")
+    monkeypatch.setattr(reset, "ready", lambda *_: info)
+    instance = host.instance
+    monkeypatch.setattr(Instance, "of", lambda *_: instance)
+    monkeypatch.setattr("zsnapdb.jobs.clone.foreign.warn_of_kept", lambda *_: None)
+    monkeypatch.setattr(locate, "find_local", lambda *_: None)
+    monkeypatch.setattr(reusable_sets, "find_received", lambda *_: None)
+    monkeypatch.setattr(fetch, "bring_here", found)
+    with pytest.raises(DamagedError) as refused:
+        use(host, False)
+    assert "--accept-older" in refused.value.hint
+    assert use(host, True) == BACKUPS[0]
+
+
+def test_a_rehearsal_of_an_upgrade_passes_the_option_on(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrade, "ephemeral_clone", asked_for)
+    monkeypatch.setattr("os.access", lambda *_: True)
+    for accepted in (False, True):
+        with pytest.raises(SourceFoundError, match=str(accepted)):
+            upgrade.rehearse(host.settings, host.instance, "latest", host.folder.absolute(), (), accepts_older=accepted)
+
+
+COMMANDS = [
+    "restore",
+    "runbook",
+    "rescue",
+    "drill",
+    "clone create",
+    "clone prepare",
+    "clone reset",
+    "clone upgrade-test",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_that_takes_the_newest_state_has_the_option(command: str) -> None:
+    chosen: Any = typer.main.get_command(app)
+    for word in command.split():
+        chosen = chosen.commands[word]
+    assert any("--accept-older" in parameter.opts for parameter in chosen.params)
