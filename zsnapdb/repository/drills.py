@@ -1,4 +1,7 @@
-"""The evidence of drills in the repository. Each object is written once and never overwritten."""
+"""The evidence of drills in the repository. Each object is written once and never overwritten.
+
+A host that signs believes evidence only if a known key signed it, like a manifest.
+"""
 
 from __future__ import annotations
 
@@ -93,8 +96,8 @@ class Evidence(_Part):
         return (self.finished - self.started).total_seconds()
 
     def encode(self) -> bytes:
-        """Return the stored form: JSON, UTF-8."""
-        return self.model_dump_json(indent=1).encode()
+        """Return the stored form: compact JSON, UTF-8."""
+        return self.model_dump_json().encode()
 
 
 def write(repository: Repository, evidence: Evidence) -> str:
@@ -102,8 +105,8 @@ def write(repository: Repository, evidence: Evidence) -> str:
     key = layout.drill(evidence.instance, evidence.drill_id)
     # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
     with contextlib.suppress(ExistsError):
-        repository.put(key, evidence.encode())
-    if read(repository, evidence.instance, evidence.drill_id) != evidence:
+        repository.put(key, repository.keyring.signed_if_able(evidence.encode()))
+    if repository.get(key).partition(b"\n")[0] != evidence.encode():
         raise ConsistencyError(
             f"{key} was read back different from what was written",
             hint="another drill has the same id, or the store cannot be trusted",
@@ -119,26 +122,28 @@ def ids(repository: Repository, instance: str) -> list[str]:
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
     """Return a drill's evidence.
 
-    NotThere if there is no drill with that id. DamagedError if the evidence cannot be read or names another drill.
+    NotThere if there is no drill with that id. DamagedError if the evidence cannot be read, is not signed by a key that
+    this host believes, or names another drill.
     """
     absent = NotThere(f"instance {instance} has no drill {drill_id}", hint="see `zsnapdb drills`")
     if not is_backup_id(drill_id):
         raise absent
     key = layout.drill(instance, drill_id)
     try:
-        body = repository.get(key)
+        line = repository.believed(key)
     except NotThere as error:
         raise absent from error
     try:
-        evidence = Evidence.model_validate_json(body)
+        evidence = Evidence.model_validate_json(line)
     except ValidationError as error:
         raise DamagedError(
             f"{key} cannot be read: {error.errors()[0]['msg']}",
             hint="the object was altered, or a newer zsnapdb wrote it",
         ) from error
-    if (evidence.instance, evidence.drill_id) != (instance, drill_id):
+    if (evidence.repository_id, evidence.instance, evidence.drill_id) != (repository.id, instance, drill_id):
         raise DamagedError(
-            f"{key} belongs to drill {evidence.drill_id} of instance {evidence.instance}",
+            f"{key} belongs to drill {evidence.drill_id} of instance {evidence.instance}, repository"
+            f" {evidence.repository_id}",
             hint="objects were renamed or copied by hand in the repository",
         )
     return evidence

@@ -125,8 +125,17 @@ class Keyring:
         """Raise ConfigError if this host cannot sign as configured, or would not trust its own signature."""
         _ = self._signing_key
 
+    @property
+    def is_believed(self) -> bool:
+        """Whether this host believes what it writes itself: it signs, or it believes anything."""
+        return self.signing_key_file is not None or not self.signers
+
+    def signed_if_able(self, line: bytes) -> bytes:
+        """Return the stored object for the line of a document that every host may write, signed if this host signs."""
+        return self.signed(line) if self.is_believed else line + b"\n"
+
     def signed(self, line: bytes) -> bytes:
-        """Return the stored object for a manifest's line. If this host signs, its second line is the signature."""
+        """Return the stored object for a document's line. If this host signs, its second line is the signature."""
         if self._signing_key is None:
             return line + b"\n"
         signature = self._signing_key.sign(line)
@@ -134,7 +143,7 @@ class Keyring:
         return line + b"\n" + second.encode() + b"\n"
 
     def verified(self, body: bytes, name: str) -> bytes:
-        """Return the manifest's line from the stored object.
+        """Return the document's line from the stored object. `name` says in errors which object it is.
 
         DamagedError if this host trusts only certain keys and none of them signed the line. A signature in the object
         must be valid in any case.
@@ -143,17 +152,15 @@ class Keyring:
         hint = "the object was altered, or a host whose key is not under signers wrote it"
         if not rest:
             if self.trusted:
-                raise DamagedError(f"manifest {name} is not signed", hint=hint)
+                raise DamagedError(f"{name} is not signed", hint=hint)
             return line
         try:
             fields = json.loads(rest)["signature"]
             signature = keys.Signature(str(fields["key"]), str(fields["value"]))
         except (ValueError, KeyError, TypeError):
-            raise DamagedError(f"manifest {name}: its second line is not a signature", hint=hint) from None
+            raise DamagedError(f"{name}: its second line is not a signature", hint=hint) from None
         if self.trusted and signature.key not in self.trusted:
-            raise DamagedError(
-                f"manifest {name} is signed by {signature.key}, which is not among the signers", hint=hint
-            )
+            raise DamagedError(f"{name} is signed by {signature.key}, which is not among the signers", hint=hint)
         if not signature.is_of(line):
-            raise DamagedError(f"manifest {name}: the signature does not match the content", hint=hint)
+            raise DamagedError(f"{name}: the signature does not match the content", hint=hint)
         return line

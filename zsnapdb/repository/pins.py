@@ -1,4 +1,7 @@
-"""Pins: a backup with a pin is never pruned. The pin says why."""
+"""Pins: a backup with a pin is never pruned. The pin says why.
+
+Where this host signs, its pins are signed. A pin of somebody else protects its backup too: a pin removes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from zsnapdb.errors import ExistsError, NotThere
+from zsnapdb.errors import DamagedError, ExistsError, NotThere
 from zsnapdb.patterns import printable
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
@@ -28,10 +31,12 @@ def pins(repository: Repository, instance: str) -> dict[str, Pin]:
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
         try:
-            document = json.loads(repository.get(listed.key))
+            document = json.loads(repository.believed(listed.key))
             known[backup_id] = Pin(backup_id, printable(str(document["reason"])), printable(str(document["since"])))
         except NotThere:
             continue
+        except DamagedError:
+            known[backup_id] = Pin(backup_id, "(the pin is not signed by a key that this host believes)", "")
         except (ValueError, KeyError, TypeError):
             known[backup_id] = Pin(backup_id, "(the pin cannot be read)", "")
     return known
@@ -41,8 +46,12 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
     """Pin a backup, or replace the reason of its pin. Return the pin. NotThere if there is no such backup."""
     repository.manifest(instance, backup_id)
     new_pin = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    repository.overwrite(layout.pin(instance, backup_id), json.dumps(asdict(new_pin)).encode())
+    repository.overwrite(layout.pin(instance, backup_id), repository.keyring.signed_if_able(_line(new_pin)))
     return new_pin
+
+
+def _line(new_pin: Pin) -> bytes:
+    return json.dumps(asdict(new_pin)).encode()
 
 
 def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:

@@ -12,7 +12,7 @@ from zsnapdb.model import is_backup_id
 from zsnapdb.planning.chain import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.layout import ChunkKey
+from zsnapdb.repository.layout import ChunkKey, Key
 from zsnapdb.repository.manifest import Manifest, decode
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
@@ -206,7 +206,7 @@ class Repository(RepositoryObjects):
             raise absent
         key = layout.manifest(instance, backup_id)
         try:
-            manifest = decode(self.keyring.verified(self.get(key), key), key)
+            manifest = decode(self.keyring.verified(self.get(key), f"manifest {key}"), key)
         except NotThere as error:
             raise absent from error
         if (manifest.instance, manifest.backup_id) != (instance, backup_id):
@@ -222,6 +222,13 @@ class Repository(RepositoryObjects):
         chunks = (chunk.key_id for volume in manifest.volumes for chunk in volume.chunks)
         self.keyring.check_encrypted(chunks, f"manifest {key}")
         return manifest
+
+    def believed(self, key: Key) -> bytes:
+        """Return the line of the document under the key. NotThere if there is none.
+
+        DamagedError if it is not signed by a key that this host believes.
+        """
+        return self.keyring.verified(self.get(key), key)
 
     def catalogue(self, instance: str) -> Catalogue:
         """Return all backups of the instance.

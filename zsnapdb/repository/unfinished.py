@@ -9,8 +9,8 @@ from datetime import datetime
 
 from pydantic import BaseModel, ValidationError
 
-from zsnapdb.errors import NotThere
-from zsnapdb.patterns import FullSnapshotName, Guid, RoleName, Words
+from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RoleName, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -50,7 +50,8 @@ class Unfinished:
             "started": self.started,
             "snapshots": parts,
         }
-        repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), json.dumps(document).encode())
+        body = repository.keyring.signed(json.dumps(document).encode())
+        repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), body)
 
     def may_build_on(self, guids: Collection[int]) -> bool:
         """Whether the backup may be an increment of one with these snapshots. For an unreadable mark: always."""
@@ -64,19 +65,27 @@ class _SnapshotMarkPart(BaseModel):
 
 
 class _UnfinishedPart(BaseModel):
+    backup_id: BackupId
+    instance: InstanceName
     host: Words
     started: Words = "an unknown time"
     snapshots: dict[RoleName, _SnapshotMarkPart]
 
 
-def _parse(body: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
+def _parse(line: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     try:
-        document = _UnfinishedPart.model_validate_json(body)
+        document = _UnfinishedPart.model_validate_json(line)
     except ValidationError:
-        # The mark's content is for people. Its existence counts.
-        return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
+        return _unreadable(instance, backup_id, modified)
+    if (document.instance, document.backup_id) != (instance, backup_id):
+        return _unreadable(instance, backup_id, modified)
     marks = {role: SnapshotMark(part.name, part.guid, part.from_guid) for role, part in document.snapshots.items()}
     return Unfinished(backup_id, instance, document.host, document.started, marks, modified)
+
+
+def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
+    """Return a mark that cannot be read, or is not signed by a key that this host believes. Its existence counts."""
+    return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 
 
 def unfinished(repository: Repository, instance: str, stored: Collection[str] = ()) -> list[Unfinished]:
@@ -85,11 +94,13 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
     for listed in sorted(repository.list(layout.unfinished(instance)), key=lambda listed: listed.key):
         if listed.key.backup_id in stored:
             continue
+        backup_id = listed.key.backup_id
         try:
-            body = repository.get(listed.key)
+            marks.append(_parse(repository.believed(listed.key), instance, backup_id, listed.modified))
         except NotThere:
             continue
-        marks.append(_parse(body, instance, listed.key.backup_id, listed.modified))
+        except DamagedError:
+            marks.append(_unreadable(instance, backup_id, listed.modified))
     return marks
 
 

@@ -3,6 +3,9 @@
 Each run of verify writes one object. Readers merge all objects. A run that succeeds writes the earlier findings into
 its own object and removes the objects it read, so there are few. Overlapping runs lose nothing: each run removes only
 objects that it has read.
+
+A host that signs believes findings only if a known key signed them, like a manifest: a finding decides whether the next
+backup is full, and whether a binlog that was archived may go from the server.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from zsnapdb.errors import NotThere, RepositoryError
-from zsnapdb.patterns import BACKUP_ID, BINLOG, Words
+from zsnapdb.errors import DamagedError, NotThere, RepositoryError
+from zsnapdb.patterns import BACKUP_ID, BINLOG, InstanceName, RepositoryId, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository
@@ -53,6 +56,8 @@ class _File(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     format: int = 1
+    repository_id: RepositoryId
+    instance: InstanceName
     backups: dict[_CheckedName, dict[Depth, VerificationRecord]]
 
 
@@ -125,13 +130,15 @@ def _merged(
 
 
 def read(repository: Repository, instance: str) -> Checks:
-    """Return all findings. An object that cannot be read is ignored; its backups are checked again."""
+    """Return all findings. An object that cannot be read or believed is ignored; its backups are checked again."""
     findings: dict[str, dict[Depth, VerificationRecord]] = {}
     keys = []
     for listed in repository.list(layout.verifications(instance)):
         try:
-            document = _File.model_validate_json(repository.get(listed.key))
-        except (ValidationError, NotThere):
+            document = _File.model_validate_json(repository.believed(listed.key))
+        except (ValidationError, DamagedError, NotThere):
+            continue
+        if (document.repository_id, document.instance) != (repository.id, instance):
             continue
         keys.append(listed.key)
         findings = _merged(findings, document.backups)
@@ -143,10 +150,14 @@ def new_key(instance: str, when: datetime) -> VerificationKey:
     return layout.verification(instance, when, secrets.randbits(32))
 
 
-def write(repository: Repository, key: VerificationKey, checks: Checks) -> None:
-    """Write the findings under the key. No object is removed."""
-    document = _File(backups={name: dict(by_depth) for name, by_depth in checks.findings.items()})
-    repository.overwrite(key, document.model_dump_json().encode())
+def write(repository: Repository, instance: str, key: VerificationKey, checks: Checks) -> None:
+    """Write the findings about the instance under the key. No object is removed.
+
+    ConfigError, and nothing is written, if this host believes only signed findings and does not sign.
+    """
+    findings = {name: dict(by_depth) for name, by_depth in checks.findings.items()}
+    document = _File(repository_id=repository.id, instance=instance, backups=findings)
+    repository.overwrite(key, repository.keyring.signed(document.model_dump_json().encode()))
 
 
 def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) -> None:
@@ -157,15 +168,18 @@ def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) 
 def add(repository: Repository, instance: str, when: datetime, damage: Mapping[str, tuple[str, ...]], by: str) -> None:
     """Record what another check than verify read: the damage of each name, () if it is whole.
 
-    The findings of other names stay as they are.
+    The findings of other names stay as they are. A host that believes only signed findings and does not sign records
+    nothing.
     """
+    if not repository.keyring.is_believed:
+        return
     before = read(repository, instance)
     findings = {name: dict(by_depth) for name, by_depth in before.findings.items()}
     for name, damaged in damage.items():
         records = findings.setdefault(name, {})
         records[Depth.READ] = finding(Depth.READ, when, damaged, records, by)
     key = new_key(instance, when)
-    write(repository, key, Checks(findings))
+    write(repository, instance, key, Checks(findings))
     # An account that may not remove objects leaves the earlier ones, which say nothing else.
     with contextlib.suppress(RepositoryError):
         remove_merged(repository, key, before)

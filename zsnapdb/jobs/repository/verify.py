@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ZsnapdbError
+from zsnapdb.errors import ConfigError, DamagedError, NotThere, RepositoryError, ZsnapdbError
 from zsnapdb.jobs import host_record
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
@@ -192,7 +192,7 @@ class _Notebook:
 
     def __init__(self, repository: Repository, instance: Instance, known: Checks) -> None:
         self.unrecorded = ""
-        self._now = instance.host.now
+        self._now, self._instance = instance.host.now, instance.name
         self.gone: set[str] = set()
         self._repository, self._known = repository, known
         self._findings = {name: dict(records) for name, records in known.findings.items()}
@@ -222,9 +222,9 @@ class _Notebook:
         if not self._is_dirty:
             return
         try:
-            verifications.write(self._repository, self._key, self.checks)
+            verifications.write(self._repository, self._instance, self._key, self.checks)
             self._is_written = True
-        except RepositoryError as error:
+        except (RepositoryError, ConfigError) as error:
             self.unrecorded = error.message
         self._saved, self._is_dirty = time.monotonic(), False
 

@@ -156,7 +156,7 @@ def evidence(*outcomes: Outcome, drill_id: str = "20261120T101112Z-7f3a", instan
     return Evidence(
         drill_id=drill_id,
         instance=instance,
-        repository_id="r",
+        repository_id="id-1",
         requested="latest",
         backup_id="20261119T101112Z-7f3a",
         seed=1,

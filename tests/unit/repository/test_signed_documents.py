@@ -1,0 +1,168 @@
+"""Pins, findings, evidence and marks of somebody without a known key decide nothing where this host signs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.manifests import manifest
+from zsnapdb.errors import ConfigError, DamagedError
+from zsnapdb.repository import drills, keys, layout, pins, unfinished, verifications
+from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
+from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.known_damage import known_damage
+from zsnapdb.repository.layout import Key
+from zsnapdb.repository.repository import Repository
+from zsnapdb.repository.unfinished import SnapshotMark, Unfinished
+from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
+from zsnapdb.store.local import LocalStore
+
+BACKUP = "20261120T101112Z-7f3a"
+OTHER = "20261121T101112Z-7f3a"
+NOW = datetime(2026, 11, 21, tzinfo=UTC)
+GOOD = Checks({BACKUP: {Depth.READ: VerificationRecord(when=NOW)}})
+BAD = Checks({BACKUP: {Depth.READ: VerificationRecord(when=NOW + timedelta(hours=1), damage=("gone",))}})
+
+
+def evidence(outcome: Outcome = Outcome.PASSED) -> Evidence:
+    return Evidence(
+        drill_id=BACKUP,
+        instance="main",
+        repository_id="id-1",
+        requested="latest",
+        backup_id=BACKUP,
+        seed=1,
+        host="h",
+        started=NOW,
+        finished=NOW,
+        tool_version="0",
+        zfs_version="2.3.9",
+        server_version="11.8",
+        position="0-1-2",
+        steps=(),
+        checks=(CheckPart(kind="pages", what="t", outcome=outcome, finding="torn"),),
+    )
+
+
+def mark(backup_id: str = BACKUP) -> Unfinished:
+    return Unfinished(backup_id, "main", "db1", "2026", {"data": SnapshotMark("tank/data@zsnapdb-x", 5, 4)})
+
+
+@pytest.fixture
+def forger(tmp_path: Path) -> Repository:
+    """The repository for somebody who can write to the bucket and has no key."""
+    (tmp_path / "store").mkdir()
+    return Repository(LocalStore(tmp_path / "store"), "", "id-1", Keyring())
+
+
+@pytest.fixture
+def signing(forger: Repository, tmp_path: Path) -> Repository:
+    """The same repository for a host that signs, with a backup of that host."""
+    keys.write_secret(tmp_path / "signing", keys.SigningKey.new().file())
+    repository = replace(forger, keyring=Keyring(signing_key_file=tmp_path / "signing"))
+    repository.commit(manifest(BACKUP))
+    return repository
+
+
+def write_all(repository: Repository) -> None:
+    pins.pin(repository, "main", BACKUP, "audit")
+    verifications.write(repository, "main", verifications.new_key("main", NOW), GOOD)
+    drills.write(repository, evidence())
+    mark().write(repository)
+
+
+def test_a_host_that_signs_believes_what_it_wrote_itself(signing: Repository) -> None:
+    write_all(signing)
+    assert pins.pins(signing, "main")[BACKUP].reason == "audit"
+    assert verifications.read(signing, "main").whole_since(BACKUP, Depth.READ) == NOW
+    assert drills.read(signing, "main", BACKUP) == evidence()
+    assert [found.host for found in unfinished.unfinished(signing, "main")] == ["db1"]
+    names: list[Key] = [
+        layout.pin("main", BACKUP),
+        *(listed.key for listed in signing.list(layout.verifications("main"))),
+        layout.drill("main", BACKUP),
+        layout.unfinished_backup("main", BACKUP),
+    ]
+    assert len(names) == 4
+    for name in names:
+        assert json.loads(signing.get(name).splitlines()[1])["signature"]["value"]
+
+
+def test_a_forged_check_neither_hides_damage_nor_calls_a_backup_damaged(
+    signing: Repository, forger: Repository
+) -> None:
+    verifications.write(forger, "main", verifications.new_key("main", NOW), GOOD)
+    assert verifications.read(signing, "main").whole_since(BACKUP, Depth.READ) is None
+    verifications.write(forger, "main", verifications.new_key("main", NOW), BAD)
+    assert known_damage(signing, "main").known == ()
+    assert known_damage(forger, "main").known != ()
+
+
+def test_forged_evidence_of_a_drill_neither_hides_damage_nor_counts_as_a_drill(
+    signing: Repository, forger: Repository
+) -> None:
+    drills.write(forger, evidence(Outcome.DAMAGED))
+    assert known_damage(signing, "main").known == ()
+    assert drills.newest(signing, "main", 1) == []
+    with pytest.raises(DamagedError, match="is not signed"):
+        drills.read(signing, "main", BACKUP)
+
+
+def test_a_forged_pin_protects_its_backup_and_says_that_nobody_known_signed_it(
+    signing: Repository, forger: Repository
+) -> None:
+    pins.pin(forger, "main", BACKUP, "a reason of somebody else")
+    assert "not signed by a key that this host believes" in pins.pins(signing, "main")[BACKUP].reason
+    pins.unpin(signing, "main", BACKUP)
+    assert pins.pins(signing, "main") == {}
+
+
+def test_a_forged_mark_of_an_unfinished_backup_says_nothing_and_protects_every_base(
+    signing: Repository, forger: Repository
+) -> None:
+    mark().write(forger)
+    (found,) = unfinished.unfinished(signing, "main")
+    assert (found.host, found.snapshots) == ("an unknown host", {})
+    assert found.may_build_on({99})
+
+
+@pytest.mark.parametrize("target", [layout.unfinished_backup("main", OTHER), layout.unfinished_backup("other", BACKUP)])
+def test_a_signed_mark_under_the_key_of_another_backup_says_nothing(
+    signing: Repository, target: layout.UnfinishedKey
+) -> None:
+    mark().write(signing)
+    _move(signing, layout.unfinished_backup("main", BACKUP), target)
+    (found,) = unfinished.unfinished(signing, target.split("/")[0])
+    assert found.host == "an unknown host"
+
+
+def test_signed_findings_of_another_instance_or_repository_are_not_believed(signing: Repository) -> None:
+    key = verifications.new_key("other", NOW)
+    verifications.write(signing, "other", key, GOOD)
+    _move(signing, key, verifications.new_key("main", NOW))
+    elsewhere = replace(signing, id="id-2")
+    verifications.write(elsewhere, "main", verifications.new_key("main", NOW), GOOD)
+    assert verifications.read(signing, "main").findings == {}
+
+
+def test_signed_evidence_of_another_repository_is_not_believed(signing: Repository) -> None:
+    drills.write(signing, evidence())
+    with pytest.raises(DamagedError, match="repository id-1"):
+        drills.read(replace(signing, id="id-2"), "main", BACKUP)
+
+
+def test_a_host_that_believes_signers_and_does_not_sign_records_no_finding(signing: Repository, tmp_path: Path) -> None:
+    reader = replace(signing, keyring=Keyring(signers=(keys.SigningKey.read(tmp_path / "signing").public,)))
+    with pytest.raises(ConfigError, match="does not sign"):
+        verifications.write(reader, "main", verifications.new_key("main", NOW), GOOD)
+    verifications.add(reader, "main", NOW, {BACKUP: ()}, "binlog purge")
+    assert list(signing.list(layout.verifications("main"))) == []
+
+
+def _move(repository: Repository, source: Key, target: Key) -> None:
+    repository.put(target, repository.get(source))
+    repository.delete(source)
