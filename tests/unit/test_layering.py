@@ -78,7 +78,7 @@ IMPURE_MODULES = {
 }
 HOMES = {
     "pymysql": {"mysql/session.py"},
-    "boto3": {"store/s3.py", "store/s3_client.py"},
+    "boto3": {"store/s3.py"},
     "botocore": {"store/s3.py", "store/s3_client.py"},
     "typer": None,
     "ctypes": {"zfs/core.py"},

@@ -16,14 +16,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from zsnapdb.config import KeepSettings
 from zsnapdb.model import Flavour
+from zsnapdb.patterns import BackupId, Count, DatasetName, FileName, GtidText, Guid, RoleName, SendFlag
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.planning.repository.writers import Writer, WrittenLink, by_backup, others, writers
 
 _SHOWN = 3
-
-BackupId = Annotated[str, Field(pattern=r"^[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}$")]
-Guid = Annotated[int, Field(ge=0, lt=1 << 64)]
 
 
 class RecordPart(BaseModel):
@@ -35,11 +33,11 @@ class RecordPart(BaseModel):
 class RecordedVolume(RecordPart):
     """One volume of a stored backup, as far as its lineage goes."""
 
-    role: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
-    dataset: Annotated[str, Field(pattern=r"^[^\x00-\x1f@#]{1,255}$")]
+    role: RoleName
+    dataset: DatasetName
     guid: Guid
     from_guid: Guid | None
-    send_flags: tuple[Annotated[str, Field(pattern=r"^-[A-Za-z]+$")], ...]
+    send_flags: tuple[SendFlag, ...]
 
 
 class RecordedBackup(RecordPart):
@@ -52,9 +50,9 @@ class RecordedBackup(RecordPart):
     backup_id: BackupId
     server: Annotated[str, Field(pattern=r"^[A-Za-z0-9:_ -]{1,80}$")] | None = None
     flavour: Flavour | None = None
-    binlog_file: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,254}$")] | None = None
-    binlog_offset: Annotated[int, Field(ge=0)] | None = None
-    gtids: Annotated[str, Field(pattern=r"^[0-9A-Za-z:,_\s-]*$")] | None = None
+    binlog_file: FileName | None = None
+    binlog_offset: Count | None = None
+    gtids: GtidText | None = None
     volumes: tuple[RecordedVolume, ...]
     writer: Annotated[str, Field(pattern=r"^[^\x00-\x1f]{1,200}$")]
 
