@@ -70,6 +70,12 @@ def test_another_recipe_has_another_key_and_the_old_product_goes(tmp_path: Path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["image-mariadb-111111111111", "image-mysql-222222222222"]
 
 
+def test_a_campaign_without_a_sample_runs_only_where_it_is_named() -> None:
+    assert "histories" not in suite.chosen_campaigns([])
+    assert set(suite.SAMPLES) == set(suite.chosen_campaigns([]))
+    assert suite.chosen_campaigns(["tests/campaigns/histories.py"]) == ["histories"]
+
+
 def test_the_suites_arguments_reach_the_stages_they_name() -> None:
     assert suite.named_kinds([]) == ["lint", "unit", "system", "campaigns", "faults"]
     assert suite.named_kinds(["tests/system/test_clones.py", "-k", "plan"]) == ["system"]

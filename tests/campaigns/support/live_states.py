@@ -1,0 +1,85 @@
+"""Every state that a server had, in order, with the clock at which it had it: what a restore to a point must give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import floor
+
+Rows = tuple[int, ...]
+"""The numbers of the transactions that a state holds, in order."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A state that began between two readings of the server's clock (seconds), by a commit or by something else.
+
+    `gtid` is that of the commit. `epoch` counts the histories; `file` and `end` are where the commit is in the binlog.
+    """
+
+    low: float
+    high: float
+    rows: Rows
+    epoch: int
+    gtid: str | None = None
+    file: str = ""
+    end: int = 0
+    is_commit: bool = False
+
+
+@dataclass
+class LiveStates:
+    """All states of one server. `whole_seconds`: its binlog dates commits by the second."""
+
+    whole_seconds: bool
+    entries: list[Entry] = field(default_factory=lambda: [Entry(0.0, 0.0, (), 0)])
+
+    @property
+    def last(self) -> Entry:
+        """The state that the server has now."""
+        return self.entries[-1]
+
+    def commit(self, entry: Entry) -> None:
+        """Add a commit in the current history."""
+        self.entries.append(entry)
+
+    def split(self, rows: Rows, low: float, high: float) -> None:
+        """Begin another history with these rows."""
+        self.entries.append(Entry(low, high, rows, self.last.epoch + 1))
+
+    def at_time(self, moment: float) -> set[Rows]:
+        """Return the states that the server may have had when its clock showed the moment: one, if it is not doubtful.
+
+        Where the clock was set back it showed the moment more than once.
+        """
+        shown = self._shown(moment)
+        untils = [self._shown(entry.high) for entry in self.entries[1:]] + [float("inf")]
+        states = zip(self.entries, untils, strict=True)
+        return {entry.rows for entry, until in states if self._shown(entry.low) <= shown < until}
+
+    def _shown(self, moment: float) -> float:
+        return floor(moment) if self.whole_seconds else moment
+
+    def with_gtid(self, gtid: str) -> set[Rows]:
+        """Return the states right after a commit with the GTID; several if its number was given again."""
+        return {entry.rows for entry in self.entries if entry.gtid == gtid}
+
+    def before_gtid(self, gtid: str) -> set[Rows]:
+        """Return the states right before a commit with the GTID."""
+        return {entry.rows[:-1] for entry in self.entries if entry.gtid == gtid}
+
+    def ever(self, rows: Rows) -> bool:
+        """Whether the server ever had exactly these rows."""
+        return any(entry.rows == rows for entry in self.entries)
+
+    def planned(self, gtid: str | None, committed: float, file: str, end: int) -> set[Rows]:
+        """Return the states whose last commit is the one that a plan names; nearest in time if a GTID came again."""
+        commits = [entry for entry in self.entries if entry.is_commit]
+        if gtid is not None:
+            named = [entry for entry in commits if entry.gtid == gtid]
+            if len({entry.rows for entry in named}) < 2:
+                return {entry.rows for entry in named}
+            commits = named
+        else:
+            commits = [entry for entry in commits if (entry.gtid, entry.file, entry.end) == (None, file, end)]
+        near = [entry for entry in commits if entry.low - 1.0 <= committed <= entry.high + 1.0]
+        return {entry.rows for entry in near}

@@ -1,0 +1,40 @@
+"""Removes what a campaign restored."""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+TARGET = "tank/campaign"
+
+
+def end(pid: int) -> None:
+    """Kill a server that is no child of this process, and wait until it is gone."""
+    try:
+        process = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    signal.pidfd_send_signal(process, signal.SIGKILL)
+    select.select([process], [], [])
+    os.close(process)
+
+
+def remove(pid: int | None) -> None:
+    """End the restored server and remove the datasets of the target, their snapshots, and the journals of restores."""
+    if pid is not None:
+        end(pid)
+    for journal in Path("/var/lib/zsnapdb/restores").glob("*.json"):
+        journal.unlink()
+    for dataset in (f"{TARGET}/data", TARGET):
+        listed = subprocess.run(
+            ["zfs", "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset], capture_output=True, text=True
+        )
+        for name in listed.stdout.split():
+            subprocess.run(["zfs", "destroy", name], check=True)
+        if listed.returncode == 0:
+            subprocess.run(["zfs", "destroy", dataset], check=True)
+    shutil.rmtree(f"/var/lib/zsnapdb/restored/{Path(TARGET).name}", ignore_errors=True)
