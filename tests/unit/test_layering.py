@@ -12,7 +12,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "zsnapdb"
 
-BASE = {"errors", "gtid", "model", "config", "quantities", "patterns", "text_files", ""}
+BASE = {"errors", "gtid", "model", "config", "quantities", "patterns", "server_files", "text_files", ""}
 ALLOWED = {
     "errors": set(),
     "gtid": set(),
@@ -21,6 +21,7 @@ ALLOWED = {
     "config": {"config_errors", "errors", "model", "patterns", "quantities", "text_files"},
     "config_errors": set(),
     "quantities": {"errors"},
+    "server_files": {"errors"},
     "text_files": {"errors"},
     "planning": BASE | {"planning"},
     "zfs": BASE | {"planning", "zfs"},

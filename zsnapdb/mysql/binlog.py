@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.gtid import Gtids
 from zsnapdb.model import BinlogCoordinates, Flavour, Position
@@ -51,7 +52,7 @@ def read_tail(path: Path) -> Tail:
 
     The file is not memory-mapped: a mapping would outlive an interrupt and keep the snapshot busy.
     """
-    with path.open("rb") as file:
+    with server_files.open_to_read(path) as file:
         return tail_of(file, path.name)
 
 
@@ -73,7 +74,7 @@ def index_entries(index: Path) -> list[str]:
     """
     try:
         chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
-        return [line for line in chosen.read_text().splitlines() if line]
+        return [line for line in server_files.read_text(chosen).splitlines() if line]
     except OSError as error:
         raise ConsistencyError(
             f"reading the binlog index {index}: {error.strerror}",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from zsnapdb.errors import DamagedError, PreflightError
+from zsnapdb.server_files import open_to_read
 
 FILE = "ddl_recovery.log"
 
@@ -26,7 +27,7 @@ def statements_half_done(datadir: Path) -> int:
     log_ddl_recovery).
     """
     try:
-        with (datadir / FILE).open("rb") as file:
+        with open_to_read(datadir / FILE) as file:
             header = file.read(9)
             if len(header) < 9:
                 # The log was just created and is empty.

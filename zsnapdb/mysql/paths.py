@@ -11,9 +11,11 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from zsnapdb.planning.backup.fitness import BlockSizes
 from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.server_files import UnsafeFileError, read_text
 
 _DIRECTORIES = (
     "datadir",
@@ -133,8 +135,8 @@ def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
     }
     for folder in (facts.variables.get("plugin_dir", ""), datadir):
         for name in _KEYRING_COMPONENTS:
-            with contextlib.suppress(OSError, ValueError, AttributeError), open(os.path.join(folder, name)) as file:
-                path = json.load(file).get("path")
+            with contextlib.suppress(OSError, ValueError, AttributeError, UnsafeFileError):
+                path = json.loads(read_text(Path(folder, name))).get("path")
                 if path:
                     paths.add(ServerPath(name, _real(path, datadir)))
     return tuple(sorted(paths))

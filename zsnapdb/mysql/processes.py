@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Protocol
 
 from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.server_files import open_to_append
 
 SYSTEMD_RUNS = Path("/run/systemd/system")
 """This folder exists while systemd is process 1 (sd_booted(3))."""
@@ -82,7 +83,7 @@ class Detached:
     def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
         words = [*limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0))), *argv]
         _check_programs(words[: -len(argv)])
-        with log.open("ab") as file:
+        with open_to_append(log, None) as file:
             try:
                 process = subprocess.Popen(
                     words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/"

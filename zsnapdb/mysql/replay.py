@@ -13,17 +13,18 @@ UNTIL clause; some UNTIL clauses fall back to a single thread.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.gtid import GtidPosition, Gtids, contains
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.mysql import server
 from zsnapdb.mysql.session import Session
+from zsnapdb.server_files import Owner
 
 CHANNEL = "zsnapdb_replay"
 ACCOUNT = "zsnapdb_restore"
@@ -136,16 +137,14 @@ class RelayLogs:
     def remove(self) -> None:
         """Remove the files that an earlier replay left."""
         for path in self.base.parent.glob(f"{self._stem.name}.*"):
-            path.unlink()
+            server_files.remove(path)
 
     def take(self, count: int, account: str) -> None:
         """Write the index for the existing relay logs 1 to `count` and give all files to the server's account."""
-        uid, gid = server.account(account)
-        self.index.write_text("".join(f"{self.file(number)}\n" for number in range(1, count + 1)))
-        for path in (self.index, *(self.file(number) for number in range(1, count + 1))):
-            if os.geteuid() == 0:
-                os.chown(path, uid, gid)
-            path.chmod(0o640)
+        owner, files = Owner(*server.account(account)), [self.file(number) for number in range(1, count + 1)]
+        server_files.write_text(self.index, "".join(f"{file}\n" for file in files), owner, 0o640)
+        for file in files:
+            server_files.give(file, owner, 0o640)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb import server_files
 from zsnapdb.errors import ServerError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Session
@@ -239,7 +240,7 @@ def remove_logs(
     if doublewrite is not None:
         doomed += doublewrite.glob("#ib_*.dblwr")
     for path in dict.fromkeys(doomed):
-        os.unlink(path)
+        server_files.remove(path)
 
 
 def text_logs(variables: Mapping[str, str]) -> list[str]:

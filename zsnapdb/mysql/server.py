@@ -14,16 +14,19 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from zsnapdb import server_files
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.processes import Launched, Limits, ProcessManager
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.family import family
+from zsnapdb.server_files import Owner, UnsafeFileError
 
 _SOCKET_LIMIT = 107
 """Longest path of a Unix socket in bytes (unix(7))."""
 
 _GREETING_SECONDS = 10.0
+_TAIL_BYTES = 64 << 10
 
 _PLACES = (
     "/usr/sbin",
@@ -71,20 +74,13 @@ def make_private_folder(folder: Path, user: str) -> None:
         )
     uid, gid = account(user)
     for path in (folder, folder / "tmp"):
-        path.mkdir(mode=0o700, exist_ok=True)
-        if os.geteuid() == 0:
-            os.chown(path, uid, gid)
+        server_files.make_folder(path, Owner(uid, gid))
 
 
 def write_private(path: Path, text: str, user: str) -> None:
     """Write a file that only the server's account can read. An existing file is replaced."""
     uid, gid = account(user)
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "w") as file:
-        if os.geteuid() == 0:
-            os.fchown(descriptor, uid, gid)
-        file.write(text)
+    server_files.write_text(path, text, Owner(uid, gid))
 
 
 @dataclass(frozen=True)
@@ -114,8 +110,8 @@ class ServerProcess:
 
         The pid file is only a first guess: a starting server has none yet, and a file can be lost.
         """
-        with contextlib.suppress(OSError, ValueError):
-            number = int(self.pid_file.read_text())
+        with contextlib.suppress(OSError, ValueError, UnsafeFileError):
+            number = int(server_files.read_text(self.pid_file))
             if self._is_ours(number):
                 return number
         return next((int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(int(name))), None)
@@ -130,8 +126,10 @@ class ServerProcess:
     def log_tail(self, lines: int = 15) -> str:
         """Return the last lines of the error log."""
         try:
-            return "\n".join(self.error_log.read_text(errors="replace").splitlines()[-lines:])
-        except OSError:
+            with server_files.open_to_read(self.error_log) as log:
+                log.seek(max(0, os.fstat(log.fileno()).st_size - _TAIL_BYTES))
+                return "\n".join(log.read(_TAIL_BYTES).decode(errors="replace").splitlines()[-lines:])
+        except (OSError, UnsafeFileError):
             return "(no error log)"
 
     def start(
@@ -155,11 +153,8 @@ class ServerProcess:
         # MySQL keeps its pid in a lock file beside its socket, and does not start while a process has that pid. After a
         # power cut or in a copy that is any process.
         for stale in (self.pid_file, self.socket, self.folder / f"{self.socket.name}.lock"):
-            stale.unlink(missing_ok=True)
-        uid, gid = account(user)
-        with self.error_log.open("ab") as log:
-            if os.geteuid() == 0:
-                os.fchown(log.fileno(), uid, gid)
+            server_files.remove(stale)
+        server_files.open_to_append(self.error_log, Owner(*account(user))).close()
         launched = manager.launch(
             self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits
         )
@@ -253,4 +248,4 @@ def remove_identity(datadir: Path) -> None:
     mysqld creates a new auto.cnf (refman 8.4, "server_uuid"); mysqld-auto.cnf would override our option file (WL#8688).
     """
     for name in ("auto.cnf", "mysqld-auto.cnf"):
-        (datadir / name).unlink(missing_ok=True)
+        server_files.remove(datadir / name)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from zsnapdb.server_files import open_to_change
+
 _TRX_SYS_PAGE = 5
 _HEADER_FROM_END = 200
 """Where the header of the doublewrite buffer begins in the page, counted from its end (trx0sys.h of MariaDB)."""
@@ -35,7 +37,7 @@ def empty_doublewrite(file: Path, page_size: int) -> bool:
     (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, with the file unchanged, if the buffer lies outside the
     file. Return True if there is no buffer.
     """
-    with file.open("r+b") as opened:
+    with open_to_change(file) as opened:
         opened.seek((_TRX_SYS_PAGE + 1) * page_size - _HEADER_FROM_END + 10)
         magic, *blocks = struct.unpack(">III", opened.read(12))
         if magic != _MAGIC:
@@ -57,7 +59,7 @@ def empty_free_pages(file: Path, page_size: int) -> bool:
 
     Return False, with the file unchanged, if it is no tablespace of uncompressed pages of this size.
     """
-    with file.open("r+b") as opened:
+    with open_to_change(file) as opened:
         size = os.fstat(opened.fileno()).st_size
         first = opened.read(page_size)
         if len(first) < page_size or size % page_size or struct.unpack_from(">I", first, 4)[0] != 0:

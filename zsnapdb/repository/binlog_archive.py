@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_contents import Archive, load
@@ -55,7 +56,7 @@ class BinlogArchive:
         other error no file is left at `target`.
         """
         try:
-            with target.open("xb") as out:
+            with server_files.create(target) as out:
                 for plain in self.plain(file):
                     out.write(plain)
                 out.truncate(file.end)
@@ -64,8 +65,7 @@ class BinlogArchive:
         except FileExistsError as error:
             raise ExistsError(f"{target} already exists", hint="name another file; nothing is overwritten") from error
         except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                target.unlink()
+            server_files.remove(target)
             raise
 
     def plain(self, file: ArchivedFile) -> Iterator[Body]:

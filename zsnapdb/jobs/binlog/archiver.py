@@ -33,6 +33,7 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive, active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment, server_name
 from zsnapdb.repository.keyring import DataKey
+from zsnapdb.server_files import open_to_read
 from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.upload import UploadSettings
@@ -163,7 +164,7 @@ class Archiver:
             start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
         else:
             start, chunk = file.segments[-1].start, file.segments[-1].chunk
-        with self._files.path(file.name).open("rb") as opened:
+        with open_to_read(self._files.path(file.name)) as opened:
             return plain_hash(read_plain(opened, start, start + chunk.plain_size)).hexdigest() == chunk.plain_hash
 
     def _begin(self, reason: str) -> None:
@@ -204,7 +205,7 @@ class Archiver:
     def _archive_active(self, step: ArchiveStep, done: _Done) -> None:
         """Archive what the server has added to its active binlog."""
         known = self._kept[-1] if step.offset else None
-        with self._files.path(step.name).open("rb") as file:
+        with open_to_read(self._files.path(step.name)) as file:
             size = os.fstat(file.fileno()).st_size
             opening = self._files.opening(step.name)
             complete = known.end if known else opening.head.end or 0
@@ -301,7 +302,7 @@ class Archiver:
         """
         known = self._kept[-1] if step.offset else None
         opening = self._files.opening(step.name)
-        with self._files.path(step.name).open("rb") as file:
+        with open_to_read(self._files.path(step.name)) as file:
             size = os.fstat(file.fileno()).st_size
             for segment in known.segments if known else ():
                 if plain_hash(read_plain(file, segment.start, segment.end)).hexdigest() != segment.chunk.plain_hash:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids
 from zsnapdb.model import Flavour
@@ -131,7 +132,7 @@ class LocalFiles:
 
     def _local(self, path: Path) -> ServerBinlog | None:
         try:
-            with path.open("rb") as file:
+            with server_files.open_to_read(path) as file:
                 status = os.fstat(file.fileno())
                 state = (status.st_ino, status.st_size, status.st_mtime_ns)
                 known = self._openings.get(path.name)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.planning.clone.canaries import Canary, longest
 
@@ -32,7 +33,7 @@ def numbers_in(file: Path, canaries: tuple[Canary, ...]) -> list[int]:
     """Return the numbers of the canaries that the file contains."""
     missing, numbers, rest = list(canaries), [], b""
     overlap = longest(canaries) - 1
-    with file.open("rb") as opened:
+    with server_files.open_to_read(file) as opened:
         while missing and (block := opened.read(_BLOCK)):
             text = rest + block
             numbers += [canary.number for canary in missing if any(form in text for form in canary.forms)]

@@ -5,11 +5,11 @@ A server that is not separate is stopped.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 
 from pydantic import SecretStr
 
+from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.jobs.clone import credentials, locks
 from zsnapdb.jobs.fresh import fresh_password
@@ -57,7 +57,7 @@ def make_separate(clone: CloneServer) -> Position:
     The private folder of an earlier server on these files (the parent of a committed clone) is removed too.
     """
     copy = clone.copy
-    shutil.rmtree(copy.folder, ignore_errors=True)
+    server_files.remove_tree(copy.folder)
     copy.make_private()
     server.remove_identity(copy.datadir)
     return copy.recorded_position(has_gtids=clone.origin.has_gtids)
@@ -102,7 +102,7 @@ def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
 def _write_files_for_later_starts(clone: CloneServer, password: SecretStr) -> None:
     """Make the files ready for later starts: remove the init file, write the option file and the credentials."""
     copy = clone.copy
-    (copy.folder / "init.sql").unlink(missing_ok=True)
+    server_files.remove(copy.folder / "init.sql")
     copy.write_option_file(clone.identity())
     credentials.write(copy.folder / "client.cnf", password, clone.bind_address, clone.port, copy.settings.user)
 

@@ -13,6 +13,7 @@ from zsnapdb.mysql import accounts, server
 from zsnapdb.planning.clone.contract import ACCOUNT, lock_accounts_sql
 from zsnapdb.planning.server_copy.identity import is_loopback
 from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.server_files import UnsafeFileError, read_text
 
 CLIENT_HOME = Path(__file__).parent / "client_home"
 """The folder whose my.cnf names the account of every clone.
@@ -47,8 +48,8 @@ def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> N
 
 def read(file: Path) -> SecretStr | None:
     """Return the password in the credentials file; None if the file is gone or contains no password."""
-    with contextlib.suppress(OSError):
-        for line in file.read_text().splitlines():
+    with contextlib.suppress(OSError, UnsafeFileError):
+        for line in read_text(file).splitlines():
             key, separator, value = line.partition("=")
             if separator and key.strip() == "password":
                 return SecretStr(value)

@@ -5,10 +5,10 @@ Both run steps of a restore plan. The result is a received set (`reusable_sets`)
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from zsnapdb import server_files
 from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.clone import locks, properties, reusable_sets
@@ -203,4 +203,4 @@ def _replay(work: Work) -> None:
         elif isinstance(step, CheckServer):
             check(work, step)
     server.remove_identity(work.copy.datadir)
-    shutil.rmtree(work.copy.folder, ignore_errors=True)
+    server_files.remove_tree(work.copy.folder)

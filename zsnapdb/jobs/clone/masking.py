@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb import hooks
+from zsnapdb import hooks, server_files
 from zsnapdb.config import MaskingSettings
 from zsnapdb.errors import ConfigError, HookError, PreflightError, ServerError
 from zsnapdb.gtid import GtidSet
@@ -169,7 +169,7 @@ def _running(copy: Copy, timeout: float) -> Iterator[Session]:
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.ACCOUNTS, init_file=str(init_file))
     try:
         copy.start(identity, _ACCOUNT, password).close()
-        init_file.unlink()
+        server_files.remove(init_file)
         with Session.open(Address(_ACCOUNT, socket), password, read_timeout=timeout, scripts=True) as session:
             variables.stop_logging(session)
             yield session
@@ -180,8 +180,8 @@ def _running(copy: Copy, timeout: float) -> Iterator[Session]:
         copy.process().kill()
         raise
     finally:
-        init_file.unlink(missing_ok=True)
-        client.unlink(missing_ok=True)
+        server_files.remove(init_file)
+        server_files.remove(client)
 
 
 def _write_client_file(copy: Copy, password: SecretStr) -> None:

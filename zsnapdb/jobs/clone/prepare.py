@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-
 from pydantic import SecretStr
 
+from zsnapdb import server_files
 from zsnapdb.config import Settings
 from zsnapdb.jobs.clone import fetch, locks, properties, reusable_sets
 from zsnapdb.jobs.clone.catalogue import home
@@ -77,7 +76,7 @@ def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSour
 def _recover_once(copy: Copy, source: CloneSource, volumes: list[str]) -> None:
     """Start an unreachable server on the files, check its position, shut it down, and remove its identity."""
     mount(volumes)
-    shutil.rmtree(copy.folder, ignore_errors=True)
+    server_files.remove_tree(copy.folder)
     copy.make_private()
     server.remove_identity(copy.datadir)
     position = copy.recorded_position(has_gtids=source.origin.has_gtids)
@@ -86,4 +85,4 @@ def _recover_once(copy: Copy, source: CloneSource, volumes: list[str]) -> None:
         check_recovered(session, position, source.origin.unlogged_gtids)
     copy.process().stop(timeout=copy.settings.start_timeout)
     server.remove_identity(copy.datadir)
-    shutil.rmtree(copy.folder)
+    server_files.remove_tree(copy.folder)

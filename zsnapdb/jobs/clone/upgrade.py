@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb import server_files
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs.clone.create_plan import CloneRequest
@@ -136,7 +137,7 @@ def rehearse(
             clock.done("check tables")
             compared = tuple(_compare(session, query, result) for query, result in zip(queries, before, strict=True))
             clock.done("queries after")
-        with clone.process.error_log.open("rb") as log:
+        with server_files.open_to_read(clone.process.error_log) as log:
             log.seek(logged)
             warnings = complaints(log.read().decode(errors="replace"))
         return Rehearsal(
@@ -178,7 +179,7 @@ def _upgrade(instance: Instance, clone: RunningClone, binary: Path) -> str:
     try:
         return processes.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
     finally:
-        file.unlink(missing_ok=True)
+        server_files.remove(file)
 
 
 def _upgrade_program(binary: Path) -> Path:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from zsnapdb import server_files
 from zsnapdb.config import ServerSettings
 from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
@@ -111,7 +111,7 @@ def remove_folders(root: Path) -> None:
     """Remove the empty mount folders, and the private folder unless it lies in a mounted dataset."""
     private = root / PRIVATE_FOLDER
     if private.is_dir() and not os.path.ismount(root):
-        shutil.rmtree(private, ignore_errors=True)
+        server_files.remove_tree(private)
     for folder in (*(root.iterdir() if root.is_dir() else ()), root):
         # Anything but an empty folder stays.
         with contextlib.suppress(OSError):

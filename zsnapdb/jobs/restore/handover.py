@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.restore.replay import served
@@ -200,7 +200,7 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
     )
     copy.turn_lists()
     server.remove_identity(copy.datadir)
-    shutil.rmtree(root / PRIVATE_FOLDER, ignore_errors=True)
+    server_files.remove_tree(root / PRIVATE_FOLDER)
     for part in step.parts:
         if not owned.is_ours(part.place, restored_mark(work.plan)):
             # An earlier run came this far: all its snapshots now belong to the site.

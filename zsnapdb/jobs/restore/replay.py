@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from posixpath import join
 
+from zsnapdb import server_files
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
@@ -106,7 +107,7 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
         path = logs.file(number)
         archive.fetch(file, path)
         if part.stop is not None and part.stop < file.end:
-            with path.open("r+b") as out:
+            with server_files.open_to_change(path) as out:
                 out.truncate(part.stop)
         done += part.size
         work.events.progress(Progress(f"fetch {part.file}", done, total))
@@ -142,8 +143,8 @@ def served(
             yield session
             replaying.drop_account(session)
             finally_do(session)
-        init_file.unlink()
+        server_files.remove(init_file)
         if login is not None:
-            login.unlink()
+            server_files.remove(login)
         if not stays:
             process.stop(timeout=max(600.0, work.instance.settings.server.start_timeout))

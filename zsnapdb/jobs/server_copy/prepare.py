@@ -14,6 +14,7 @@ from posixpath import relpath
 
 from pydantic import SecretStr
 
+from zsnapdb import server_files
 from zsnapdb.config import ServerSettings
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.gtid import GtidSet, contains
@@ -120,10 +121,8 @@ class Copy:
                 for file in main.parent.glob(f"{glob.escape(stem)}*{suffix}")
             }
             for file in sorted({main, *beside}):
-                if file.is_file():
-                    status = file.stat()
-                    file.write_text(rewrite_index(file.read_text(), folder))
-                    os.chown(file, status.st_uid, status.st_gid)
+                if os.path.lexists(file):
+                    server_files.rewrite_text(file, rewrite_index(server_files.read_text(file), folder))
 
     def _refuse_links(self) -> None:
         """Raise PreflightError if a symbolic link in the copy's data directory leads out of the copy.

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError
 from zsnapdb.jobs.trial.dumps import Login, Tools, load, write_file
 from zsnapdb.jobs.trial.server_checks import Isolated
@@ -231,20 +232,20 @@ def _import(session: Session, away: TableName, isolated: Isolated, target: Targe
         transfer.import_tablespace(target.session, name)
     except BaseException:
         # Not every server can drop a discarded table whose file exists again.
-        file.unlink(missing_ok=True)
+        server_files.remove(file)
         raise
     finally:
-        description.unlink(missing_ok=True)
+        server_files.remove(description)
 
 
 def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
     """Copy a file durably to a name that is free; the server's account becomes its owner."""
-    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
-    with open(descriptor, "wb") as new, source.open("rb") as old:
-        os.fchown(descriptor, uid, gid)
+    with server_files.create(target) as new, server_files.open_to_read(source) as old:
+        os.fchown(new.fileno(), uid, gid)
+        os.fchmod(new.fileno(), 0o640)
         shutil.copyfileobj(old, new, 1 << 20)
         new.flush()
-        os.fsync(descriptor)
+        os.fsync(new.fileno())
 
 
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:

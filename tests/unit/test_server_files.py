@@ -1,0 +1,138 @@
+"""Files in folders where another account can plant links, pipes and hard links."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from zsnapdb import server_files
+from zsnapdb.server_files import UnsafeFileError
+
+USES: dict[str, Callable[[Path], object]] = {
+    "read": lambda file: server_files.open_to_read(file).close(),
+    "change": lambda file: server_files.open_to_change(file).close(),
+    "append": lambda file: server_files.open_to_append(file, None).close(),
+    "read text": server_files.read_text,
+    "rewrite": lambda file: server_files.rewrite_text(file, "ours"),
+    "give": lambda file: server_files.give(file, None, 0o640),
+}
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A folder that another account can change."""
+    folder = tmp_path / "datadir"
+    folder.mkdir()
+    folder.chmod(0o777)
+    return folder
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """A file outside of that folder."""
+    file = tmp_path / "victim"
+    file.write_text("root's")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_link_in_the_place_of_a_file_is_refused(use: str, planted: Path, victim: Path) -> None:
+    (planted / "file").symlink_to(victim)
+    with pytest.raises(UnsafeFileError, match="symbolic link"):
+        USES[use](planted / "file")
+    assert victim.read_text() == "root's"
+    assert stat.S_IMODE(victim.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_link_in_the_place_of_a_folder_is_refused(use: str, planted: Path, victim: Path) -> None:
+    (planted / "folder").symlink_to(victim.parent)
+    with pytest.raises(UnsafeFileError, match="symbolic link in a folder that uid"):
+        USES[use](planted / "folder" / "victim")
+    assert victim.read_text() == "root's"
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_pipe_neither_blocks_nor_is_read(use: str, planted: Path) -> None:
+    os.mkfifo(planted / "file")
+    with pytest.raises((UnsafeFileError, OSError)):
+        USES[use](planted / "file")
+
+
+@pytest.mark.parametrize("use", ["change", "append", "give"])
+def test_a_file_with_a_second_name_is_not_changed(use: str, planted: Path, victim: Path) -> None:
+    (planted / "file").hardlink_to(victim)
+    with pytest.raises(UnsafeFileError, match="second name"):
+        USES[use](planted / "file")
+    assert victim.read_text() == "root's"
+
+
+def test_a_file_is_written_in_the_place_of_a_link(planted: Path, victim: Path) -> None:
+    (planted / "file").symlink_to(victim)
+    server_files.write_text(planted / "file", "ours", None)
+    assert (planted / "file").read_text() == "ours"
+    assert not (planted / "file").is_symlink()
+    assert victim.read_text() == "root's"
+    assert [path.name for path in planted.iterdir()] == ["file"]
+
+
+def test_a_new_file_is_not_made_where_a_link_leads(planted: Path, victim: Path) -> None:
+    (planted / "file").symlink_to(victim.with_name("new"))
+    with pytest.raises((UnsafeFileError, FileExistsError)):
+        server_files.create(planted / "file")
+    assert not victim.with_name("new").exists()
+
+
+def test_removal_takes_a_link_and_leaves_what_it_names(planted: Path, victim: Path) -> None:
+    for remove in (server_files.remove, server_files.remove_tree):
+        for target in (victim, victim.parent):
+            (planted / "gone").symlink_to(target)
+            remove(planted / "gone")
+            assert not (planted / "gone").is_symlink()
+    (planted / "tree").mkdir()
+    (planted / "tree" / "link").symlink_to(victim.parent)
+    server_files.remove_tree(planted / "tree")
+    server_files.remove_tree(planted / "tree")
+    assert victim.exists()
+    assert not (planted / "tree").exists()
+
+
+def test_a_folder_is_not_made_where_a_link_is(planted: Path, victim: Path) -> None:
+    (planted / "tmp").symlink_to(victim.parent)
+    with pytest.raises(UnsafeFileError, match="symbolic link"):
+        server_files.make_folder(planted / "tmp", None)
+    server_files.make_folder(planted / "new", None)
+    server_files.make_folder(planted / "new", None)
+    assert stat.S_IMODE((planted / "new").stat().st_mode) == 0o700
+
+
+def test_a_link_that_only_root_can_make_is_followed(planted: Path, victim: Path) -> None:
+    """Hosts have /var/lib/mysql -> /tank/mysql, and /var/run -> /run."""
+    around = victim.parent / "var"
+    around.mkdir()
+    (around / "lib").symlink_to("../datadir")
+    (around / "mysql").symlink_to(planted)
+    (planted / "file").write_text("theirs")
+    assert server_files.read_text(around / "lib" / "file") == "theirs"
+    assert server_files.read_text(around / "mysql" / "file") == "theirs"
+
+
+def test_links_that_lead_to_each_other_end(tmp_path: Path) -> None:
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(OSError, match="Not a directory"):
+        server_files.read_text(tmp_path / "one" / "file")
+
+
+def test_a_rewritten_file_keeps_its_permissions(tmp_path: Path) -> None:
+    file = tmp_path / "index"
+    file.write_bytes(b"old \xff\n")
+    file.chmod(0o640)
+    server_files.rewrite_text(file, server_files.read_text(file).replace("old", "new"))
+    assert file.read_bytes() == b"new \xff\n"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o640
