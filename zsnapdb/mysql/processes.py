@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pwd
 import re
 import secrets
 import shutil
@@ -53,9 +54,10 @@ class Launched(Protocol):
 class ProcessManager(Protocol):
     """Starts a server within its limits, so that the server outlives the process that started it."""
 
-    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
-        """Start the server and append stdout and stderr to `log`.
+    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str) -> Launched:
+        """Start the server as the account `user`, and append stdout and stderr to `log`.
 
+        If this is root, the server is that account from its first instruction; otherwise it has our own account.
         `name` labels the server for people. ServerError or PreflightError if the server cannot be started.
         """
 
@@ -80,9 +82,14 @@ class Detached:
     a whole control group ends the process too; where systemd runs, a unit is the better choice.
     """
 
-    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
-        words = [*limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0))), *argv]
+    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str) -> Launched:
+        limiting = limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0)))
+        words = [*limiting, *(_account_words(user) if os.geteuid() == 0 else ()), *argv]
         _check_programs(words[: -len(argv)])
+        if shutil.which(argv[0]) is None:
+            raise ServerError(
+                f"{argv[0]} cannot be started: it is not a program", hint="check server.binary of the instance"
+            )
         with open_to_append(log, None) as file:
             try:
                 process = subprocess.Popen(
@@ -126,12 +133,21 @@ def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list
     return words
 
 
+def _account_words(user: str) -> list[str]:
+    """Return the command words that give up root for the account, its group and its other groups (setpriv(1)).
+
+    They stand after the limits, which root sets.
+    """
+    entry = pwd.getpwnam(user)
+    return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--"]
+
+
 def _check_programs(words: Sequence[str]) -> None:
-    for program in {"nice", "prlimit", "taskset"} & set(words):
+    for program in {"nice", "prlimit", "taskset", "setpriv"} & set(words):
         if shutil.which(program) is None:
             raise PreflightError(
                 f"the command {program} was not found",
-                hint="install util-linux and coreutils, or leave out the server's limits",
+                hint="install util-linux and coreutils",
             )
 
 
@@ -155,17 +171,20 @@ class SystemdUnits:
     systemd forgets the unit when the server ends.
     """
 
-    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
+    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str) -> Launched:
         # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
         unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
-        _systemd(
-            ["systemd-run", "--quiet", "--collect", f"--unit={unit}", *unit_properties(name, log, limits), "--", *argv]
-        )
+        with open_to_append(log, None) as file:
+            # systemd opens the log as root. Under this name it opens the very file that was checked (proc_pid_fd(5)),
+            # whatever the server's account has put in its place.
+            opened = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+            properties = unit_properties(name, opened, limits, user)
+            _systemd(["systemd-run", "--quiet", "--collect", f"--unit={unit}", *properties, "--", *argv])
         pid = _systemd(["systemctl", "show", "--property=MainPID", "--value", unit]).strip()
         return _Unit(unit, int(pid or "0"))
 
 
-def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
+def unit_properties(name: str, log: Path, limits: Limits, user: str) -> list[str]:
     """Return the unit's properties as words of systemd-run.
 
     `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota are the
@@ -175,6 +194,7 @@ def unit_properties(name: str, log: Path, limits: Limits) -> list[str]:
     properties = {
         "Type": "exec",
         "Description": f"zsnapdb: the server of {name}",
+        "User": user,
         "StandardOutput": f"append:{log}",
         "StandardError": f"append:{log}",
         "KillMode": "control-group",

@@ -146,7 +146,7 @@ class ServerProcess:
         """Start the server within the limits and return a session as soon as the server answers.
 
         ServerError with the end of the error log if the server does not answer within `timeout` seconds. `user` owns
-        the files of the server; `login` is its address.
+        the files of the server, which runs as this account from its first instruction; `login` is its address.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
@@ -156,7 +156,7 @@ class ServerProcess:
             server_files.remove(stale)
         server_files.open_to_append(self.error_log, Owner(*account(user))).close()
         launched = manager.launch(
-            self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits
+            self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits, user
         )
         try:
             return self._wait_until_it_answers(launched, login, password, timeout)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import pwd
 import resource
 import signal
 import subprocess
@@ -41,7 +43,7 @@ def test_servers_spread_over_the_processors() -> None:
 
 
 def test_a_unit_is_told_every_limit() -> None:
-    words = unit_properties("one", Path("/x/error.log"), Limits(512 * MIB, 1.5, 7))
+    words = unit_properties("one", Path("/x/error.log"), Limits(512 * MIB, 1.5, 7), "mysql")
     for property_ in (
         "Type=exec",
         "MemoryMax=536870912",
@@ -49,9 +51,10 @@ def test_a_unit_is_told_every_limit() -> None:
         "CPUQuota=150%",
         "Nice=7",
         "StandardError=append:/x/error.log",
+        "User=mysql",
     ):
         assert f"--property={property_}" in words
-    unlimited = unit_properties("one", Path("/x/error.log"), Limits())
+    unlimited = unit_properties("one", Path("/x/error.log"), Limits(), "mysql")
     assert not [word for word in unlimited if "Memory" in word or "CPU" in word or "Limit" in word]
 
 
@@ -76,7 +79,7 @@ def test_a_detached_process_has_its_own_group_and_its_limits(tmp_path: Path) -> 
         " os.nice(0), flush=True); time.sleep(600)"
     )
     log = tmp_path / "log"
-    launched = Detached().launch("one", [sys.executable, "-c", script], log, Limits(memory=256 * MIB, nice=3))
+    launched = Detached().launch("one", [sys.executable, "-c", script], log, Limits(memory=256 * MIB, nice=3), getpass.getuser())
     try:
         deadline = time.monotonic() + 120
         while not log.read_text().endswith("\n"):
@@ -94,9 +97,43 @@ def test_a_detached_process_has_its_own_group_and_its_limits(tmp_path: Path) -> 
     assert launched.ended() == f"exit status {-signal.SIGKILL}"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts a server as another account")
+def test_a_server_is_never_root(tmp_path: Path) -> None:
+    """Its option file may be replaced by the server's account between writing and start: root must not read it."""
+    log = tmp_path / "log"
+    script = "import os; print(os.getresuid(), os.getresgid(), os.getgroups(), open('/proc/self/status').read())"
+    launched = Detached().launch("one", [sys.executable, "-c", script], log, Limits(nice=1), "nobody")
+    deadline = time.monotonic() + 120
+    while launched.ended() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert launched.ended() == "exit status 0", log.read_text()
+    account = pwd.getpwnam("nobody")
+    ids, groups = (account.pw_uid,) * 3, os.getgrouplist("nobody", account.pw_gid)
+    assert log.read_text().startswith(f"{ids} {(account.pw_gid,) * 3} {groups}")
+    assert "CapEff:\t0000000000000000" in log.read_text()
+
+
+def test_systemd_writes_the_log_that_was_checked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The server's account may put a link in the place of the log before systemd, as root, opens it."""
+    log, victim = tmp_path / "log", tmp_path / "victim"
+
+    def systemd(argv: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        if argv[0] == "systemd-run":
+            log.rename(tmp_path / "moved")
+            log.symlink_to(victim)
+            (output,) = [word.partition("append:")[2] for word in argv if "StandardOutput" in word]
+            Path(output).write_text("words of the server")
+        return subprocess.CompletedProcess(argv, 0, b"1\n", b"")
+
+    monkeypatch.setattr(subprocess, "run", systemd)
+    SystemdUnits().launch("one", ["/usr/sbin/mysqld"], log, Limits(), getpass.getuser())
+    assert (tmp_path / "moved").read_text() == "words of the server"
+    assert not victim.exists()
+
+
 def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=r"/nowhere/mysqld cannot be started"):
-        Detached().launch("one", ["/nowhere/mysqld"], tmp_path / "log", Limits())
+        Detached().launch("one", ["/nowhere/mysqld"], tmp_path / "log", Limits(), getpass.getuser())
 
 
 def test_a_refusal_of_systemd_carries_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -105,4 +142,4 @@ def test_a_refusal_of_systemd_carries_its_words(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(subprocess, "run", refused)
     with pytest.raises(ServerError, match="Failed to start transient service unit: no room"):
-        SystemdUnits().launch("one", ["/usr/sbin/mysqld"], tmp_path / "log", Limits())
+        SystemdUnits().launch("one", ["/usr/sbin/mysqld"], tmp_path / "log", Limits(), getpass.getuser())

@@ -23,7 +23,7 @@ class _Looks:
         self.folder = folder
         self.names: set[str] = set()
 
-    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits) -> Launched:
+    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str) -> Launched:
         self.names = {path.name for path in self.folder.iterdir()}
         raise ServerError("not started")
 
