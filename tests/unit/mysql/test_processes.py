@@ -79,7 +79,9 @@ def test_a_detached_process_has_its_own_group_and_its_limits(tmp_path: Path) -> 
         " os.nice(0), flush=True); time.sleep(600)"
     )
     log = tmp_path / "log"
-    launched = Detached().launch("one", [sys.executable, "-c", script], log, Limits(memory=256 * MIB, nice=3), getpass.getuser())
+    launched = Detached().launch(
+        "one", [sys.executable, "-c", script], log, Limits(memory=256 * MIB, nice=3), getpass.getuser()
+    )
     try:
         deadline = time.monotonic() + 120
         while not log.read_text().endswith("\n"):

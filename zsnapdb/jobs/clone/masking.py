@@ -21,7 +21,7 @@ from zsnapdb.gtid import GtidSet
 from zsnapdb.hooks import Hook, When
 from zsnapdb.jobs.clone.canary_scan import refuse_canaries
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
-from zsnapdb.jobs.server_copy.client_file import client_text
+from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.model import Position
 from zsnapdb.mysql import accounts, applier, scrub, server, table_files, tablespace_files, variables
@@ -37,7 +37,8 @@ from zsnapdb.planning.schema_content import CatalogueTable
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 
 _ACCOUNT = "zsnapdb_mask"
-_CLIENT = "mask.cnf"
+_NO_GTIDS = "".join(f"[{program}]\ninit-command={variables.STOP_LOGGING}\n" for program in ("mysql", "mariadb"))
+"""The changes of a script must not get GTIDs: the GTIDs of the copy stay those of its source."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,22 @@ def mask(
     """
     check(masking)
     began = time.monotonic()
-    with _running(copy, masking.timeout) as session:
+    password, socket = fresh_password(), copy.process().socket
+    with (
+        _running(copy, masking.timeout, password) as session,
+        client_file(Address(_ACCOUNT, socket), password, _NO_GTIDS) as login,
+    ):
         applier.forget(session)
         facts, _ = check_recovered(session, position, unlogged)
         check_inside(facts, copy.root)
         before, since_ns = _prepare(session, facts)
-        steps = _steps(session, copy, facts, masking, names={"ZSNAPDB_INSTANCE": instance, "ZSNAPDB_CLONE": clone})
+        names = {
+            "ZSNAPDB_SOCKET": str(socket),
+            "ZSNAPDB_DEFAULTS_FILE": str(login),
+            "ZSNAPDB_INSTANCE": instance,
+            "ZSNAPDB_CLONE": clone,
+        }
+        steps = _steps(session, facts, masking, names)
         scrub.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
         had_histograms = scrub.forget_values(session, facts.flavour)
         scrub.purge(session)
@@ -108,7 +119,7 @@ def mask(
     # The slow shutdown has written every change to the files.
     changes = Changes(before, table_files.states(Path(facts.variables["datadir"])), since_ns)
     renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
-    with _running(renewing, masking.timeout) as session:
+    with _running(renewing, masking.timeout, fresh_password()) as session:
         scrub.prepare(session)
         if had_histograms:
             scrub.overwrite_histograms(session)
@@ -141,31 +152,22 @@ def _with_options(copy: Copy, options: tuple[str, ...]) -> Copy:
 
 
 def _steps(
-    session: Session, copy: Copy, facts: ServerFacts, masking: MaskingSettings, *, names: Mapping[str, str]
+    session: Session, facts: ServerFacts, masking: MaskingSettings, names: Mapping[str, str]
 ) -> tuple[MaskingStep, ...]:
     """Run the masking files in their order. HookError if one fails."""
-    environment = {
-        "ZSNAPDB_HOOK": When.MASK.value,
-        "ZSNAPDB_FLAVOUR": facts.flavour.value,
-        "ZSNAPDB_SOCKET": str(copy.process().socket),
-        "ZSNAPDB_DEFAULTS_FILE": str(copy.folder / _CLIENT),
-        **names,
-    }
+    environment = {"ZSNAPDB_HOOK": When.MASK.value, "ZSNAPDB_FLAVOUR": facts.flavour.value, **names}
     return tuple(_step(session, words, masking, environment) for words in masking.run)
 
 
 @contextlib.contextmanager
-def _running(copy: Copy, timeout: float) -> Iterator[Session]:
+def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Session]:
     """Run the copy's server without network during the block; then purge and shut it down cleanly.
 
-    After an error the server is killed. The account of the session exists only while the server runs; its password is
-    in a file of the private folder.
+    After an error the server is killed. The account of the session, with `password`, exists only while the server runs.
     """
-    password = fresh_password()
-    init_file, client = copy.folder / "init.sql", copy.folder / _CLIENT
+    init_file = copy.folder / "init.sql"
     socket = copy.process().socket
     server.write_private(init_file, accounts.owner_sql(_ACCOUNT, ("localhost",), password), copy.settings.user)
-    _write_client_file(copy, password)
     identity = copy.identity(server_id=fresh_server_id(), port=None, access=Access.ACCOUNTS, init_file=str(init_file))
     try:
         copy.start(identity, _ACCOUNT, password).close()
@@ -181,15 +183,6 @@ def _running(copy: Copy, timeout: float) -> Iterator[Session]:
         raise
     finally:
         server_files.remove(init_file)
-        server_files.remove(client)
-
-
-def _write_client_file(copy: Copy, password: SecretStr) -> None:
-    file = copy.folder / _CLIENT
-    login = client_text(Address(_ACCOUNT, copy.process().socket), password)
-    # The changes of a script must not get GTIDs: the GTIDs of the copy stay those of its source.
-    login += "".join(f"[{program}]\ninit-command={variables.STOP_LOGGING}\n" for program in ("mysql", "mariadb"))
-    server.write_private(file, login, copy.settings.user)
 
 
 def _step(

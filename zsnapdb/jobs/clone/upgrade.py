@@ -32,7 +32,6 @@ from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
 from zsnapdb.planning.schema_content import CatalogueTable
 
-_CLIENT = "upgrade.cnf"
 _LONG_SECONDS = 6 * 3600.0
 _BATCH = 500
 
@@ -125,7 +124,7 @@ def rehearse(
         session = _start_new(instance, clone, binary)
         with session:
             clock.done("start the new version")
-            output = _upgrade(instance, clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
+            output = _upgrade(clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
             clock.done("upgrade")
             new_version = variables.version(session)
             if variables.server_flavour(session) is not clone.info.flavour:
@@ -171,15 +170,12 @@ def _start_new(instance: Instance, clone: RunningClone, binary: Path) -> Session
     return clone.session(read_timeout=_LONG_SECONDS)
 
 
-def _upgrade(instance: Instance, clone: RunningClone, binary: Path) -> str:
+def _upgrade(clone: RunningClone, binary: Path) -> str:
     """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return the end of its output."""
     program = _upgrade_program(binary)
     address = Address(clone.user, clone.process.socket)
-    file = client_file(clone.process.folder / _CLIENT, address, clone.password, instance.settings.server.user)
-    try:
+    with client_file(address, clone.password) as file:
         return processes.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
-    finally:
-        server_files.remove(file)
 
 
 def _upgrade_program(binary: Path) -> Path:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from posixpath import join
+
+from pydantic import SecretStr
 
 from zsnapdb import server_files
 from zsnapdb.errors import DamagedError
@@ -29,6 +32,8 @@ from zsnapdb.planning.restore.steps import Recover, Replay
 from zsnapdb.planning.server_copy.identity import Access, binlog_paths
 
 _LONGEST_REPLAY = 30 * 86_400.0
+_SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
+"""Where files of LOAD DATA go while they are replayed: on a disk, in a new folder that only root enters."""
 """Seconds after which a replay by a client is given up. By then the client hangs, because nobody else can block it."""
 
 
@@ -71,10 +76,11 @@ def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -
     """Pipe the output of the server's binlog tool into one session of a client."""
     tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
-    login = work.copy.folder / "replay.cnf"
-    with served(work, port=None, server_id=fresh_server_id(), last=replaying.CLIENT_OPTIONS, login=login) as session:
-        source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, work.copy.folder)
-        programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
+    password, options = fresh_password(), replaying.CLIENT_OPTIONS
+    with served(work, port=None, server_id=fresh_server_id(), last=options, password=password) as session:
+        with client_file(session.address, password) as login, tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch:
+            source, sink = replaying.client_pipe(tool, client, login, files, step.logs[0].start, Path(scratch))
+            programs.pipe(source, sink, timeout=_LONGEST_REPLAY)
         replaying.check_executed(session, work.plan.flavour, gtids)
 
 
@@ -121,30 +127,26 @@ def served(
     server_id: int,
     last: Sequence[str] = (),
     stays: bool = False,
-    login: Path | None = None,
+    password: SecretStr | None = None,
     finally_do: Callable[[Session], None] = lambda _session: None,
 ) -> Iterator[Session]:
     """Start the restored server for the block, with a temporary account of ours.
 
     The statements for this account go to no binlog. Accounts are in force, because a server without them would load no
     plugins. `stays`: the server keeps running after the block. `finally_do` runs in the last session, after the account
-    is dropped. `login` is the path of a client's option file for the account during the block.
+    is dropped. `password` is that of the account (None: a fresh password).
     """
     copy = work.copy
-    password = fresh_password()
+    password = password or fresh_password()
     init_file = copy.folder / "init.sql"
     server.write_private(init_file, replaying.account_sql(password.get_secret_value()), copy.settings.user)
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
     process = copy.process()
     with undone_on_error(process.kill):
         with copy.start(identity, replaying.ACCOUNT, password, last) as session:
-            if login is not None:
-                client_file(login, session.address, password, copy.settings.user)
             yield session
             replaying.drop_account(session)
             finally_do(session)
         server_files.remove(init_file)
-        if login is not None:
-            server_files.remove(login)
         if not stays:
             process.stop(timeout=max(600.0, work.instance.settings.server.start_timeout))

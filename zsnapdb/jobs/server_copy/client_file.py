@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb.mysql import server
 from zsnapdb.mysql.session import Address
 from zsnapdb.planning.quoting import option_value
 
@@ -22,7 +25,15 @@ def client_text(address: Address, password: SecretStr) -> str:
     return "\n".join([*lines, ""])
 
 
-def client_file(path: Path, address: Address, password: SecretStr, user: str) -> Path:
-    """Write an option file for a client, readable only by `user` and root, and return its path."""
-    server.write_private(path, client_text(address, password), user)
-    return path
+@contextlib.contextmanager
+def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
+    """Write an option file for a client, with the lines `more` at its end, for the block; it is gone afterwards.
+
+    It lies in a new folder that only this account enters. In a folder of the server's account that account could
+    replace it by one that names a plugin (refman 8.4, "plugin_dir"), which the client then loads as root.
+    """
+    with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
+        file = Path(folder, "client.cnf")
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+            out.write(client_text(address, password) + more)
+        yield file

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,17 +42,15 @@ class Login:
     password: SecretStr
 
 
-def _argv(isolated: Isolated, tools: Tools, words: Sequence[str]) -> list[str]:
-    copy = isolated.copy
-    login = client_file(
-        copy.folder / "dump.cnf",
-        Address(user="root", socket=Path(isolated.identity.socket)),
-        SecretStr(""),
-        copy.settings.user,
-    )
+def _login(isolated: Isolated) -> contextlib.AbstractContextManager[Path]:
+    """Return the option file of the dump program, for a block."""
+    return client_file(Address(user="root", socket=Path(isolated.identity.socket)), SecretStr(""))
+
+
+def _argv(isolated: Isolated, tools: Tools, login: Path, words: Sequence[str]) -> list[str]:
     # A dump must not drop a table: it may be loaded into a server that has a table of that name.
     common = ["--skip-add-drop-table", "--single-transaction", "--quick", "--hex-blob", "--no-tablespaces"]
-    return [str(tools.dump), f"--defaults-file={login}", *common, *family(copy.flavour).dump_options, *words]
+    return [str(tools.dump), f"--defaults-file={login}", *common, *family(isolated.copy.flavour).dump_options, *words]
 
 
 def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, timeout: float) -> None:
@@ -64,9 +62,9 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        with open(descriptor, "r+b", buffering=0) as file:
+        with open(descriptor, "r+b", buffering=0) as file, _login(isolated) as login:
             for words in dump.runs:
-                programs.run(_argv(isolated, tools, words), stdout=file, timeout=timeout)
+                programs.run(_argv(isolated, tools, login, words), stdout=file, timeout=timeout)
                 file.seek(max(0, os.fstat(descriptor).st_size - 200))
                 if _END_OF_DUMP not in file.read():
                     raise ConsistencyError(
@@ -85,16 +83,7 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
 
 def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: Login, schema: str, timeout: float) -> None:
     """Dump from the ephemeral server into the schema of the live server. `timeout` is in seconds, for each run."""
-    file = client_file(isolated.copy.folder / "load.cnf", login.address, login.password, isolated.copy.settings.user)
-    client = [str(tools.client), f"--defaults-file={file}", "--default-character-set=utf8mb4", "--", schema]
-    with _removed_afterwards(file):
+    with client_file(login.address, login.password) as target, _login(isolated) as source:
+        client = [str(tools.client), f"--defaults-file={target}", "--default-character-set=utf8mb4", "--", schema]
         for words in dump.runs:
-            programs.pipe(_argv(isolated, tools, words), client, timeout=timeout)
-
-
-@contextlib.contextmanager
-def _removed_afterwards(path: Path) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
+            programs.pipe(_argv(isolated, tools, source, words), client, timeout=timeout)
