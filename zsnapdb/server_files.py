@@ -8,6 +8,7 @@ other account can make one; the last name of a path is never followed. What is r
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shutil
@@ -24,6 +25,7 @@ _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """O_DIRECTORY also mounts a snapshot below .zfs that is not mounted yet; O_PATH alone would not (open(2))."""
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """O_NONBLOCK: the open of a pipe does not wait for its other end."""
+_SPECIAL = "is not a regular file"
 _MOST_LINKS = 40
 _MOST_TEXT = 64 << 20
 
@@ -109,19 +111,27 @@ def create(file: Path) -> BinaryIO:
 
 def _opened(file: Path, flags: int, mode: str) -> BinaryIO:
     with folder(file.parent) as at:
-        opened = os.open(file.name, flags | _FILE, 0o600, dir_fd=at) if not _is_link(file.name, at) else None
-    if opened is None:
-        raise UnsafeFileError(
-            f"{file} is a symbolic link", hint="zsnapdb runs as root and does not follow it; remove the link"
-        )
+        try:
+            opened = os.open(file.name, flags | _FILE, 0o600, dir_fd=at)
+        except OSError as error:
+            # O_NOFOLLOW met a link, or O_NONBLOCK a pipe that nobody reads (open(2)).
+            problem = {errno.ELOOP: "is a symbolic link", errno.ENXIO: _SPECIAL}.get(error.errno or 0)
+            if problem is None:
+                raise
+            raise _unsafe(file, problem) from error
     status = os.fstat(opened)
     is_shared = status.st_nlink != 1 and flags & (os.O_WRONLY | os.O_RDWR)
-    if not stat.S_ISREG(status.st_mode) or is_shared:
+    if is_shared or not stat.S_ISREG(status.st_mode):
         os.close(opened)
-        what = "has a second name (a hard link)" if stat.S_ISREG(status.st_mode) else "is not a regular file"
-        raise UnsafeFileError(f"{file} {what}", hint="zsnapdb runs as root and does not touch it; remove the file")
+        raise _unsafe(file, "has a second name (a hard link)" if stat.S_ISREG(status.st_mode) else _SPECIAL)
     # The object has the path as its name, for messages.
     return open(file, mode, opener=lambda _path, _flags: opened)  # type: ignore[return-value]
+
+
+def _unsafe(path: Path, problem: str) -> UnsafeFileError:
+    return UnsafeFileError(
+        f"{path} {problem}", hint="zsnapdb runs as root and leaves it alone; check it, then remove it"
+    )
 
 
 def _is_link(name: str, at: int) -> bool:
@@ -185,9 +195,7 @@ def make_folder(path: Path, owner: Owner | None) -> None:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, 0o700, dir_fd=at)
         if _is_link(path.name, at):
-            raise UnsafeFileError(
-                f"{path} is a symbolic link", hint="zsnapdb runs as root and does not follow it; remove the link"
-            )
+            raise _unsafe(path, "is a symbolic link")
         opened = os.open(path.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
         _give(opened, owner)

@@ -42,7 +42,7 @@ LINT = (
     ("ruff", "format", "--no-cache", "--check", "."),
     ("mypy", "--cache-dir=/tmp/mypy", "zsnapdb", *TYPED),
 )
-KINDS = ("unit", "system", "campaigns", "faults")
+KINDS = ("unit", "system", "attacks", "campaigns", "faults")
 SAMPLES = {
     "archive": ("--rounds", "1", "--seed", "7"),
     "clones": ("--rounds", "3", "--seed", "7"),
@@ -225,6 +225,13 @@ def shared_out(files: Sequence[str], parts: int) -> list[list[str]]:
     return [sorted(names) for names in lists if names]
 
 
+def _attacks(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
+    """Return the jobs of the attacks: named ones in a guest of each flavour, all of them in one guest."""
+    own = arguments_for("attacks", arguments)
+    chosen = FLAVOURS if all_flavours or own[0] != "tests/attacks" else ("mariadb",)
+    return [Job(f"attacks, {flavour}", 90.0, functools.partial(_in_guest, lab, flavour, own)) for flavour in chosen]
+
+
 def _faults(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
     """Return the jobs of the fault tests: the named tests as one job, or a job per file and flavour."""
     own = arguments_for("faults", arguments)
@@ -342,6 +349,8 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
         jobs.append(Job("unit", FIRST, functools.partial(_pytest, lab, arguments_for("unit", arguments))))
     if "system" in kinds:
         jobs += _system(lab, arguments, all_flavours=all_flavours)
+    if "attacks" in kinds:
+        jobs += _attacks(lab, arguments, all_flavours=all_flavours)
     if "campaigns" in kinds:
         jobs += _campaigns(lab, arguments, all_flavours=all_flavours)
     if "faults" in kinds:

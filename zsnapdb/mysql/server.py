@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import grp
 import os
 import pwd
 import shutil
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,15 +74,22 @@ def make_private_folder(folder: Path, user: str) -> None:
         raise PreflightError(
             f"{folder}/server.sock is longer than {_SOCKET_LIMIT} bytes", hint="choose a shorter name or mount_root"
         )
-    uid, gid = account(user)
     for path in (folder, folder / "tmp"):
-        server_files.make_folder(path, Owner(uid, gid))
+        _made_anew_if_planted(path, functools.partial(server_files.make_folder, path, Owner(*account(user))))
+
+
+def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
+    """Make what belongs at a path of ours. A link, pipe or file that the server's account put there is removed."""
+    try:
+        make()
+    except (UnsafeFileError, NotADirectoryError, IsADirectoryError):
+        server_files.remove_tree(path)
+        make()
 
 
 def write_private(path: Path, text: str, user: str) -> None:
     """Write a file that only the server's account can read. An existing file is replaced."""
-    uid, gid = account(user)
-    server_files.write_text(path, text, Owner(uid, gid))
+    server_files.write_text(path, text, Owner(*account(user)))
 
 
 @dataclass(frozen=True)
@@ -154,7 +163,8 @@ class ServerProcess:
         # power cut or in a copy that is any process.
         for stale in (self.pid_file, self.socket, self.folder / f"{self.socket.name}.lock"):
             server_files.remove(stale)
-        server_files.open_to_append(self.error_log, Owner(*account(user))).close()
+        owner = Owner(*account(user))
+        _made_anew_if_planted(self.error_log, lambda: server_files.open_to_append(self.error_log, owner).close())
         launched = manager.launch(
             self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits, user
         )

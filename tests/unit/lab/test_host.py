@@ -77,7 +77,7 @@ def test_a_campaign_without_a_sample_runs_only_where_it_is_named() -> None:
 
 
 def test_the_suites_arguments_reach_the_stages_they_name() -> None:
-    assert suite.named_kinds([]) == ["lint", "unit", "system", "campaigns", "faults"]
+    assert suite.named_kinds([]) == ["lint", "unit", "system", "attacks", "campaigns", "faults"]
     assert suite.named_kinds(["tests/system/test_clones.py", "-k", "plan"]) == ["system"]
     assert suite.arguments_for("unit", ["-x"]) == ["tests/unit", "-x"]
     assert suite.arguments_for("system", ["tests/system/test_clones.py", "tests/unit", "-x"]) == [

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from zsnapdb.errors import ServerError
 from zsnapdb.mysql.processes import Launched, Limits
-from zsnapdb.mysql.server import ServerProcess
+from zsnapdb.mysql.server import ServerProcess, make_private_folder
 from zsnapdb.mysql.session import Address
 
 
@@ -45,3 +45,38 @@ def test_what_a_server_left_at_a_power_cut_does_not_keep_it_from_starting(tmp_pa
             limits=Limits(),
         )
     assert manager.names == {"error.log"}
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "second name"])
+def test_a_log_that_the_servers_account_planted_is_made_anew(kind: str, tmp_path: Path) -> None:
+    victim, log = tmp_path / "victim", tmp_path / "private" / "error.log"
+    log.parent.mkdir()
+    victim.write_text("root's")
+    if kind == "pipe":
+        os.mkfifo(log)
+    else:
+        log.symlink_to(victim) if kind == "link" else log.hardlink_to(victim)
+    with pytest.raises(ServerError, match="not started"):
+        ServerProcess(log.parent).start(
+            Path("/bin/true"),
+            getpass.getuser(),
+            Address(user="root", socket=log.with_name("server.sock")),
+            SecretStr(""),
+            timeout=1,
+            manager=_Looks(log.parent),
+            limits=Limits(),
+        )
+    assert log.is_file()
+    assert not log.is_symlink()
+    assert not log.samefile(victim)
+    assert victim.read_text() == "root's"
+
+
+def test_a_private_folder_that_the_servers_account_linked_is_made_anew(tmp_path: Path) -> None:
+    victim, folder = tmp_path / "victim", tmp_path / ".zsnapdb"
+    victim.mkdir()
+    folder.symlink_to(victim)
+    make_private_folder(folder, getpass.getuser())
+    assert (folder / "tmp").is_dir()
+    assert not folder.is_symlink()
+    assert list(victim.iterdir()) == []

@@ -1,0 +1,137 @@
+"""The account of the database server plants links and pipes in its folders; then root's commands run."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.system.in_guest import Lab
+
+pytestmark = pytest.mark.usefixtures("first")
+
+PARENT = Path("/var/lib/mysql")
+ACCOUNT = "mysql"
+
+
+@pytest.fixture
+def victim() -> Iterator[Path]:
+    """A folder of root's with a secret file. Whatever a command does, both stay as they are."""
+    with tempfile.TemporaryDirectory(prefix="victim-", dir="/srv") as name:
+        folder, secret = Path(name), Path(name, "secret")
+        folder.chmod(0o755)
+        secret.write_text("root's\n")
+        secret.chmod(0o600)
+        before = state(folder)
+        yield folder
+        assert state(folder) == before
+
+
+def state(folder: Path) -> list[object]:
+    """What an attacker would change: owners, permissions, content, names."""
+    paths = (folder, *sorted(folder.iterdir()))
+    seen = [(str(path), path.lstat().st_uid, path.lstat().st_gid, path.lstat().st_mode) for path in paths]
+    return [*seen, *(path.read_bytes() for path in paths[1:])]
+
+
+@contextlib.contextmanager
+def planted(link: Path, target: Path) -> Iterator[None]:
+    """A link that the server's account made, in the place of whatever is there."""
+    account = pwd.getpwnam(ACCOUNT)
+    if link.exists():
+        link.rename(link.with_name(f"{link.name}.away"))
+    link.symlink_to(target)
+    os.chown(link, account.pw_uid, account.pw_gid, follow_symlinks=False)
+    try:
+        yield
+    finally:
+        link.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def stopped_clone(lab: Lab, name: str) -> Iterator[Path]:
+    """The private folder of a clone whose server does not run."""
+    made = lab.zsnapdb("clone", "create", "main", "--name", name, "--json").json
+    try:
+        assert lab.zsnapdb("clone", "stop", name).code == 0
+        yield Path(made["clone"]["mount"], ".zsnapdb")
+    finally:
+        assert lab.zsnapdb("clone", "destroy", name).code == 0
+
+
+def test_a_private_folder_that_is_a_link_is_not_given_away(lab: Lab, victim: Path) -> None:
+    assert PARENT.stat().st_uid == pwd.getpwnam(ACCOUNT).pw_uid, "the account can make links there"
+    with planted(PARENT / ".zsnapdb", victim):
+        backup = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
+    made = lab.zsnapdb("clone", "create", "main", "--from", backup, "--name", "linked", "--json").json
+    assert not Path(made["clone"]["mount"], ".zsnapdb").is_symlink()
+    assert lab.zsnapdb("clone", "destroy", "linked").code == 0
+    restored = lab.zsnapdb("restore", "main", "--to", backup, "--target", "tank/linked", "--json").json
+    assert not Path(restored["mount"], ".zsnapdb").is_symlink()
+
+
+@pytest.mark.parametrize(("name", "target"), [("error.log", "secret"), ("tmp", "."), ("client.cnf", "secret")])
+def test_a_link_in_a_stopped_clone_gives_nothing_to_its_server(lab: Lab, victim: Path, name: str, target: str) -> None:
+    with stopped_clone(lab, f"a-{name.partition('.')[0]}") as folder, planted(folder / name, victim / target):
+        done = lab.zsnapdb("clone", "start", f"a-{name.partition('.')[0]}")
+        assert done.code == 0, done.stderr
+        assert not (folder / name).is_symlink()
+
+
+def test_a_log_with_a_second_name_is_not_given_to_the_server(lab: Lab, victim: Path) -> None:
+    """A file of root's may have a second name where the kernel allows others to make one."""
+    with stopped_clone(lab, "a-hard") as folder:
+        secret = folder.parent / "secret"
+        secret.write_text("root's\n")
+        secret.chmod(0o600)
+        (folder / "error.log").unlink()
+        (folder / "error.log").hardlink_to(secret)
+        assert lab.zsnapdb("clone", "start", "a-hard").code == 0
+        assert (secret.stat().st_uid, secret.read_text()) == (0, "root's\n")
+
+
+def test_a_linked_list_of_binlogs_is_not_rewritten(lab: Lab, victim: Path) -> None:
+    with planted(PARENT / "binlog-other.index", victim / "secret"):
+        backup = lab.zsnapdb("backup", "--json").json["backup"]["backup_id"]
+    done = lab.zsnapdb("clone", "create", "main", "--from", backup, "--name", "listed")
+    assert done.code == 4, done.stdout
+    assert "binlog-other.index is a symbolic link" in done.stderr
+    assert "root's" not in done.stdout + done.stderr
+
+
+def test_a_pipe_among_the_binlogs_does_not_stop_the_archive(lab: Lab) -> None:
+    index, pipe = PARENT / "binlog.index", PARENT / "binlog.999999"
+    before = index.read_bytes()
+    os.mkfifo(pipe)
+    try:
+        index.write_bytes(before + f"{pipe}\n".encode())
+        done = lab.zsnapdb("binlog", "archive", "main", "--once", timeout=120)
+        assert "binlog.999999 is not a regular file" in done.stdout + done.stderr
+    finally:
+        index.write_bytes(before)
+        pipe.unlink()
+
+
+def test_a_server_of_ours_is_never_root(lab: Lab) -> None:
+    """Otherwise a server would read, as root, the option file that its account put in the place of ours."""
+    (line,) = [line for line in Path("/etc/zsnapdb/zsnapdb.toml").read_text().splitlines() if line.startswith("binary")]
+    with tempfile.TemporaryDirectory(prefix="server-", dir="/srv") as name:
+        seen, program = Path(name, "seen"), Path(name, "server")
+        Path(name).chmod(0o755)
+        seen.touch()
+        seen.chmod(0o666)
+        binary = line.partition('"')[2].rstrip('"')
+        noting = f'case "$1" in --defaults-file=*) id -u >> {seen};; esac'
+        program.write_text(f'#!/bin/sh\n{noting}\nexec {binary} "$@"\n')
+        program.chmod(0o755)
+        config = lab.changed((line, f'binary = "{program}"'))
+        try:
+            assert lab.zsnapdb("clone", "create", "main", "--name", "a-uid", config=config).code == 0
+        finally:
+            lab.zsnapdb("clone", "destroy", "a-uid")
+        assert set(seen.read_text().split()) == {str(pwd.getpwnam(ACCOUNT).pw_uid)}
