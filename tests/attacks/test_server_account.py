@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.in_guest import Lab
+from tests.system.in_guest import Lab, run
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -93,6 +93,18 @@ def test_a_log_with_a_second_name_is_not_given_to_the_server(lab: Lab, victim: P
         (folder / "error.log").hardlink_to(secret)
         assert lab.zsnapdb("clone", "start", "a-hard").code == 0
         assert (secret.stat().st_uid, secret.read_text()) == (0, "root's\n")
+
+
+def test_the_client_of_a_clone_reads_no_option_of_the_servers_account(lab: Lab) -> None:
+    """An option file can name a plugin, which the client loads into a process of root."""
+    made = lab.zsnapdb("clone", "create", "main", "--name", "a-client", "--json").json["clone"]
+    try:
+        with Path(made["mount"], ".zsnapdb", "client.cnf").open("a") as file:
+            file.write("plugin_dir=/srv/evil\nno_such_option=1\n")
+        done = run("zsnapdb", "clone", "connect", "a-client", "-N", "-e", "SELECT @@port")
+        assert (done.stdout.strip(), done.code) == (str(made["port"]), 0), done.stderr
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "a-client").code == 0
 
 
 def test_a_linked_list_of_binlogs_is_not_rewritten(lab: Lab, victim: Path) -> None:

@@ -9,18 +9,20 @@ from typing import NoReturn
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError
-from zsnapdb.jobs.clone import lifecycle
+from zsnapdb.jobs.clone import credentials, lifecycle
 from zsnapdb.jobs.clone.catalogue import find
 from zsnapdb.mysql import server_program
 from zsnapdb.planning.family import family
 
 
 def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn:
-    """Replace this process by the client, logged in with the clone's credentials file; `words` are its arguments.
+    """Replace this process by the client, logged in with the clone's password; `words` are its arguments.
 
+    The client gets its option file as an open file. The credentials file of the clone lies where its server can replace
+    it, for example by one that names a plugin, which the client would load as root.
     ServerError if the clone's server does not run. PreflightError if this host has no client program.
     """
-    lifecycle.login(settings, name)
+    login = lifecycle.login(settings, name)
     info = find(settings, name)
     beside = server_program.chosen(lifecycle.server_settings(settings, info), info.flavour, info.origin.version).parent
     path = os.pathsep.join((str(beside), str(beside.parent / "bin"), os.environ.get("PATH", os.defpath)))
@@ -30,4 +32,8 @@ def open_client(settings: Settings, name: str, words: Sequence[str]) -> NoReturn
         raise PreflightError(
             f"no client program for {info.flavour} is installed", hint="install the client, or use --dsn or --env"
         )
-    os.execv(program, [program, f"--defaults-file={info.client_file}", *words])  # noqa: S606 - no shell
+    options = os.memfd_create("client.cnf", 0)
+    # Clients ignore an option file that everybody may write.
+    os.fchmod(options, 0o600)
+    os.write(options, credentials.text(login.password, login.host, login.port).encode())
+    os.execv(program, [program, f"--defaults-file=/proc/self/fd/{options}", *words])  # noqa: S606 - no shell

@@ -41,9 +41,12 @@ class Login:
 
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read."""
-    server.write_private(
-        file, f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost={host}\nport={port}\n", user
-    )
+    server.write_private(file, text(password, host, port), user)
+
+
+def text(password: SecretStr, host: str, port: int) -> str:
+    """Return the text of a credentials file: an option file for clients."""
+    return f"[client]\nuser={ACCOUNT}\npassword={password.get_secret_value()}\nhost={host}\nport={port}\n"
 
 
 def read(file: Path) -> SecretStr | None:
