@@ -14,7 +14,7 @@ from zsnapdb.planning.repository.writers import writers
 from zsnapdb.planning.restore import newest, points
 from zsnapdb.planning.restore.newest import UnusableArchive, UnusableBackup
 from zsnapdb.planning.restore.points import RestoreRoute
-from zsnapdb.planning.restore.targets import AtBackup, Target
+from zsnapdb.planning.restore.targets import AtBackup, Latest, Target
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Catalogue, Repository
@@ -88,15 +88,21 @@ def newest_backup(instance: Instance, repository: Repository, *, accepts_older: 
 
 
 def of_one_server(
-    instance: Instance, manifests: Sequence[Manifest], checked: StoredCheck, target: Target
+    instance: Instance,
+    manifests: Sequence[Manifest],
+    checked: StoredCheck,
+    target: Target,
+    history: str | None = None,
 ) -> list[Manifest]:
     """Return the backups among which the newest is the newest state of one server.
 
     Several servers may have written under the name of the instance. This host's own server counts here. On another
     host, the server counts that is proved by GTIDs to have gone on from all others. HistoryError if there is none.
+    The latest state of a named `history` is that of its server, so there all backups are returned.
     """
+    is_named = history is not None and isinstance(target, Latest)
     known_writers = writers(manifests, instance.host.now())
-    if len(known_writers) < 2 or not newest.asks_for_newest(target):
+    if len(known_writers) < 2 or is_named or not newest.asks_for_newest(target):
         return list(manifests)
     chosen = [writer for writer in known_writers if set(writer.backups) & set(checked.own)]
     if not chosen:

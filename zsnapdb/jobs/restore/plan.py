@@ -94,9 +94,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     archive = None if isinstance(target, AtBackup) else archive_of(instance, repository).load()
     checked = newest.check(instance, repository, catalogue, archive)
     newest.refuse_without_any(catalogue, checked, target, request.to)
-    candidates = newest.of_one_server(
-        instance, _of_servers(newest.choosable(catalogue, checked, target), target), checked, target
-    )
+    servers = _of_servers(newest.choosable(catalogue, checked, target), target)
+    candidates = newest.of_one_server(instance, servers, checked, target, request.history)
     chosen = _choose(instance, repository, candidates, target, archive, request.history)
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
