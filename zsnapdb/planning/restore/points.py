@@ -25,7 +25,7 @@ from zsnapdb.planning.binlog.route import (
 )
 from zsnapdb.planning.binlog.window import leading, newer_beyond
 from zsnapdb.planning.restore.histories import ArchiveView, Reached, is_same, older_views, several, shown, view_of
-from zsnapdb.planning.restore.replays import reached_by
+from zsnapdb.planning.restore.replays import check_stop, reached_by
 from zsnapdb.planning.restore.steps import ArchivedTransaction, RestorePoint
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
@@ -250,7 +250,7 @@ def _choose_gtid(
         if point.gtids is None:
             raise PreflightError("the server's transactions have no GTIDs", hint="name a time, or a backup")
         if contains(point.gtids, gtids):
-            if isinstance(target, AtGtids) and contains(gtids, point.gtids):
+            if isinstance(target, AtGtids) and gtids == point.gtids:
                 return RestoreRoute(target, follow(point, files, state), (), None, exact_backup=True)
             continue
         route = follow(point, files, state)
@@ -312,9 +312,9 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
 
     `start` is where the replay of this binlog begins (offset in bytes). `scanned` are all its transactions.
 
-    If the target is a time, the replay stops after the last transaction committed at or before that time. If the
-    server's clock was set back, some earlier transactions may have a later commit time. They are included, and a note
-    says so.
+    If the target is a time, the replay stops after the last transaction committed at or before that time. After a
+    server's clock was set back, earlier ones may have a later commit time; they are included, and a note says so.
+    NotThere if the target is a GTID and this history has another transaction in its place.
     """
     point, target = choice.point, choice.target
     reached = reached_by(point, choice.files[:-1])
@@ -335,12 +335,11 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) ->
         if not isinstance(target, AtTime):
             break
         passed += 1
-    notes = (
-        (f"{later} included transactions have a later commit time than the target: the server's clock was set back",)
-        if later
-        else ()
-    )
-    return Boundary(stop, last, following, gtids, notes)
+    if isinstance(target, AtGtids | BeforeGtid):
+        at = last if isinstance(target, AtGtids) else following
+        check_stop(target.text, point.flavour, at.gtid if at else None, choice.files[-1].name)
+    note = f"{later} included transactions have a later commit time than the target: the server's clock was set back"
+    return Boundary(stop, last, following, gtids, (note,) if later else ())
 
 
 def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtids | None) -> bool:

@@ -1,10 +1,12 @@
-"""The replay steps of a restore: archived binlogs in batches. Pure."""
+"""The replay steps of a restore: archived binlogs in batches, and where they stop. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from zsnapdb.gtid import Gtids, joined
+from zsnapdb.errors import NotThere
+from zsnapdb.gtid import GtidPosition, Gtids, joined
+from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.route import BackupPoint, RouteFile
 from zsnapdb.planning.restore.steps import LogPart, Replay
 
@@ -15,6 +17,23 @@ def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
     for file in files:
         reached = joined(reached, file.gtids)
     return reached
+
+
+def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str) -> None:
+    """Check that a replay to one GTID of MariaDB, or to right before it, stops at the transaction with that GTID.
+
+    NotThere if it does not: another server gave the number in this history. A set of MySQL needs no check, because it
+    contains its transactions themselves.
+    """
+    wanted = parse_gtids(flavour, target)
+    if not isinstance(wanted, GtidPosition) or len(wanted.heads) != 1:
+        return
+    if stopped_at is None or parse_gtids(flavour, stopped_at) != wanted:
+        what = f"{stopped_at} is in its place" if stopped_at is not None else "it has no such transaction"
+        raise NotThere(
+            f"{target} is not in {file} of this history: {what}",
+            hint="name the history that has it with --history; `zsnapdb binlog status` lists the GTIDs",
+        )
 
 
 def replays(

@@ -317,3 +317,18 @@ def test_mariadb_positions_are_followed_by_their_heads() -> None:
     boundary = boundary_in(chosen, 100, scanned)
     assert (boundary.gtids, boundary.stop) == (head(24), 500)
     assert choose(BeforeGtid("0-1-16"), (backup,), logs, NOW).files == logs[:1]
+
+
+def test_a_gtid_of_mariadb_whose_number_another_server_gave_in_this_history_is_not_there() -> None:
+    """The position 0-1-20 counts as reached by 0-2-20, and by a backup that ends there."""
+    head = GtidPosition({0: (2, 30)})
+    log = Log("a", "b.000001", "server_id 2", GtidPosition({0: (2, 10)}), head, 100, 2100, at(10), at(30))
+    backup = point("20261120T120015Z-0001", Flavour.MARIADB, "server_id 2", GtidPosition({0: (2, 15)}), "b.000001", 600)
+    scanned = [Scanned(f"0-2-{n}", 100 * (n - 10), 100 * (n - 9), at(n)) for n in range(11, 31)]
+    for target in (AtGtids("0-1-20"), BeforeGtid("0-1-20")):
+        with pytest.raises(NotThere, match=r"0-1-20 is not in b\.000001"):
+            boundary_in(choose(target, (backup,), (log,), NOW), 600, scanned)
+    assert boundary_in(choose(BeforeGtid("0-2-20"), (backup,), (log,), NOW), 600, scanned).stop == 1000
+    assert choose(AtGtids("0-2-15"), (backup,), (log,), NOW).exact_backup
+    with pytest.raises(NotThere, match="every backup already contains 0-1-15"):
+        choose(AtGtids("0-1-15"), (backup,), (log,), NOW)
