@@ -1,7 +1,9 @@
-"""Reads text files that the site wrote, such as its configuration and its password files."""
+"""Reads files that the site wrote: its configuration, and its secrets, which no other account may read or change."""
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -21,7 +23,56 @@ def read_text(file: Path, what: str, hint: str) -> str:
         ) from error
 
 
+def secret_in(file: Path, what: str, hint: str) -> bytes:
+    """Return the content of a file with a secret.
+
+    ConfigError with `hint` if the file cannot be read. ConfigError if another account may read or change it: only root
+    and this account may own it, others may not read it, and a group only if root owns the file. A link of another
+    account is not followed.
+    """
+    try:
+        if file.is_symlink() and not _is_trusted(os.lstat(file).st_uid):
+            raise ConfigError(
+                f"reading {what} {file}: it is a link of uid {os.lstat(file).st_uid}", hint="name the file itself"
+            )
+        with open(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
+            _refuse_public(os.fstat(opened.fileno()), file, what)
+            return opened.read()
+    except OSError as error:
+        raise ConfigError(f"reading {what} {file}: {error.strerror}", hint=hint) from error
+
+
+def _is_trusted(uid: int) -> bool:
+    return uid in (0, os.geteuid())
+
+
+def _refuse_public(status: os.stat_result, file: Path, what: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise ConfigError(f"reading {what} {file}: it is not a regular file", hint="name a file")
+    if not _is_trusted(status.st_uid):
+        raise ConfigError(
+            f"reading {what} {file}: it belongs to uid {status.st_uid}, who may read and change it",
+            hint=f"run `chown root {file}`, or give it to the account that runs zsnapdb",
+        )
+    allowed = 0o740 if status.st_uid == 0 else 0o700
+    if stat.S_IMODE(status.st_mode) & ~allowed & 0o777:
+        raise ConfigError(
+            f"reading {what} {file}: other accounts may read or change it (mode {stat.S_IMODE(status.st_mode):04o})",
+            hint=f"run `chmod 600 {file}`; if others could read it, replace the secret",
+        )
+
+
 def password_in(file: Path, what: str) -> SecretStr:
-    """Return the password in a file that contains nothing else. ConfigError if the file cannot be read."""
-    hint = "the file must contain only the password, and be readable by the user that runs zsnapdb"
-    return SecretStr(read_text(file, what, hint).rstrip("\n"))
+    """Return the password in a file that contains nothing else.
+
+    ConfigError if the file cannot be read, or if another account may read or change it.
+    """
+    body = secret_in(
+        file, what, "the file must contain only the password, and be readable by the user that runs zsnapdb"
+    )
+    try:
+        return SecretStr(body.decode().rstrip("\n"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"reading {what} {file}: it is not UTF-8 (byte {error.start + 1})", hint="save the file as UTF-8"
+        ) from None

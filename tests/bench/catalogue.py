@@ -206,6 +206,7 @@ def stores(
     """Yield name, address and settings of each store in `names`, and a context that runs its server."""
     credentials = folder / "credentials"
     credentials.write_text("[default]\naws_access_key_id = zsnapdb\naws_secret_access_key = zsnapdb-secret\n")
+    credentials.chmod(0o600)
     for name in names:
         if name == "file":
             (folder / "file").mkdir()

@@ -43,6 +43,7 @@ def account(lab: Lab, tmp_path: Path) -> Iterator[Path]:
         lab.sql(f"GRANT REPLICATION SLAVE ON *.* TO replica@'{host}'")
     file = tmp_path / "password"
     file.write_text("Repl-1ca-x\n")
+    file.chmod(0o600)
     yield file
     for host in ("127.0.0.1", "localhost"):
         lab.sql(f"DROP USER replica@'{host}'")

@@ -54,6 +54,7 @@ def test_a_server_that_is_down(lab: Lab) -> None:
 def test_a_wrong_password_of_the_server(lab: Lab) -> None:
     wrong = lab.folder / "wrong"
     wrong.write_text("not-it\n")
+    wrong.chmod(0o600)
     done = lab.zsnapdb("backup", config=lab.changed(("/etc/zsnapdb/main.password", str(wrong))))
     refused(done, 5, "Access denied", "password_file")
     assert "not-it" not in done.stderr + done.stdout
@@ -63,6 +64,7 @@ def test_a_wrong_password_of_the_server(lab: Lab) -> None:
 def test_wrong_credentials_of_the_repository(lab: Lab) -> None:
     wrong = lab.folder / "credentials"
     wrong.write_text("[default]\naws_access_key_id = lab-key\naws_secret_access_key = not-the-secret\n")
+    wrong.chmod(0o600)
     done = lab.zsnapdb("backup", config=lab.changed(("/etc/zsnapdb/credentials", str(wrong))))
     refused(done, 6, "s3://backups", "credentials")
     assert "not-the-secret" not in done.stderr + done.stdout

@@ -89,6 +89,7 @@ def test_several_instances_must_be_named() -> None:
 def test_a_password_never_shows_in_the_settings(tmp_path: Path) -> None:
     secret = tmp_path / "password"
     secret.write_text("hunter2\n")
+    secret.chmod(0o600)
     settings = parse(GOOD.replace("repository =", f'password_file = "{secret}"\nrepository ='), "x")
     password = settings.instance["main"].password()
     assert password.get_secret_value() == "hunter2"

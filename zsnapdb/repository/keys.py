@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from zsnapdb.errors import ConfigError, DamagedError, ExistsError
+from zsnapdb.text_files import secret_in
 
 DATA_KEY_BYTES = 32
 
@@ -226,10 +227,4 @@ def write_secret(file: Path, body: bytes) -> None:
 
 
 def _read(file: Path, option: str) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"reading {option} {file}: {error.strerror}",
-            hint="check the path; it must be readable by the user that runs zsnapdb",
-        ) from error
+    return secret_in(file, option, "check the path; it must be readable by the user that runs zsnapdb")

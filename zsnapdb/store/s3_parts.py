@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from zsnapdb.errors import ConfigError
+from zsnapdb.text_files import secret_in
 
 _BLOCK = 1 << 20
 NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}
@@ -90,17 +91,15 @@ class S3Credentials:
 def credentials_of(file: Path) -> S3Credentials:
     """Return the credentials in the [default] section of a file in the AWS form.
 
-    ConfigError if the file cannot be read or has no such section.
+    ConfigError if the file cannot be read, has no such section, or if another account may read or change it.
     """
+    hint = "the file needs a [default] section with aws_access_key_id and aws_secret_access_key"
     parser = configparser.ConfigParser(interpolation=None)
+    body = secret_in(file, "credentials_file", hint)
     try:
-        with file.open(encoding="utf-8") as text:
-            parser.read_file(text)
+        parser.read_string(body.decode())
         section = parser["default"]
         token = section.get("aws_session_token") or None
         return S3Credentials(section["aws_access_key_id"], section["aws_secret_access_key"], token)
-    except (OSError, KeyError, UnicodeDecodeError, configparser.Error) as error:
-        raise ConfigError(
-            f"credentials_file {file} cannot be used: {type(error).__name__}",
-            hint="the file needs a [default] section with aws_access_key_id and aws_secret_access_key",
-        ) from None
+    except (KeyError, UnicodeDecodeError, configparser.Error) as error:
+        raise ConfigError(f"credentials_file {file} cannot be used: {type(error).__name__}", hint=hint) from None

@@ -76,6 +76,7 @@ def test_a_configuration_that_is_not_utf_8_is_an_error_of_the_configuration(tmp_
 
 def test_a_password_file_that_is_not_utf_8_is_an_error_of_the_configuration(tmp_path: Path, config: str) -> None:
     (tmp_path / "password").write_bytes(b"\xff\xfe")
+    (tmp_path / "password").chmod(0o600)
     file = tmp_path / "zsnapdb.toml"
     text = Path(config).read_text().replace("repository =", f'password_file = "{tmp_path}/password"\nrepository =')
     file.write_text(text)

@@ -35,6 +35,7 @@ def store(tmp_path: Path) -> LocalStore:
 @pytest.fixture
 def archive(tmp_path: Path, store: LocalStore) -> BinlogArchive:
     (tmp_path / "identity").write_bytes(IDENTITY.file())
+    (tmp_path / "identity").chmod(0o600)
     keyring = Keyring((IDENTITY.recipient,), tmp_path / "identity", accepts_plain=True)
     new_archive = BinlogArchive(Repository.open_or_create(store, "", "0123", keyring), "main")
     new_archive.begin(INCARNATION)

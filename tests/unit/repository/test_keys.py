@@ -68,6 +68,7 @@ def test_an_identity_file_may_hold_several_and_a_bad_line_is_not_shown(tmp_path:
     one, two = keys.AgeIdentity.new(), keys.AgeIdentity.new()
     file = tmp_path / "ids"
     file.write_text(f"# old\n{one.secret}\n\n# new\n{two.secret}\n")
+    file.chmod(0o600)
     assert [identity.recipient for identity in keys.read_identities(file)] == [one.recipient, two.recipient]
     file.write_text(f"{one.secret[:-1]}\n")
     with pytest.raises(ConfigError) as caught:

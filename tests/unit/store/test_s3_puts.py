@@ -189,6 +189,7 @@ def test_temporary_credentials_of_a_file_sign_with_their_session_token(tmp_path:
     file.write_text(
         "[default]\naws_access_key_id = AKIA\naws_secret_access_key = s%cret\naws_session_token = to%ken==\n"
     )
+    file.chmod(0o600)
     store = S3Store(
         "bucket",
         endpoint="http://localhost:1",

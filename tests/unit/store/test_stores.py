@@ -361,6 +361,7 @@ def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_credentials_file_of_another_form_is_refused_without_showing_it(tmp_path: Path) -> None:
     file = tmp_path / "credentials"
     file.write_text("[default]\naws_access_key_id = AKIA\nsecret = hunter2\n")
+    file.chmod(0o600)
     with pytest.raises(ConfigError, match="cannot be used") as caught:
         s3(credentials=file)
     assert "hunter2" not in str(caught.value)

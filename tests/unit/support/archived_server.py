@@ -41,6 +41,7 @@ class Server:
         self.clock = 1_700_000_000
         (folder / "store").mkdir(exist_ok=True)
         (folder / "identity").write_bytes(IDENTITY.file())
+        (folder / "identity").chmod(0o600)
         self.store: Store = LocalStore(folder / "store")
         self.reported: list[str] = []
         self.rotate()
