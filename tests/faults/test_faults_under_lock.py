@@ -117,7 +117,13 @@ def test_zsnapdb_killed_under_the_lock(guest: Guest) -> None:
     settle(guest, known)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["terminated", "session-lost"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, id="terminated"),
+        pytest.param(signal.SIGHUP, id="session-lost", marks=pytest.mark.any_server),
+    ],
+)
 @pytest.mark.usefixtures("plain")
 def test_zsnapdb_ended_under_the_lock_lets_go_and_still_runs_the_last_hooks(
     guest: Guest, number: signal.Signals
@@ -197,6 +203,7 @@ def test_a_hook_that_hangs_is_ended_at_the_locks_deadline(guest: Guest) -> None:
     settle(guest, known)
 
 
+@pytest.mark.any_server
 @pytest.mark.usefixtures("plain")
 def test_a_hook_before_the_lock_that_fails_leaves_everything_as_it_was(guest: Guest) -> None:
     known, before = backups(guest), snapshots(guest)

@@ -119,6 +119,7 @@ def test_a_clone_of_a_replica_does_not_connect_to_the_source_of_its_source(lab: 
         lab.sql("RESET REPLICA ALL" if lab.flavour == "mysql" else "RESET SLAVE ALL")
 
 
+@pytest.mark.any_server
 def test_a_clone_that_cannot_start_leaves_nothing_and_says_why(lab: Lab) -> None:
     before = everything()
     config = lab.changed(('options = ["', 'options = ["no_such_option=1", "'))
@@ -176,6 +177,7 @@ def test_a_name_taken_is_refused(lab: Lab) -> None:
         assert "the clone twice exists" in done.stderr
 
 
+@pytest.mark.any_server
 def test_a_source_goes_on_undisturbed_while_clones_come_and_go(lab: Lab, load_running: ledger.Load) -> None:
     with clone(lab, "busy"):
         before = load_running.total()

@@ -169,7 +169,12 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
 @pytest.mark.parametrize(
     ("text", "code", "said"),
     [
-        ("UPDATE private.people SET name = 'x';\nUPDATE private.nowhere SET name = 'x';\n", 12, "statement 2"),
+        pytest.param(
+            "UPDATE private.people SET name = 'x';\nUPDATE private.nowhere SET name = 'x';\n",
+            12,
+            "statement 2",
+            marks=pytest.mark.any_server,
+        ),
         ("UPDATE private.people SET name = 'x';\n/* never closed\n", 12, "1064"),
         ("UPDATE private.people SET name = 'x';\n", 11, "canary 1 in data/private/keys_of.ibd"),
     ],
@@ -189,6 +194,7 @@ def test_a_clone_whose_masking_fails_is_never_there(
     assert not Path("/var/lib/zsnapdb/clones/half").exists()
 
 
+@pytest.mark.any_server
 def test_a_clone_made_without_a_start_is_masked_at_its_first(lab: Lab, private: None, tmp_path: Path) -> None:
     sql = tmp_path / "mask.sql"
     sql.write_text("UPDATE private.nowhere SET name = 'x';\n")
@@ -207,6 +213,7 @@ def test_a_clone_made_without_a_start_is_masked_at_its_first(lab: Lab, private: 
         assert lab.zsnapdb("clone", "destroy", "later").code == 0
 
 
+@pytest.mark.any_server
 def test_a_script_that_fails_leaves_no_clone_either(lab: Lab, private: None) -> None:
     before = everything()
     done = lab.zsnapdb(
