@@ -235,7 +235,7 @@ class Campaign:
     def judge(self, number: int, how: Split, point: Point, *, restore: bool) -> None:
         """Plan the point, and restore it if it can be and `restore` says so."""
         outcome, wrong, history = self._planned(point)
-        is_restored = restore and outcome == "exact" and not wrong
+        is_restored = restore and outcome.startswith("exact") and not wrong
         if is_restored:
             wrong = self._restored(point, history)
         judged = Judged(number, how.value, point.where, point.to, outcome, is_restored, wrong)
@@ -250,7 +250,8 @@ class Campaign:
         """Return what a plan says, what is wrong with it, and the history that had to be named."""
         code, plan, said = self._plan(point, None)
         if code == 0:
-            return "exact", self._compare(self._states_of(plan), point.right), None
+            wrong = self._compare(self._states_of(plan), point.right)
+            return "exact", f"{wrong}: {plan['target']}, {plan['point']}" if wrong else "", None
         reason = next((name for name, pattern in _OWN_REASONS.items() if re.search(pattern, said)), None)
         if code not in (4, 6, 7) or reason is None:
             return "refused", f"refused with {code}: {said}", None
@@ -259,20 +260,20 @@ class Campaign:
         return f"refused ({reason})", f"must not be refused: {said}" if point.must else "", None
 
     def _with_history(self, point: Point, said: str) -> tuple[str, str, str | None]:
-        """Name each of the listed histories: each gives a state that the server had, and one gives the right one."""
-        wrong, fitting = [], None
+        """Name each of the listed histories: one gives the right state, or says why it cannot."""
+        wrong, named, fitting, is_refused = [], [], None, False
         for history in _HISTORY.findall(said):
             code, plan, error = self._plan(point, history)
             reached = self._states_of(plan) if code == 0 else set()
-            if not reached:
-                wrong.append(f"--history {history} gives no state that the server had: {error}")
+            named.append(f"{history}: {_short(reached)} {error.partition(chr(10))[0]}")
+            is_refused |= code == 6
+            if code == 0 and not reached:
+                wrong.append(f"--history {history} gives no state that the server had: {plan['point']}")
             elif reached & point.right:
                 fitting = history
-        if fitting is None:
-            wrong.append(f"none of the histories gives {_short(point.right)}: {said}")
-        if point.must:
-            wrong.append(f"stands for one state: {said}")
-        return "exact", "; ".join(wrong), fitting
+        if fitting is None and (point.must or not is_refused):
+            wrong.append(f"none of the histories gives {_short(point.right)}: {named}")
+        return "exact, of a named history" if fitting else "refused (history)", "; ".join(wrong), fitting
 
     def _plan(self, point: Point, history: str | None) -> tuple[int, dict[str, Any], str]:
         named = ("--history", history) if history else ()

@@ -355,7 +355,7 @@ def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:
     begin = start if len(choice.files) == 1 else last.start
     if choice.boundary is None:
         boundary = Boundary(last.end, None, None, choice.route.reached)
-        newest = _newest(choice, begin, reader)
+        newest = _newest(choice.files, start, reader)
         return _Chosen(choice, replace(points.restore_point(choice, boundary), last=newest), start, boundary)
     boundary = points.boundary_in(choice, begin, reader.scan(last))
     file = None
@@ -366,19 +366,20 @@ def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:
             if following is not None:
                 boundary, file = replace(boundary, following=following), later.name
                 break
-    return _Chosen(choice, points.restore_point(choice, boundary, file), start, boundary)
+    point = points.restore_point(choice, boundary, file)
+    if point.last is None:
+        point = replace(point, last=_newest(choice.files[:-1], start, reader))
+    return _Chosen(choice, point, start, boundary)
 
 
-def _newest(choice: RestoreRoute, begin: int, reader: _Reader) -> ArchivedTransaction | None:
-    """Return the last transaction of a route that is replayed to its end.
-
-    None if the last file contains no transaction from `begin` on.
-    """
-    last = choice.files[-1]
-    if last.last_commit is None or last.end <= begin:
-        return None
-    gtid = reader.files[last.incarnation, last.name].span.last_gtid
-    return ArchivedTransaction(gtid, commit_time(last.last_commit), last.name, last.end)
+def _newest(files: Sequence[RouteFile], start: int, reader: _Reader) -> ArchivedTransaction | None:
+    """Return the last transaction of files, the first of them replayed from `start` on. None if they contain none."""
+    for place in range(len(files) - 1, -1, -1):
+        file, begin = files[place], files[place].start if place else start
+        if file.last_commit is not None and file.end > begin:
+            gtid = reader.files[file.incarnation, file.name].span.last_gtid
+            return ArchivedTransaction(gtid, commit_time(file.last_commit), file.name, file.end)
+    return None
 
 
 @dataclass

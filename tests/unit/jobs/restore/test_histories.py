@@ -44,6 +44,20 @@ def test_latest_replays_every_archived_binlog(protected: ProtectedServer) -> Non
     assert protected.status().window.ranges[-1].ends.kind is EndKind.NEWEST
 
 
+def test_a_plan_names_its_last_transaction_although_the_last_binlog_adds_none(protected: ProtectedServer) -> None:
+    protected.server.rotate()
+    protected.server.look()
+    last = protected.plan().point.last
+    assert (last.file if last else None, last.gtid if last else None) == (
+        "binlog.000005",
+        f"{protected.server.uuid}:10" if protected.server.has_gtids else None,
+    )
+    if protected.server.has_gtids:
+        before = protected.plan(f"before-{protected.server.uuid}:6").point
+        assert before.last is not None
+        assert (before.last.file, before.last.gtid) == ("binlog.000002", f"{protected.server.uuid}:5")
+
+
 def remove(description: Path) -> None:
     description.unlink()
 
