@@ -115,6 +115,7 @@ def test_a_link_that_only_root_can_make_is_followed(planted: Path, victim: Path)
     """Hosts have /var/lib/mysql -> /tank/mysql, and /var/run -> /run."""
     around = victim.parent / "var"
     around.mkdir()
+    around.chmod(0o755)
     (around / "lib").symlink_to("../datadir")
     (around / "mysql").symlink_to(planted)
     (planted / "file").write_text("theirs")
