@@ -7,9 +7,11 @@ import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
+from zsnapdb.child_environment import is_secret_name
 from zsnapdb.config_errors import explain
 from zsnapdb.errors import ConfigError
 from zsnapdb.patterns import INSTANCE, RoleName
@@ -29,7 +31,7 @@ STORE_ADDRESSES = {"s3://bucket[/prefix]": r"s3://[^/]+", "file:///folder": r"fi
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 class LockSettings(_Section):
@@ -213,6 +215,11 @@ class InstanceSettings(_Section):
             raise ValueError("give exactly one of socket and host")
         if self.password_file is not None and self.password_env is not None:
             raise ValueError("give at most one of password_file and password_env")
+        if self.password_env is not None and not is_secret_name(self.password_env):
+            raise ValueError(
+                "the name in password_env must contain PASSWORD, SECRET or TOKEN: programs that zsnapdb starts do not"
+                " get variables with such names"
+            )
         if self.volumes is None:
             return self
         if not self.volumes:
@@ -286,6 +293,8 @@ class RepositorySettings(_Section):
     def _known_scheme(self) -> RepositorySettings:
         if not any(re.match(form, self.url) for form in STORE_ADDRESSES.values()):
             raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
+        if any("@" in urlsplit(address).netloc for address in (self.url, self.endpoint or "")):
+            raise ValueError("url and endpoint must not contain an account or a password; use credentials_file")
         if self.sse_key is not None and self.sse != "aws:kms":
             raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')
         if self.storage_class in _LATER_CLASSES:

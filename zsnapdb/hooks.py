@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import IO
 
+from zsnapdb.child_environment import for_children
 from zsnapdb.errors import HookError, error_class, exit_code
 
 GRACE_SECONDS = 1.0
@@ -105,9 +106,10 @@ def check(hook: Hook) -> None:
 def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = None) -> str:
     """Run the hook to its end and return its output. HookError if it fails, cannot be started or takes too long.
 
-    `environment` is added to the environment of this process. `limit` in seconds, such as the remaining time of the
-    lock, shortens the hook's own timeout. The hook gets its own process group. At the limit the group gets SIGTERM,
-    then SIGKILL, and every process of the group is waited for. The error names processes that SIGKILL does not end.
+    `environment` is added to the environment of this process, which is passed on without secrets. `limit` in seconds,
+    such as the remaining time of the lock, shortens the hook's own timeout. The hook gets its own process group. At the
+    limit the group gets SIGTERM, then SIGKILL, and every process of the group is waited for. The error names processes
+    that SIGKILL does not end.
     """
     seconds = hook.timeout if limit is None else max(0.0, min(hook.timeout, limit))
     process: subprocess.Popen[bytes] | None = None
@@ -145,7 +147,7 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, **environment},
+            env={**for_children(), **environment},
             cwd="/",
             start_new_session=True,
         )

@@ -12,13 +12,25 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "zsnapdb"
 
-BASE = {"errors", "gtid", "model", "config", "quantities", "patterns", "server_files", "text_files", ""}
+BASE = {
+    "errors",
+    "gtid",
+    "model",
+    "config",
+    "quantities",
+    "patterns",
+    "server_files",
+    "text_files",
+    "child_environment",
+    "",
+}
 ALLOWED = {
     "errors": set(),
     "gtid": set(),
     "model": {"errors", "gtid"},
     "patterns": {"errors"},
-    "config": {"config_errors", "errors", "model", "patterns", "quantities", "text_files"},
+    "child_environment": set(),
+    "config": {"child_environment", "config_errors", "errors", "model", "patterns", "quantities", "text_files"},
     "config_errors": set(),
     "quantities": {"errors"},
     "server_files": {"errors"},

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+from zsnapdb.child_environment import for_children
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.server_files import open_to_append
 
@@ -93,7 +94,13 @@ class Detached:
         with open_to_append(log, None) as file:
             try:
                 process = subprocess.Popen(
-                    words, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, cwd="/"
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                    cwd="/",
+                    env=for_children(),
                 )
             except OSError as error:
                 raise ServerError(
@@ -221,7 +228,7 @@ def run(argv: Sequence[str], *, timeout: float) -> str:
     """
     try:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ, "LC_ALL": "C"}, timeout=timeout
+            argv, stdin=subprocess.DEVNULL, capture_output=True, env=for_children(LC_ALL="C"), timeout=timeout
         )
     except FileNotFoundError as error:
         raise PreflightError(f"the command {argv[0]} was not found", hint="install it") from error
@@ -274,6 +281,7 @@ def version_of(binary: Path) -> str:
             capture_output=True,
             text=True,
             timeout=30,
+            env=for_children(),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise PreflightError(

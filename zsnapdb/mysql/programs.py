@@ -5,15 +5,15 @@ This module locates them, checks that they belong to the family of the server, a
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from zsnapdb.child_environment import for_children
 from zsnapdb.config import ServerSettings
 from zsnapdb.errors import CommandError, PreflightError
 from zsnapdb.model import Flavour
@@ -96,8 +96,8 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
     return flavour is (MARIADB.flavour if major >= 10 else flavour_in(text))
 
 
-def _environment() -> dict[str, str]:
-    return {**os.environ, **_ENVIRONMENT}
+def _environment() -> Mapping[str, str]:
+    return for_children(**_ENVIRONMENT)
 
 
 def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from zsnapdb.child_environment import for_children
 from zsnapdb.errors import CommandError, CommandTimeout, ExistsError, NotThere, PreflightError, ZsnapdbError
 
 ZFS = "zfs"
@@ -18,9 +18,9 @@ _SOURCE = re.compile(r"local|default|received|temporary|none|-|inherited from [^
 """The source of a property, as `zfs get` prints it (zfs-get(8))."""
 
 
-def environment() -> dict[str, str]:
+def environment() -> Mapping[str, str]:
     """Return the environment of every command. The locale is C, so that messages match the error table."""
-    return {**os.environ, "LC_ALL": "C", "LANGUAGE": "C"}
+    return for_children(LC_ALL="C", LANGUAGE="C")
 
 
 @dataclass(frozen=True)
