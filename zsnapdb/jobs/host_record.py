@@ -100,6 +100,31 @@ def note_removed(instance: Instance, repository: Repository, removed: Sequence[R
             record.change_backups(lambda known: known.with_removed(removed))
 
 
+def note_pinned(instance: Instance, repository: Repository, backup_id: str) -> None:
+    """Record that this host pinned the backup. Warns if that cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None:
+        with _warning(instance):
+            record.change_backups(lambda known: known.with_pinned(backup_id))
+
+
+def note_unpinned(instance: Instance, repository: Repository, backup_id: str) -> None:
+    """Record that the backup is no longer pinned. Warns if that cannot be written."""
+    record = HostRecord.of(instance, repository)
+    if record is not None and backup_id in pinned_here(instance, repository):
+        with _warning(instance):
+            record.change_backups(lambda known: known.without_pinned(backup_id))
+
+
+def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
+    """Return the ids of the backups that this host pinned. Empty if the record cannot be read."""
+    record = HostRecord.of(instance, repository)
+    try:
+        return record.backups().pinned if record is not None else ()
+    except DamagedError:
+        return ()
+
+
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
     """Drop the removed backups that left nothing on this host. `left` are the ids that did."""
     record = HostRecord.of(instance, repository)

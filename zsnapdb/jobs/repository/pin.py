@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from zsnapdb.errors import NotThere, UsageError
+from zsnapdb.jobs import host_record
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.repository import pins
+from zsnapdb.repository import layout, pins
 from zsnapdb.repository.pins import Pin
 
 
 def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     """Pin a backup (an id or `latest`).
 
-    Afterwards no prune removes the backup or its bases. NotThere if there is no such backup.
+    Afterwards no prune removes the backup or its bases. This host remembers the pin, in case the repository loses it.
+    NotThere if there is no such backup.
     """
     if not reason.strip():
         raise UsageError("a pin needs a reason", hint='give a reason, such as --reason "before the migration"')
     repository = instance.open_repository()
     if backup_id == "latest":
-        ids = repository.backup_ids(instance.name)
-        if not ids:
+        known = host_record.without_future(instance, repository, instance.summaries(repository))
+        if not known:
             raise NotThere(f"the repository has no backup of instance {instance.name}", hint="see `zsnapdb list`")
-        backup_id = ids[-1]
-    return pins.pin(repository, instance.name, backup_id, reason.strip())
+        backup_id = known[-1].backup_id
+    made = pins.pin(repository, instance.name, backup_id, reason.strip())
+    host_record.note_pinned(instance, repository, backup_id)
+    return made
 
 
 def unpin(instance: Instance, backup_id: str) -> Pin:
-    """Remove the pin of a backup. NotThere if the backup has no pin."""
-    return pins.unpin(instance.open_repository(), instance.name, backup_id)
+    """Remove the pin of a backup, here and in the repository. NotThere if it has no pin in either place."""
+    repository = instance.open_repository()
+    if backup_id in host_record.pinned_here(instance, repository):
+        removed = pins.pins(repository, instance.name).get(backup_id) or Pin(backup_id, "(the pin was hidden)", "")
+        repository.delete(layout.pin(instance.name, backup_id))
+        host_record.note_unpinned(instance, repository, backup_id)
+        return removed
+    return pins.unpin(repository, instance.name, backup_id)

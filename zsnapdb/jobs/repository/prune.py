@@ -38,7 +38,6 @@ from zsnapdb.repository import binlog_removal, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
-from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import unfinished
 from zsnapdb.store.base import Afterlife
@@ -150,7 +149,7 @@ def _plan(
             name: f"{damage.by} found {'; '.join(damage.findings[:2])}"
             for name, damage in known_damage(repository, instance.name).stored().items()
         },
-        pinned={name: pin.reason for name, pin in pins(repository, instance.name).items()},
+        pinned=prune_facts.pinned(repository, instance.name, host_record.pinned_here(instance, repository)),
         writers=by_backup(writers(backups.backups, moment)),
         in_use=prune_facts.in_use(backups.backups, base, begun, moment, policy.sweep_after),
     )

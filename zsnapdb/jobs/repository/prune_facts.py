@@ -10,12 +10,19 @@ from zsnapdb.model import is_backup_id
 from zsnapdb.planning.repository.sweep import Leftover
 from zsnapdb.repository import layout
 from zsnapdb.repository.catalogue import Summaries, Summary
+from zsnapdb.repository.pins import pins
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import Unfinished
 from zsnapdb.store.base import ObjectHold
 
 _PARALLEL_REQUESTS = 8
 """The number of parallel requests for the holds of objects."""
+
+
+def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[str, str]:
+    """Return why each pinned backup stays. `here` are the backups that this host pinned, by its own record."""
+    hidden = "this host pinned it, and the repository lacks the pin; `zsnapdb unpin` ends that"
+    return dict.fromkeys(here, hidden) | {name: pin.reason for name, pin in pins(repository, instance).items()}
 
 
 def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:

@@ -76,6 +76,16 @@ class BackupRecord(RecordPart):
     url: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
     stored: tuple[RecordedBackup, ...] = ()
     removed: tuple[RemovedBackup, ...] = ()
+    pinned: tuple[BackupId, ...] = ()
+    """The backups that this host pinned: no prune of this host removes them, whatever pins the repository lists."""
+
+    def with_pinned(self, backup_id: str) -> BackupRecord:
+        """Return the record in which this host pinned the backup."""
+        return self.model_copy(update={"pinned": tuple(sorted({*self.pinned, backup_id}))})
+
+    def without_pinned(self, backup_id: str) -> BackupRecord:
+        """Return the record in which this host does not pin the backup."""
+        return self.model_copy(update={"pinned": tuple(name for name in self.pinned if name != backup_id)})
 
     def with_stored(self, backup: RecordedBackup) -> BackupRecord:
         """Return the record with one more backup. A backup that is in the record already keeps its place."""

@@ -7,8 +7,9 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.support.pruning import manifests, plan, prune
-from tests.unit.support.stored_backups import DyingStore, Site
+from tests.unit.support.stored_backups import DyingStore, Site, store_backup
 from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.jobs.repository import pin as job
 from zsnapdb.repository import layout, pins
 from zsnapdb.store.base import Afterlife, ObjectHold
 from zsnapdb.store.local import LocalStore
@@ -24,6 +25,27 @@ def test_a_pinned_backup_stays_with_its_chain_until_it_is_unpinned(site: Site) -
     assert decision.reasons == ("pinned: before the migration",)
     pins.unpin(repository, "main", names[1])
     assert prune(site).removed == (names[1], names[0])
+
+
+def test_a_pin_that_was_hidden_in_the_repository_holds_on_the_host_that_made_it(site: Site) -> None:
+    names = site.fill([None, None])
+    site.keep = "last = 1"
+    job.pin(site.instance(), names[0], "audit")
+    LocalStore(site.folder).delete(layout.pin("main", names[0]))
+    assert prune(site).removed == ()
+    decision = next(d for d in plan(site).retention.decisions if d.backup_id == names[0])
+    assert "the repository lacks the pin" in decision.reasons[0]
+    job.unpin(site.instance(), names[0])
+    with pytest.raises(NotThere, match="no pin"):
+        job.unpin(site.instance(), names[0])
+    assert prune(site).removed == (names[0],)
+
+
+def test_the_latest_backup_that_is_pinned_is_none_from_the_future(site: Site) -> None:
+    names = site.fill([None, None])
+    repository = site.instance().open_repository()
+    store_backup(repository, "20991111T000000Z-0001", 7, None)
+    assert job.pin(site.instance(), "latest", "audit").backup_id == names[1]
 
 
 def test_a_pin_that_cannot_be_read_pins(site: Site) -> None:
