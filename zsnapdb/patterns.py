@@ -116,6 +116,9 @@ PropertyValue = Annotated[str, StringConstraints(max_length=8191), AfterValidato
 VariableName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}$")]
 Guid = Annotated[int, Field(ge=0, lt=2**64)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
+CommitTime = Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]
+"""Microseconds UTC, up to the year 9999."""
+
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]{1,255}$"), AfterValidator(_file_name)]
 """The name of a file, without a folder."""

@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import subprocess
+import threading
 import time
 from datetime import datetime
 from pathlib import Path
@@ -143,7 +144,7 @@ def check_status(lab: Lab, archived: tuple[ArchivedFile, ...]) -> None:
     status = lab.zsnapdb("status", "main", "--json").json
     assert status["gaps"] == []
     assert [part["backups"] != [] for part in status["recoverable"]] == [True]
-    assert status["recoverable"][0]["to"] == status["binlog"]["last_commit"]
+    assert status["recoverable"][0]["to"] == status["binlog"]["complete_until"] >= status["binlog"]["last_commit"]
     assert (status["binlog"]["file"], status["binlog"]["offset"]) == (archived[-1].name, archived[-1].end)
     assert 0 <= status["binlog"]["lag_seconds"] < 300
     rows = lab.zsnapdb("binlog", "status", "main", "--json").json["incarnations"]
@@ -168,3 +169,28 @@ def test_a_commit_is_dated_when_it_was_made_and_not_when_it_was_begun(lab: Lab, 
         transaction = list(transactions(file, name))[-1]
     slack = 0.0 if transaction.is_exact else 1.0
     assert before - slack <= transaction.committed / 1e6 <= after
+
+
+def test_the_archive_is_not_called_complete_for_a_time_that_a_running_statement_may_get(lab: Lab) -> None:
+    """MariaDB dates a transaction of one statement by the start of the statement, MySQL by its commit."""
+    lab.sql("CREATE TABLE IF NOT EXISTS ledger.dated (id INT PRIMARY KEY)")
+    running = "SELECT COALESCE(MAX(time), 0) FROM information_schema.processlist WHERE info LIKE 'REPLACE %'"
+
+    def write() -> None:
+        with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
+            cursor.execute("REPLACE INTO ledger.dated SELECT 1 + SLEEP(8)")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while lab.sql(running)[0][0] < 4:
+        assert time.monotonic() < deadline
+    archived = lab.zsnapdb("binlog", "archive", "main", "--once", "--json").json
+    assert thread.is_alive()
+    thread.join()
+    name = Path((FOLDER / "binlog.index").read_text().split()[-1]).name
+    with (FOLDER / name).open("rb") as file:
+        transaction = list(transactions(file, name))[-1]
+    assert datetime.fromisoformat(archived["complete_until"]).timestamp() < transaction.committed / 1e6
+    if not transaction.is_exact:
+        assert datetime.fromisoformat(archived["complete_until"]).timestamp() < time.time() - 8

@@ -5,6 +5,7 @@ An unreachable point is refused before anything is changed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -215,6 +216,24 @@ def test_a_time_takes_in_what_was_committed_by_then(lab: Lab, history: History, 
     check(lab, history, document, last)
 
 
+def test_a_time_on_a_quiet_server_is_its_last_commit(lab: Lab, history: History) -> None:
+    last = history.written[-1][1]
+    deadline = time.monotonic() + 60
+    until = EPOCH
+    while until <= EPOCH + timedelta(microseconds=last.committed, seconds=1):
+        assert time.monotonic() < deadline
+        archived = lab.zsnapdb("binlog", "archive", "main", "--once", "--json").json
+        assert archived["transactions"] == 0
+        until = datetime.fromisoformat(archived["complete_until"])
+    for words in (("restore", "main", "--target", "tank/never", "--to"), ("clone", "create", "main", "--at")):
+        planned = lab.zsnapdb(*words, until.isoformat(), "--plan", "--json").json
+        assert planned["backup_id"] == history.backup["backup_id"]
+    plan = lab.zsnapdb("restore", "main", "--target", "tank/never", "--to", until.isoformat(), "--plan", "--json").json
+    assert (plan["point"]["last"]["gtid"], plan["point"]["following"]) == (last.gtid, None)
+    status = lab.zsnapdb("status", "main", "--json").json
+    assert datetime.fromisoformat(status["recoverable"][-1]["to"]) == until
+
+
 def test_a_client_replays_to_the_same_state_as_the_applier(lab: Lab, history: History, restored: Any) -> None:
     config = lab.changed(("[repository.s3]", '[restore]\nreplay = "client"\n\n[repository.s3]'))
     plan = lab.zsnapdb(
@@ -227,7 +246,7 @@ def test_a_client_replays_to_the_same_state_as_the_applier(lab: Lab, history: Hi
 
 def test_what_cannot_be_reached_is_refused(lab: Lab, history: History) -> None:
     before = everything()
-    late = (EPOCH + timedelta(microseconds=history.written[-1][1].committed, seconds=1)).isoformat()
+    late = datetime.now(UTC).isoformat()
     for to, code, text in (
         (late, 6, "is after the end of the archive"),
         ("2001-01-01T00:00:00Z", 6, "no backup is older than 2001-01-01 00:00:00 UTC"),

@@ -34,6 +34,8 @@ class ArchivingView(View):
             lines.append(f"  gtids     {outcome.gtids}")
         if outcome.last_commit is not None:
             lines.append(f"  newest    {moment(outcome.last_commit)}")
+        if outcome.complete_until is not None:
+            lines.append(f"  complete  until {moment(outcome.complete_until)}")
         lines.append(
             f"  new       {outcome.transactions} transactions, {size(outcome.plain_size)}"
             + (f"; rotated {', '.join(outcome.rotated)}" if outcome.rotated else "")
@@ -56,6 +58,7 @@ class ArchivingView(View):
             "offset": outcome.end.offset if outcome.end else None,
             "gtids": None if outcome.gtids is None else str(outcome.gtids),
             "last_commit": moment(outcome.last_commit) if outcome.last_commit is not None else None,
+            "complete_until": moment(outcome.complete_until) if outcome.complete_until is not None else None,
             "transactions": outcome.transactions,
             "plain_bytes": outcome.plain_size,
             "rotated": list(outcome.rotated),

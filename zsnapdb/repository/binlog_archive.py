@@ -14,9 +14,10 @@ from pathlib import Path
 
 from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
+from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_contents import Archive, load
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, Incarnation, Segment
 from zsnapdb.repository.layout import (
     BinlogChunkKey,
     IncarnationKey,
@@ -109,6 +110,19 @@ class BinlogArchive:
         """
         self.repository.put(self.segment_body_key(incarnation, segment), body)
         self._put(self.segment_key(incarnation, segment), segment.encode())
+
+    def note_complete(self, complete: CompleteUntil) -> None:
+        """Store until when an incarnation is complete, durably. An older record is replaced."""
+        record = CompleteRecord(
+            repository_id=self.repository.id,
+            instance=self.instance,
+            incarnation=complete.incarnation,
+            name=complete.name,
+            end=complete.end,
+            until=complete.until,
+        )
+        key = layout.complete(self.instance, complete.incarnation)
+        self.repository.overwrite(key, self.repository.keyring.signed(record.encode()))
 
     def put_chunk(self, incarnation: str, name: str, attempt: str, index: int, body: Body) -> None:
         """Store a chunk of a rotated file that has no description yet."""

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from zsnapdb.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.model import Flavour
-from zsnapdb.planning.binlog.history import NOTHING_KNOWN, ArchiveState, Unreadable
+from zsnapdb.planning.binlog.history import NOTHING_KNOWN, ArchiveState, CompleteUntil, Unreadable
 from zsnapdb.repository import layout
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment, covering, number_of
-from zsnapdb.repository.layout import IncarnationKey, K, RotatedBinlogKey, SegmentKey
+from zsnapdb.repository.binlog_descriptions import (
+    ArchivedFile,
+    CompleteRecord,
+    Incarnation,
+    Segment,
+    covering,
+    number_of,
+)
+from zsnapdb.repository.layout import CompleteKey, IncarnationKey, K, RotatedBinlogKey, SegmentKey
 from zsnapdb.repository.repository import Repository
 
-T = TypeVar("T", bound=Incarnation | ArchivedFile | Segment)
+Description: TypeAlias = Incarnation | CompleteRecord | ArchivedFile | Segment
+T = TypeVar("T", bound=Description)
 
 _THREADS = 8
 _READINGS = 5
@@ -26,7 +34,7 @@ class Archive:
     """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
 
     `damaged` has an error for each description that cannot be read, and for each part of an active binlog that is
-    missing before a later part. `state` says where in the archive these are.
+    missing before a later part. `state` says where in the archive these are, and until when the archive is complete.
     """
 
     incarnations: tuple[Incarnation, ...]
@@ -53,6 +61,8 @@ def load(repository: Repository, instance: str) -> Archive:
         else:
             damages.append(_Damage(read, Unreadable(key.incarnation, None, 0, read.message)))
     incarnations.sort(key=lambda incarnation: (incarnation.began, incarnation.id))
+    # Before the binlogs: what is archived meanwhile makes no record of a place that was not read.
+    complete, unread = _complete(repository, [layout.complete(instance, one.id) for one in incarnations])
     files: list[ArchivedFile] = []
     for incarnation in incarnations:
         readable, wrong = _files(repository, instance, incarnation)
@@ -61,9 +71,23 @@ def load(repository: Repository, instance: str) -> Archive:
     return Archive(
         tuple(incarnations),
         tuple(files),
-        tuple(damage.error for damage in damages),
-        ArchiveState(tuple(damage.place for damage in damages)),
+        (*(damage.error for damage in damages), *unread),
+        ArchiveState(tuple(damage.place for damage in damages), complete),
     )
+
+
+def _complete(
+    repository: Repository, keys: Sequence[CompleteKey]
+) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:
+    """Return until when incarnations are complete, as far as they say so, and the errors of unreadable records."""
+    records: list[CompleteUntil] = []
+    errors: list[DamagedError] = []
+    for _, read in _read_all(repository, keys, _complete_record):
+        if isinstance(read, CompleteRecord):
+            records.append(CompleteUntil(read.incarnation, read.name, read.end, read.until))
+        else:
+            errors.append(read)
+    return tuple(records), errors
 
 
 @dataclass(frozen=True)
@@ -155,6 +179,12 @@ def _incarnation(body: bytes, key: IncarnationKey) -> Incarnation:
     return incarnation
 
 
+def _complete_record(body: bytes, key: CompleteKey) -> CompleteRecord:
+    record = CompleteRecord.decode(body, key)
+    _check_place(key, layout.complete(record.instance, record.incarnation))
+    return record
+
+
 def _rotated(body: bytes, key: RotatedBinlogKey) -> ArchivedFile:
     file = ArchivedFile.decode(body, key)
     _check_place(key, layout.rotated_binlog(file.instance, file.incarnation, file.name))
@@ -176,7 +206,7 @@ def _check_place(key: str, described: str) -> None:
         )
 
 
-def _check_origin(repository: Repository, description: Incarnation | ArchivedFile | Segment, key: str) -> None:
+def _check_origin(repository: Repository, description: Description, key: str) -> None:
     """Raise DamagedError if a description is of another repository, or of plain bytes that this host refuses."""
     if description.repository_id != repository.id:
         raise DamagedError(

@@ -1,6 +1,7 @@
 """The stored form of archived binlogs. Keys below <instance>/binlogs/:
 
     incarnations/<incarnation>.json                         one unbroken binlog history of one server; written first
+    <incarnation>/complete.json                             until when the history is archived completely; replaced
     <incarnation>/files/<name>.json                         a rotated binlog; written last, never over another
     <incarnation>/chunks/<name>/<attempt>/00000001          the chunks of a rotated binlog, from 1
     <incarnation>/active/<name>/<start>-<end>.json          a segment of an active binlog, by its bytes in the file;
@@ -31,6 +32,7 @@ from zsnapdb.patterns import (
     Attempt,
     BackupId,
     BinlogName,
+    CommitTime,
     Count,
     GtidText,
     InstanceName,
@@ -253,6 +255,22 @@ class ArchivedFile(_Part):
         """The size in bytes of the file's objects in the store, without descriptions."""
         chunks = (*self.chunks, *(segment.chunk for segment in self.segments))
         return sum(chunk.stored_size for chunk in chunks)
+
+
+class CompleteRecord(_Part):
+    """Until when an incarnation is archived completely. The archiver replaces it, at most once a minute.
+
+    Every transaction that the server committed up to `until` (microseconds UTC, by the clock of the server) lies before
+    byte `end` of the binlog `name`. The record says nothing if the archive does not reach that byte.
+    """
+
+    format: Literal[1] = 1
+    repository_id: RepositoryId
+    instance: InstanceName
+    incarnation: BackupId
+    name: BinlogName
+    end: Count
+    until: CommitTime
 
 
 def server_name(server_uuid: str | None, server_id: int) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
+from zsnapdb.errors import DamagedError, NotThere
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, Segment
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, CompleteRecord, Segment
 from zsnapdb.repository.layout import BinlogChunkKey, BinlogKey, SegmentBodyKey, SegmentKey
 from zsnapdb.repository.objects import ListedObject
 
@@ -20,9 +22,11 @@ def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
 
     If this is interrupted at any moment, either the complete file is left, or only garbage below its name. A killed run
     may have left segments of a rotated file: they are removed before the file's description, because without it they
-    would count as the file again. Of an active file, the segment with the first byte is removed first.
+    would count as the file again. Of an active file, the segment with the first byte is removed first. With the file
+    goes the record that its incarnation is complete there.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
+    _remove_complete_record(archive, file)
     descriptions = sorted(repository.sizes(layout.segments(*place)))
     for key in descriptions:
         repository.delete(key)
@@ -34,6 +38,14 @@ def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
     ]
     repository.delete_many(bodies)
     return len(descriptions) + int(file.is_rotated) + len(bodies)
+
+
+def _remove_complete_record(archive: BinlogArchive, file: ArchivedFile) -> None:
+    key = layout.complete(archive.instance, file.incarnation)
+    with contextlib.suppress(NotThere, DamagedError):
+        line = archive.repository.keyring.verified(archive.repository.get(key), key)
+        if CompleteRecord.decode(line, key).name == file.name:
+            archive.repository.delete(key)
 
 
 def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence[Segment]) -> None:

@@ -162,6 +162,17 @@ class IncarnationKey(Key):
         return self._part(3)
 
 
+class CompleteKey(Key):
+    """The place of the record until when the archive of a binlog history is complete."""
+
+    __slots__ = ()
+    _FORM = re.compile(rf"{_INSTANCE}/binlogs/{_ID}/complete\.json")
+
+    @property
+    def incarnation(self) -> str:
+        return self._part(2)
+
+
 class BinlogKey(Key):
     """The place of one object of an archived binlog: its description, a chunk or a segment."""
 
@@ -303,6 +314,11 @@ def incarnations(instance: str) -> KeyPrefix[IncarnationKey]:
 def incarnation(instance: str, incarnation_id: str) -> IncarnationKey:
     """Return the key of the description of a binlog history."""
     return IncarnationKey(f"{instance}/binlogs/incarnations/{incarnation_id}.json")
+
+
+def complete(instance: str, incarnation_id: str) -> CompleteKey:
+    """Return the key of the record until when the archive of a binlog history is complete."""
+    return CompleteKey(f"{instance}/binlogs/{incarnation_id}/complete.json")
 
 
 def rotated_binlogs(instance: str, incarnation_id: str) -> KeyPrefix[RotatedBinlogKey]:

@@ -14,6 +14,8 @@ from tests.unit.support.binlog_archive import ID, IDENTITY, INCARNATION, KEY, NA
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, ExistsError
 from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.repository import verify_binlogs
+from zsnapdb.planning.binlog.history import CompleteUntil
+from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import covering
 from zsnapdb.repository.binlog_removal import remove, remove_unneeded, sweep, undescribed
@@ -310,3 +312,70 @@ def test_a_rotated_file_is_verified_chunk_by_chunk(store: LocalStore, archive: B
     assert damage() == (f"{key} has {len(body) - 1} bytes, {len(body)} were written",)
     store.put(key, body[:-1] + bytes([body[-1] ^ 1]))
     assert bool(damage()) == (depth is Depth.READ)
+
+
+COMPLETE = CompleteUntil(ID, NAME, 100, 1_700_000_000_000_000)
+
+
+def test_until_when_an_incarnation_is_complete_is_replaced_and_read_back(archive: BinlogArchive) -> None:
+    add(archive, 0, b"a" * 60, number=None)
+    for until in (5, COMPLETE.until):
+        archive.note_complete(replace(COMPLETE, until=until))
+    loaded = archive.load()
+    assert (loaded.state.complete, loaded.damaged) == ((COMPLETE,), ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        (b'"until":1', b'"until":-1', "until"),
+        (b'"until":1', b'"until":999999', "until"),
+        (NAME.encode(), b"../up.000007", "name"),
+        (ID.encode(), b"20261121T101112Z-0000", "describes"),
+        (b'"repository_id":"0123"', b'"repository_id":"4567"', "belongs to repository 4567"),
+        (b'"format":1', b'"format":2', "format"),
+        (b"{", b"", "cannot be read"),
+    ],
+)
+def test_a_record_of_completeness_that_was_altered_is_told_and_says_nothing(
+    store: LocalStore, archive: BinlogArchive, old: bytes, new: bytes, why: str
+) -> None:
+    add(archive, 0, b"a" * 60, number=None)
+    archive.note_complete(COMPLETE)
+    key = layout.complete("main", ID)
+    store.put(key, store.get(key).replace(old, new))
+    loaded = archive.load()
+    assert (len(loaded.files), loaded.state.complete, loaded.state.unreadable) == (1, (), ())
+    (error,) = loaded.damaged
+    assert (key in error.message, why in error.message) == (True, True)
+
+
+def test_a_host_that_signs_believes_no_record_of_completeness_without_its_signature(
+    store: LocalStore, tmp_path: Path
+) -> None:
+    (tmp_path / "signing").write_bytes(SigningKey.new().file())
+    signer = SigningKey.read(tmp_path / "signing").public
+    signing = BinlogArchive(
+        Repository.open_or_create(store, "", "0123", Keyring(signing_key_file=tmp_path / "signing", signers=(signer,))),
+        "main",
+    )
+    signing.begin(INCARNATION)
+    signing.note_complete(COMPLETE)
+    assert signing.load().state.complete == (COMPLETE,)
+    unsigned = BinlogArchive(replace(signing.repository, keyring=Keyring()), "main")
+    unsigned.note_complete(replace(COMPLETE, until=COMPLETE.until + 5))
+    loaded = signing.load()
+    assert (loaded.state.complete, ["is not signed" in error.message for error in loaded.damaged]) == ((), [True])
+
+
+def test_the_record_of_completeness_goes_with_the_binlog_that_it_names(
+    store: LocalStore, archive: BinlogArchive
+) -> None:
+    add(archive, 0, b"a" * 60, number=6)
+    (file,) = archive.load().files
+    archive.note_complete(replace(COMPLETE, name="binlog.000008"))
+    remove(archive, file)
+    assert len(archive.load().state.complete) == 1
+    archive.note_complete(COMPLETE)
+    remove(archive, file)
+    assert [item.key for item in store.list("main/binlogs/")] == [layout.incarnation("main", ID)]

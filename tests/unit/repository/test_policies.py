@@ -27,6 +27,7 @@ KEPT = [
     layout.drill("main", ID),
     layout.rotated_binlog("main", ID, NAME),
     layout.incarnation("main", ID),
+    layout.complete("main", ID),
 ]
 
 
@@ -52,6 +53,12 @@ def test_a_host_may_remove_the_segments_and_chunks_that_a_rotated_binlog_replace
 @pytest.mark.parametrize("key", KEPT, ids=str)
 def test_a_host_may_remove_nothing_that_a_restore_needs(key: Key) -> None:
     assert not is_allowed("iam-policy.json", "s3:DeleteObject", key)
+
+
+def test_a_host_may_replace_and_read_until_when_its_archive_is_complete() -> None:
+    for action in ("s3:PutObject", "s3:GetObject"):
+        assert is_allowed("iam-policy.json", action, layout.complete("main", ID))
+    assert is_allowed("iam-policy-prune.json", "s3:DeleteObject", layout.complete("main", ID))
 
 
 def test_a_host_that_only_writes_may_remove_nothing_and_reads_no_data() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from tests.unit.support.binlog_window import SECOND, Kept
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.model import BinlogCoordinates, Flavour
+from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil
 from zsnapdb.planning.binlog.route import BackupPoint, Route, commit_time
 from zsnapdb.planning.restore.points import RestoreRoute, Scanned, boundary_in, start_in
 
@@ -73,6 +74,12 @@ class Simulation:
     histories: list[tuple[Written, ...]] = field(default_factory=list)
     states: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     contents: dict[tuple[str, str], tuple[Written, ...]] = field(default_factory=dict)
+    complete: list[CompleteUntil] = field(default_factory=list)
+
+    @property
+    def state(self) -> ArchiveState:
+        """What the archive says beside its files: until when it is complete."""
+        return ArchiveState(complete=tuple(self.complete))
 
     def name(self, server: int) -> str:
         """Return the name of a server in the archive."""
@@ -175,6 +182,10 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
                 )
             )
             made.states[name] = server.history
+        elif happening == "quiet":
+            last = server.binlogs[-1]
+            place = f"binlog.{last.number:06d}", HEAD + SIZE * len(last.written)
+            made.complete.append(CompleteUntil(f"{incarnation:03d}", *place, second * SECOND))
         elif happening == "reset":
             leave()
             server = replace(server, numbered=(), binlogs=(Binlog(1, second, ()),))

@@ -17,12 +17,14 @@ from zsnapdb.errors import (
     ZsnapdbError,
 )
 from zsnapdb.jobs.binlog.archiver import Archiver
+from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
 from zsnapdb.jobs.binlog.files import BinlogSource, find_source
 from zsnapdb.jobs.binlog.new_history import NewHistoryWatch, RunningBackup, needed_backup
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.planning.binlog.completeness import CommitHorizon
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _SHORTEST_PAUSE = 0.2
@@ -40,10 +42,12 @@ def archive_once(instance: Instance) -> Round:
     PreflightError if the newest binlog cannot be archived; the other binlogs are archived even then.
     """
     with for_instance(instance, "binlog", "archiving the binlogs of"):
+        recorder = CompletenessRecorder(instance.events)
         with instance.session() as session:
             source = find_source(session)
+            horizon = recorder.before(session)
         archiver = Archiver(instance, open_archive(instance), source)
-        result = archiver.look()
+        result = recorder.after(archiver.look(), horizon, archiver.archive)
     if result.begun or result.gaps:
         result = replace(result, unprotected=needed_backup(instance))
     if result.blocked is not None:
@@ -74,12 +78,13 @@ def archive_continuously(instance: Instance, stop: Event, start_backup: Callable
         pause = instance.settings.binlog.interval / 2
         notes = Notes(instance.events)
         watch = NewHistoryWatch(instance, start_backup)
+        recorder = CompletenessRecorder(instance.events)
         result = Round()
         while True:
             is_last, begun = stop.is_set(), time.monotonic()
             try:
-                source, archiver = _current(instance, archiver, source)
-                result = archiver.look()
+                source, archiver, horizon = _current(instance, archiver, source, recorder)
+                result = recorder.after(archiver.look(), horizon, archiver.archive)
                 notes.of(result)
                 watch.after(result)
             except (RepositoryError, ConsistencyError, DamagedError, PreflightError, OSError) as error:
@@ -92,19 +97,22 @@ def archive_continuously(instance: Instance, stop: Event, start_backup: Callable
             stop.wait(max(_SHORTEST_PAUSE, pause - (time.monotonic() - begun)))
 
 
-def _current(instance: Instance, archiver: Archiver, source: BinlogSource) -> tuple[BinlogSource, Archiver]:
-    """Return the source as the server describes it now, with an archiver for the source.
+def _current(
+    instance: Instance, archiver: Archiver, source: BinlogSource, recorder: CompletenessRecorder
+) -> tuple[BinlogSource, Archiver, CommitHorizon | None]:
+    """Return the source as the server describes it now, with an archiver for the source, and the commit horizon.
 
-    If the server does not answer, both stay as they are.
+    If the server does not answer, source and archiver stay as they are, and no horizon is known.
     """
     try:
         with instance.session(read_timeout=5.0) as session:
             current = find_source(session)
+            horizon = recorder.before(session)
     except ServerError:
-        return source, archiver
+        return source, archiver, None
     if current == source:
-        return source, archiver
-    return current, Archiver(instance, open_archive(instance), current)
+        return source, archiver, horizon
+    return current, Archiver(instance, open_archive(instance), current), horizon
 
 
 def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:

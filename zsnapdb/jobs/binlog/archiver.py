@@ -56,7 +56,7 @@ class Archiver:
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._instance = instance
-        self._archive = archive
+        self.archive = self._archive = archive
         self._host = instance.host
         self._settings: UploadSettings = instance.upload_settings()
         self._source = source
@@ -102,6 +102,7 @@ class Archiver:
             end=BinlogCoordinates(newest.name, newest.end) if newest else None,
             gtids=newest.reached if newest else None,
             last_commit=max(commits, default=None),
+            incarnation=newest.incarnation if newest else None,
         )
 
     def _note(self, newest: ArchivedFile) -> None:

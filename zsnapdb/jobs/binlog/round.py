@@ -13,7 +13,7 @@ from zsnapdb.planning.binlog.history import RouteEnd
 class Round:
     """The result of one round over the binlogs of the server.
 
-    Sizes in bytes; `end` is the end of the archive now, `last_commit` is in microseconds UTC.
+    Sizes in bytes; `end` is the end of the archive now, in `incarnation`. Times are in microseconds UTC.
     """
 
     begun: str | None = None
@@ -27,5 +27,8 @@ class Round:
     end: BinlogCoordinates | None = None
     gtids: Gtids | None = None
     last_commit: int | None = None
+    incarnation: str | None = None
+    complete_until: int | None = None
+    """Until when the archive is complete, if that was recorded after this round."""
     unprotected: RouteEnd | None = None
     """The reason why no backup leads to what is archived now, if a history or a gap began in this round."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from zsnapdb.errors import ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs.repository import prune_binlogs
-from zsnapdb.repository import binlog_removal
+from zsnapdb.repository import binlog_removal, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary
@@ -87,7 +87,17 @@ def copy(
             done.failed[file.name] = error.message
             continue
         done.copied.append(file.name)
+    confirm()
+    _copy_complete_records(here, there)
     return done
+
+
+def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
+    """Copy until when each incarnation is complete. A record counts only where the copy reaches the place it names."""
+    for listed in there.repository.list(layout.incarnations(there.instance)):
+        key = layout.complete(there.instance, listed.key.incarnation)
+        with contextlib.suppress(NotThere):
+            there.repository.overwrite(key, here.repository.get(key))
 
 
 def _bodies(archive: BinlogArchive, file: ArchivedFile) -> Iterator[tuple[BinlogKey, Chunk]]:

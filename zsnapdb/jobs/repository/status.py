@@ -13,6 +13,8 @@ from zsnapdb.jobs import host_record
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import window_of
 from zsnapdb.model import backup_time
+from zsnapdb.planning.binlog.completeness import complete_until
+from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.damage import KnownDamage
 from zsnapdb.planning.repository.host_record import StoredFinding
@@ -42,7 +44,10 @@ class ProtectionStatus:
     backup_age: float | None
     window: Window
     last: ArchivedFile | None
+    complete_until: int | None
+    """Until when the archive of `last` is complete (microseconds UTC): its last commit, or a later recorded time."""
     archive_lag: float | None
+    """The time since then."""
     drill: Evidence | None
     damaged: tuple[DamagedError, ...]
     missing: tuple[StoredFinding, ...] = ()
@@ -60,6 +65,7 @@ def status(instance: Instance) -> ProtectionStatus:
     current = [manifest for manifest in catalogue.manifests if manifest.backup_id not in checked.future]
     newest = current[-1] if current else None
     last = _last(archive)
+    complete = _complete_until(archive, last)
     damage = known_damage(repository, instance.name)
     present = {m.backup_id for m in catalogue.manifests} | {f"{file.incarnation}/{file.name}" for file in archive.files}
     return ProtectionStatus(
@@ -69,9 +75,8 @@ def status(instance: Instance) -> ProtectionStatus:
         backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
         window=window_of(catalogue.manifests, archive, damage, checked.future),
         last=last,
-        archive_lag=(
-            at.timestamp() - last.last_commit / _MICROSECONDS if last and last.last_commit is not None else None
-        ),
+        complete_until=complete,
+        archive_lag=at.timestamp() - complete / _MICROSECONDS if complete is not None else None,
         drill=next(iter(drills.newest(repository, instance.name, 1)), None),
         damaged=(*catalogue.damaged, *archive.damaged),
         missing=checked.findings,
@@ -97,6 +102,14 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
 def archived(instance: Instance) -> Archive:
     """Return the archived binlogs of the instance."""
     return BinlogArchive(instance.open_repository(), instance.name).load()
+
+
+def _complete_until(archive: Archive, last: ArchivedFile | None) -> int | None:
+    """Return until when the incarnation of the last transaction is complete."""
+    if last is None:
+        return None
+    recorded = complete_until(archive.of(last.incarnation), NEWEST, archive.state.complete)
+    return max((time for time in (last.last_commit, recorded) if time is not None), default=None)
 
 
 def _last(archive: Archive) -> ArchivedFile | None:

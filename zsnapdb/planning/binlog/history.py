@@ -88,10 +88,24 @@ class Unreadable:
 
 
 @dataclass(frozen=True)
+class CompleteUntil:
+    """The archive of an incarnation is complete until a time (microseconds UTC, by the clock of the server).
+
+    Every transaction that the server committed up to `until` lies before byte `end` of the binlog `name`.
+    """
+
+    incarnation: str
+    name: str
+    end: int
+    until: int
+
+
+@dataclass(frozen=True)
 class ArchiveState:
     """What is known about an archive beside its readable files."""
 
     unreadable: tuple[Unreadable, ...] = ()
+    complete: tuple[CompleteUntil, ...] = ()
 
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
         """Return the end of a route at a file if what follows in its incarnation cannot be read; else None.

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.planning.binlog.archive import is_some, missing_between, same_gtids
+from zsnapdb.planning.binlog.completeness import complete_until
 from zsnapdb.planning.binlog.history import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -60,7 +61,7 @@ class Route:
     The first file is replayed from offset `start`. If `is_start_exact` is False, transactions that the backup already
     contains may follow there; their GTIDs identify them. All files are replayed to their end, which is the end of a
     transaction. Afterwards the server contains `reached`. `to` is the latest time to which a restore is possible
-    (microseconds UTC).
+    (microseconds UTC): the last commit, or a later time until which the archive is known to be complete.
     """
 
     point: BackupPoint
@@ -101,8 +102,10 @@ def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState =
         visited.append(file)
         reached = None if point.gtids is None else joined(reached, file.gtids)
         step = _next(files, histories, step, reached, state)
-    commits = [file.last_commit for file in visited if file.last_commit is not None]
-    return Route(point, tuple(visited), begin.offset, begin.is_exact, max([point.taken, *commits]), reached, step)
+    times = [point.taken, *(file.last_commit for file in visited if file.last_commit is not None)]
+    complete = complete_until(visited, step, state.complete)
+    to = max(times if complete is None else [*times, complete])
+    return Route(point, tuple(visited), begin.offset, begin.is_exact, to, reached, step)
 
 
 def missing_before(before: RouteFile, file: RouteFile) -> str | None:

@@ -197,8 +197,7 @@ def _choose_time(
             hint=f"`--to {route.point.backup_id}` restores that backup alone",
         )
     if commit_time(route.to) < moment:
-        newest = max((file.last_commit for file in route.files if file.last_commit is not None), default=None)
-        at = shown(commit_time(newest)) if newest is not None else "the backup"
+        at = shown(commit_time(route.to)) if route.to > route.point.taken else "the backup"
         raise NotThere(
             f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
             hint="`--to latest` restores as far as the archive reaches",

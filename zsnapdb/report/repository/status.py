@@ -50,11 +50,14 @@ class StatusView(View):
             lines.append(f"last backup   {status.newest.backup_id}, {duration(status.backup_age)} ago")
         else:
             lines.append("last backup   none")
-        if status.last is not None and status.last.last_commit is not None and status.archive_lag is not None:
+        if status.last is not None and status.last.last_commit is not None and status.complete_until is not None:
             lines.append(
                 f"last binlog   {status.last.name}:{status.last.end}, {status.last.span.last_gtid or 'without GTIDs'}"
             )
-            lines.append(f"last commit   {moment(status.last.last_commit)}, {duration(status.archive_lag)} ago")
+            lines.append(f"last commit   {moment(status.last.last_commit)}")
+            lines.append(
+                f"complete      until {moment(status.complete_until)}, {duration(status.archive_lag or 0)} ago"
+            )
         else:
             lines.append("last binlog   none archived")
         if status.drill is not None:
@@ -85,6 +88,7 @@ class StatusView(View):
                 "offset": last.end,
                 "gtid": last.span.last_gtid,
                 "last_commit": moment(last.last_commit) if last.last_commit is not None else None,
+                "complete_until": moment(status.complete_until) if status.complete_until is not None else None,
                 "lag_seconds": status.archive_lag,
             }
             if last

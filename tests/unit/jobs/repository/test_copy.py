@@ -13,6 +13,7 @@ from zsnapdb.errors import ConfigError, ConsistencyError, NotThere, RepositoryEr
 from zsnapdb.jobs.repository import copy as job
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
+from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository import layout, pins
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_removal import remove_unneeded
@@ -220,6 +221,18 @@ def test_a_active_binlog_is_copied_as_far_as_it_goes_and_then_whole(site: Site) 
     assert copy(site).binlogs.copied == [NAME]
     assert archive(site, "there").load() == here.load()
     assert content(site, "-there") == content(site)
+
+
+def test_until_when_the_archive_is_complete_is_copied_and_replaced(site: Site) -> None:
+    here = active(site)
+    here.note_complete(CompleteUntil(ID, NAME, 400, 5))
+    copy(site)
+    assert content(site, "-there") == content(site)
+    here.note_complete(CompleteUntil(ID, NAME, 400, 9))
+    assert copy(site).is_whole
+    assert archive(site, "there").load().state.complete == (CompleteUntil(ID, NAME, 400, 9),)
+    assert content(site, "-there") == content(site)
+    assert verify.verify(site.instance("there"), Depth.READ).is_whole
 
 
 def test_a_damaged_binlog_is_told_and_the_backups_are_copied(site: Site) -> None:

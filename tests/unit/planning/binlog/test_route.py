@@ -276,7 +276,9 @@ SIMULATIONS = st.builds(
     st.sampled_from([(Flavour.MYSQL, True), (Flavour.MYSQL, False), (Flavour.MARIADB, True)]),
     st.lists(
         st.tuples(
-            st.sampled_from(["write", "write", "write", "rotate", "rotate", "backup", "reset", "back", "failover"]),
+            st.sampled_from(
+                ["write", "write", "write", "rotate", "rotate", "backup", "quiet", "quiet", "reset", "back", "failover"]
+            ),
             st.integers(0, 20),
         ),
         min_size=5,
@@ -291,7 +293,7 @@ SIMULATIONS = st.builds(
 @given(SIMULATIONS)
 def test_a_route_restores_only_states_that_a_server_really_had(simulation: Simulation) -> None:
     for point in simulation.points:
-        state = restored(simulation, follow(point, simulation.files))
+        state = restored(simulation, follow(point, simulation.files, simulation.state))
         assert any(history[: len(state)] == state for history in simulation.histories), follow(point, simulation.files)
 
 
@@ -301,24 +303,26 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
     points, files = simulation.points, simulation.files
     if not points:
         return
-    promised = window(points, files)
+    known = simulation.state
+    promised = window(points, files, known)
     now = commit_time(10**9 * SECOND)
     alone = {route.point.taken for route in promised.routes if route.is_empty}
     last = promised.ranges[-1]
-    latest = choose(Latest(accepts_older=True), points, files, now)
+    latest = choose(Latest(accepts_older=True), points, files, now, known)
     assert latest.route.to == last.end
     assert latest.route.end == last.ends
     if newer_beyond(latest.route, files) is None:
-        assert choose(Latest(), points, files, now) == replace(latest, target=Latest())
+        assert choose(Latest(), points, files, now, known) == replace(latest, target=Latest())
     else:
         with pytest.raises(HistoryError, match="and there it ends"):
-            choose(Latest(), points, files, now)
+            choose(Latest(), points, files, now, known)
     moments = {moment for part in promised.ranges for edge in (part.start, part.end) for moment in (edge, edge + 1)}
     moments |= {file.last_commit for file in files if file.last_commit is not None}
+    moments |= {moment for record in known.complete for moment in (record.until, record.until + 1)}
     for moment in moments - alone:
         is_promised = any(part.start <= moment <= part.end for part in promised.ranges)
         try:
-            chosen = choose(AtTime(commit_time(moment)), points, files, now)
+            chosen = choose(AtTime(commit_time(moment)), points, files, now, known)
         except NotThere:
             assert not is_promised
             continue
@@ -364,11 +368,31 @@ def test_a_restore_to_a_time_replays_no_transaction_committed_after_it(simulatio
     """The clocks of these servers are right, and the files of servers that follow each other overlap in time."""
     points, files = simulation.points, simulation.files
     now = commit_time(10**9 * SECOND)
-    for second in sorted({one.second for history in simulation.histories for one in history}):
+    seconds = {one.second for history in simulation.histories for one in history}
+    seconds |= {record.until // SECOND for record in simulation.complete}
+    for second in sorted(seconds):
         try:
-            chosen = choose(AtTime(commit_time(second * SECOND)), points, files, now)
+            chosen = choose(AtTime(commit_time(second * SECOND)), points, files, now, simulation.state)
         except (NotThere, HistoryError):
             continue
         state = restored(simulation, chosen.route, chosen)
         assert all(one.second <= second for one in state), chosen
         assert any(history[: len(state)] == state for history in simulation.histories), chosen
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
+def test_a_time_until_which_the_archive_is_complete_is_the_state_that_a_server_had_then(
+    simulation: Simulation,
+) -> None:
+    now = commit_time(10**9 * SECOND)
+    for record in simulation.complete:
+        try:
+            chosen = choose(
+                AtTime(commit_time(record.until)), simulation.points, simulation.files, now, simulation.state
+            )
+        except (NotThere, HistoryError):
+            continue
+        state = restored(simulation, chosen.route, chosen)
+        had = [tuple(one for one in history if one.second * SECOND <= record.until) for history in simulation.histories]
+        assert state in had, chosen

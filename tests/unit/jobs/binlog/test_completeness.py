@@ -1,0 +1,217 @@
+"""An archiver records until when its archive is complete: at once, and then once a minute while nothing new comes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.archived_server import Server
+from tests.unit.support.events import Recorder
+from tests.unit.support.faulty_store import Fault, FaultyStore
+from zsnapdb.errors import NotThere, ServerError
+from zsnapdb.jobs.binlog import completeness
+from zsnapdb.jobs.binlog.archiver import Archiver
+from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
+from zsnapdb.jobs.binlog.round import Round
+from zsnapdb.model import BinlogCoordinates
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.binlog.completeness import CommitHorizon
+from zsnapdb.planning.restore.steps import Replay
+from zsnapdb.report.repository.status import StatusView
+
+SECOND = 1_000_000
+
+
+class Watch:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def recorder(server: Server, watch: Watch) -> CompletenessRecorder:
+    return CompletenessRecorder(Recorder(server.reported), watch)
+
+
+def horizon(server: Server, later: int = 0) -> CommitHorizon:
+    """Return what the server says `later` seconds after its last commit."""
+    end = BinlogCoordinates(f"binlog.{server.number:06d}", len(server.newest.data))
+    return CommitHorizon((server.clock + later) * SECOND, end)
+
+
+def recorded(server: Server) -> list[tuple[str, int, int]]:
+    return [(record.name, record.end, record.until) for record in server.load().state.complete]
+
+
+def round_of(recorder: CompletenessRecorder, archiver: Archiver, asked: CommitHorizon) -> Round:
+    return recorder.after(archiver.look(), asked, archiver.archive)
+
+
+def test_the_first_round_records_and_later_rounds_only_after_a_quiet_minute(
+    server: Server, recorder: CompletenessRecorder, watch: Watch
+) -> None:
+    archiver = server.archiver()
+    server.commit(2)
+    asked = horizon(server, 5)
+    assert round_of(recorder, archiver, asked).complete_until == asked.until
+    first = ("binlog.000001", len(server.newest.data), asked.until)
+    assert recorded(server) == [first]
+    watch.seconds = 59
+    assert round_of(recorder, archiver, horizon(server, 59)).complete_until is None
+    watch.seconds = 60
+    server.commit()
+    assert round_of(recorder, archiver, horizon(server)).complete_until is None
+    assert recorded(server) == [first]
+    asked = horizon(server, 65)
+    assert round_of(recorder, archiver, asked).complete_until == asked.until
+    assert recorded(server) == [("binlog.000001", len(server.newest.data), asked.until)]
+    server.check()
+
+
+def test_what_the_server_wrote_after_the_files_were_read_keeps_the_time_out(
+    server: Server, recorder: CompletenessRecorder
+) -> None:
+    archiver = server.archiver()
+    server.commit(2)
+    result = archiver.look()
+    server.commit()
+    assert recorder.after(result, horizon(server), archiver.archive).complete_until is None
+    assert recorded(server) == []
+
+
+def test_each_incarnation_has_a_record_of_its_own(server: Server, recorder: CompletenessRecorder, watch: Watch) -> None:
+    archiver = server.archiver()
+    server.commit(2)
+    before = horizon(server, 5)
+    round_of(recorder, archiver, before)
+    server.reset()
+    server.commit()
+    watch.seconds = 100
+    round_of(recorder, archiver, horizon(server))
+    watch.seconds = 200
+    after = horizon(server, 30)
+    round_of(recorder, archiver, after)
+    assert [until for _, _, until in recorded(server)] == [before.until, after.until]
+
+
+def test_a_repository_that_refuses_the_record_is_warned_of_once(server: Server, recorder: CompletenessRecorder) -> None:
+    store = FaultyStore(server.store)
+    archiver = server.archiver(store)
+    server.commit()
+    result = archiver.look()
+    store.faults["put"] = [Fault.DENIED, Fault.DENIED]
+    for _ in range(2):
+        assert recorder.after(result, horizon(server), archiver.archive).complete_until is None
+    assert [text for text in server.reported if "until when the archive is complete cannot be recorded" in text] == [
+        server.reported[-1]
+    ]
+    assert recorder.after(result, horizon(server), archiver.archive).complete_until is not None
+
+
+def test_a_server_that_does_not_tell_is_warned_of_and_archiving_goes_on(
+    server: Server, recorder: CompletenessRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(_: Session) -> CommitHorizon:
+        raise ServerError("SHOW MASTER STATUS: denied")
+
+    monkeypatch.setattr(completeness, "commit_horizon", refusing)
+    assert recorder.before(object.__new__(Session)) is None
+    assert "denied" in server.reported[-1]
+    result = server.look()
+    assert recorder.after(result, None, server.archive()) == result
+
+
+def test_the_server_is_asked_only_if_a_record_may_be_due(
+    server: Server, recorder: CompletenessRecorder, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completeness, "commit_horizon", lambda _: horizon(server))
+    session = object.__new__(Session)
+    server.commit()
+    archiver = server.archiver()
+    assert round_of(recorder, archiver, recorder.before(session) or horizon(server)).complete_until is not None
+    assert recorder.before(session) is None
+    watch.seconds = 60
+    assert recorder.before(session) == horizon(server)
+
+
+@pytest.fixture(params=["GTIDs", "file positions"])
+def protected(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServer:
+    """A server with a backup and archived binlogs, which is quiet since its last commit."""
+    made = ProtectedServer.make(tmp_path, monkeypatch, has_gtids=request.param == "GTIDs")
+    made.server.commit()
+    made.back_up()
+    for _ in range(2):
+        made.server.commit(2)
+        made.server.rotate()
+    made.server.commit()
+    return made
+
+
+def quiet(protected: ProtectedServer, seconds: int) -> None:
+    """Archive, and record that nothing was committed for so long."""
+    archiver = protected.server.archiver()
+    recorder = CompletenessRecorder(Recorder(protected.server.reported))
+    assert round_of(recorder, archiver, horizon(protected.server, seconds)).complete_until is not None
+
+
+def after_last_commit(protected: ProtectedServer, seconds: float) -> str:
+    return (datetime.fromtimestamp(protected.server.clock, UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def test_a_restore_to_a_time_on_a_quiet_server_replays_to_its_last_commit(protected: ProtectedServer) -> None:
+    protected.server.look()
+    with pytest.raises(NotThere, match="after the end of the archive"):
+        protected.plan(after_last_commit(protected, 20))
+    quiet(protected, 50)
+    planned, latest = protected.plan(after_last_commit(protected, 20)), protected.plan()
+    replays = [step for step in planned.steps if isinstance(step, Replay)]
+    assert replays == [step for step in latest.steps if isinstance(step, Replay)]
+    assert planned.point.last == latest.point.last
+    protected.plan(after_last_commit(protected, 50))
+    with pytest.raises(NotThere, match="after the end of the archive"):
+        protected.plan(after_last_commit(protected, 50.5))
+
+
+def test_what_status_promises_of_a_quiet_server_is_what_a_restore_plans(protected: ProtectedServer) -> None:
+    quiet(protected, 50)
+    status = protected.status()
+    until = (protected.server.clock + 50) * SECOND
+    assert (status.window.ranges[-1].end, status.complete_until) == (until, until)
+    assert status.archive_lag == pytest.approx(10, abs=2)
+    view = StatusView(status)
+    stamp = f"{datetime.fromtimestamp(until / SECOND, UTC):%Y-%m-%dT%H:%M:%S}.000000Z"
+    assert f"complete      until {stamp}, " in view.text()
+    assert view.fields()["binlog"]["complete_until"] == stamp  # type: ignore[index]
+    protected.plan(stamp)
+    # More commits take nothing back.
+    protected.server.clock += 51
+    protected.server.commit()
+    protected.server.look()
+    protected.plan(stamp)
+    assert protected.status().window.ranges[-1].end == protected.server.clock * SECOND
+
+
+def test_after_a_reset_the_recorded_time_counts_for_the_old_history_alone(protected: ProtectedServer) -> None:
+    quiet(protected, 10)
+    asked = after_last_commit(protected, 5)
+    protected.server.clock += 20
+    protected.server.reset()
+    protected.server.commit()
+    protected.server.look()
+    planned = protected.plan(asked)
+    assert [log.file for step in planned.steps if isinstance(step, Replay) for log in step.logs] == [
+        f"binlog.{number:06d}" for number in (1, 2, 3)
+    ]
+    assert protected.status().window.unprotected is not None

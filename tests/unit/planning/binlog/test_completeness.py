@@ -1,0 +1,104 @@
+"""A time after the last commit can be restored exactly if the archive is known to be complete until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
+from zsnapdb.errors import NotThere
+from zsnapdb.model import BinlogCoordinates
+from zsnapdb.planning.binlog.completeness import CommitHorizon, is_reached, is_worth_recording
+from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil, EndKind
+from zsnapdb.planning.binlog.route import commit_time, follow
+from zsnapdb.planning.binlog.window import window
+from zsnapdb.planning.restore.points import choose
+from zsnapdb.planning.restore.targets import AtTime
+
+POINT = at(25, f"{A}:1-15")
+FILES = [own(1), own(2), own(3, rotated=False)]
+"""The last commit is at second 39."""
+QUIET = CompleteUntil("1", "binlog.000003", 1000, 70 * SECOND)
+NOW = commit_time(1000 * SECOND)
+
+
+def known(*records: CompleteUntil) -> ArchiveState:
+    return ArchiveState(complete=records)
+
+
+def test_a_time_on_a_quiet_server_is_its_last_commit() -> None:
+    chosen = choose(AtTime(commit_time(60 * SECOND)), [POINT], FILES, NOW, known(QUIET))
+    assert ([file.number for file in chosen.files], chosen.route.to) == ([2, 3], 70 * SECOND)
+    (part,) = window([POINT], FILES, known(QUIET)).ranges
+    assert (part.start, part.end) == (25 * SECOND, 70 * SECOND)
+    with pytest.raises(NotThere, match="after the end of the archive, which is at 1970-01-01 00:01:10 UTC"):
+        choose(AtTime(commit_time(71 * SECOND)), [POINT], FILES, NOW, known(QUIET))
+    with pytest.raises(NotThere, match="after the end of the archive, which is at 1970-01-01 00:00:39 UTC"):
+        choose(AtTime(commit_time(60 * SECOND)), [POINT], FILES, NOW)
+
+
+def test_a_backup_after_which_nothing_was_committed_leads_to_later_times() -> None:
+    point = at(45, f"{A}:1-30", "binlog.000003", 1000)
+    chosen = choose(AtTime(commit_time(60 * SECOND)), [point], FILES, NOW, known(QUIET))
+    assert (chosen.point, chosen.route.start) == (point, 1000)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        replace(QUIET, end=1001),
+        replace(QUIET, name="binlog.000004"),
+        replace(QUIET, name="other.000003"),
+        replace(QUIET, incarnation="2"),
+        replace(QUIET, until=30 * SECOND),
+    ],
+)
+def test_a_record_of_a_place_that_the_archive_does_not_reach_says_nothing(record: CompleteUntil) -> None:
+    assert follow(POINT, FILES, known(record)).to == 39 * SECOND
+
+
+def test_what_was_promised_stays_promised_when_more_is_archived() -> None:
+    rotated = [own(1), own(2), own(3), Kept("1", 4, gtids(f"{A}:1-30"), None, 80, is_rotated=False, end=100)]
+    assert follow(POINT, rotated, known(QUIET)).to >= 70 * SECOND
+    assert follow(POINT, rotated, known(replace(QUIET, until=200 * SECOND))).to == 200 * SECOND
+
+
+def test_a_record_behind_a_gap_says_nothing_about_the_time_before_it() -> None:
+    files = [own(1), own(2), own(4, rotated=False)]
+    record = CompleteUntil("1", "binlog.000004", 1000, 70 * SECOND)
+    assert (follow(POINT, files, known(record)).to, follow(POINT, files).end.kind) == (29 * SECOND, EndKind.GAP)
+
+
+def test_an_old_server_says_nothing_after_a_failover_that_lost_transactions() -> None:
+    taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{B}:1-10"), 30, B)
+    record = CompleteUntil("1", "binlog.000002", 1000, 70 * SECOND)
+    route = follow(POINT, [own(1), own(2), taken_over], known(record))
+    assert (route.end.kind, route.to) == (EndKind.LOST_IN_FAILOVER, 29 * SECOND)
+
+
+def test_after_a_failover_the_old_servers_record_says_nothing_about_the_new_server() -> None:
+    taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{A}:19-20,{B}:1-10"), 30, B, base="mysql-bin")
+    record = CompleteUntil("1", "binlog.000002", 1000, 70 * SECOND)
+    assert follow(POINT, [own(1), own(2), taken_over], known(record)).to == 39 * SECOND
+
+
+def test_the_horizon_of_a_server_is_reached_by_number_and_offset_and_never_by_another_name() -> None:
+    horizon = CommitHorizon(70 * SECOND, BinlogCoordinates("binlog.000009", 500))
+    reached = {
+        ("binlog.000009", 500): True,
+        ("binlog.000009", 499): False,
+        ("binlog.000010", 4): True,
+        ("binlog.000008", 900): False,
+        ("other.000010", 900): False,
+    }
+    assert {place: is_reached(horizon, BinlogCoordinates(*place)) for place in reached} == reached
+    assert not is_reached(horizon, None)
+
+
+def test_a_record_is_written_at_once_and_then_once_a_minute_while_nothing_new_comes() -> None:
+    assert is_worth_recording(None, 0)
+    assert is_worth_recording(None, 500)
+    assert not is_worth_recording(59.0, 0)
+    assert is_worth_recording(60.0, 0)
+    assert not is_worth_recording(60.0, 1)

@@ -1,0 +1,62 @@
+"""Records in the repository until when the archive of a server is complete, so that a quiet server is not refused."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from zsnapdb.errors import RepositoryError, ServerError
+from zsnapdb.jobs.binlog.round import Round
+from zsnapdb.jobs.events import Events
+from zsnapdb.mysql.commit_horizon import commit_horizon
+from zsnapdb.mysql.session import Session
+from zsnapdb.planning.binlog.completeness import CommitHorizon, is_reached, is_worth_recording
+from zsnapdb.planning.binlog.history import CompleteUntil
+from zsnapdb.repository.binlog_archive import BinlogArchive
+
+
+class CompletenessRecorder:
+    """Asks the server before a round of its archiver, and records afterwards until when the archive is complete."""
+
+    def __init__(self, events: Events, clock: Callable[[], float] = time.monotonic) -> None:
+        self._events, self._clock = events, clock
+        self._recorded_at: float | None = None
+        self._trouble = ""
+
+    def before(self, session: Session) -> CommitHorizon | None:
+        """Return the horizon of the server's commits; None if no record is due, or the server does not tell."""
+        if not is_worth_recording(self._seconds_since_last(), 0):
+            return None
+        try:
+            return commit_horizon(session)
+        except ServerError as error:
+            self._warn(str(error))
+            return None
+
+    def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
+        """Record the horizon if the round reached it. Return the round with the recorded time.
+
+        A repository that refuses the record is a warning: the archive itself is written.
+        """
+        if horizon is None or result.end is None or result.incarnation is None:
+            return result
+        if not is_reached(horizon, result.end):
+            return result
+        if not is_worth_recording(self._seconds_since_last(), result.plain_size):
+            return result
+        try:
+            archive.note_complete(CompleteUntil(result.incarnation, result.end.file, result.end.offset, horizon.until))
+        except RepositoryError as error:
+            self._warn(str(error))
+            return result
+        self._recorded_at, self._trouble = self._clock(), ""
+        return replace(result, complete_until=horizon.until)
+
+    def _seconds_since_last(self) -> float | None:
+        return None if self._recorded_at is None else self._clock() - self._recorded_at
+
+    def _warn(self, why: str) -> None:
+        if why != self._trouble:
+            self._trouble = why
+            self._events.warn(f"until when the archive is complete cannot be recorded: {why}")
