@@ -183,9 +183,10 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
             )
             made.states[name] = server.history
         elif happening == "quiet":
-            last = server.binlogs[-1]
-            place = f"binlog.{last.number:06d}", HEAD + SIZE * len(last.written)
-            made.complete.append(CompleteUntil(f"{incarnation:03d}", *place, second * SECOND))
+            active = server.binlogs[-1]
+            end = HEAD + SIZE * len(active.written)
+            record = CompleteUntil(f"{incarnation:03d}", f"binlog.{active.number:06d}", end, second * SECOND)
+            made.complete.append(record)
         elif happening == "reset":
             leave()
             server = replace(server, numbered=(), binlogs=(Binlog(1, second, ()),))
