@@ -11,24 +11,27 @@ from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.events import Events
 from zsnapdb.mysql.commit_horizon import commit_horizon
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.binlog.completeness import CommitHorizon, is_reached, is_worth_recording
+from zsnapdb.mysql.variables import clock
+from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
 from zsnapdb.planning.binlog.history import CompleteUntil
 from zsnapdb.repository.binlog_archive import BinlogArchive
+
+_SECOND = 1_000_000
 
 
 class CompletenessRecorder:
     """Asks the server before a round of its archiver, and records afterwards until when the archive is complete."""
 
-    def __init__(self, events: Events, clock: Callable[[], float] = time.monotonic) -> None:
-        self._events, self._clock = events, clock
-        self._recorded_at: float | None = None
+    def __init__(self, events: Events, steady: Callable[[], float] = time.monotonic) -> None:
+        self._events, self._steady = events, steady
+        self._recorded: tuple[int, float] | None = None
         self._trouble = ""
 
     def before(self, session: Session) -> CommitHorizon | None:
         """Return the horizon of the server's commits; None if no record is due, or the server does not tell."""
-        if not is_worth_recording(self._seconds_since_last(), 0):
-            return None
         try:
+            if not is_worth_recording(self._last(), round(clock(session)) * _SECOND, 0):
+                return None
             return commit_horizon(session)
         except ServerError as error:
             self._warn(str(error))
@@ -43,18 +46,21 @@ class CompletenessRecorder:
             return result
         if not is_reached(horizon, result.end):
             return result
-        if not is_worth_recording(self._seconds_since_last(), result.plain_size):
+        if not is_worth_recording(self._last(), horizon.until, result.plain_size):
             return result
         try:
             archive.note_complete(CompleteUntil(result.incarnation, result.end.file, result.end.offset, horizon.until))
         except RepositoryError as error:
             self._warn(str(error))
             return result
-        self._recorded_at, self._trouble = self._clock(), ""
+        self._recorded, self._trouble = (horizon.until, self._steady()), ""
         return replace(result, complete_until=horizon.until)
 
-    def _seconds_since_last(self) -> float | None:
-        return None if self._recorded_at is None else self._clock() - self._recorded_at
+    def _last(self) -> LastRecord | None:
+        if self._recorded is None:
+            return None
+        until, at = self._recorded
+        return LastRecord(until, self._steady() - at)
 
     def _warn(self, why: str) -> None:
         if why != self._trouble:

@@ -37,13 +37,23 @@ def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
     return base == asked and (int(number), end.offset) >= (int(least), horizon.end.offset)
 
 
-def is_worth_recording(seconds_since_last: float | None, archived_bytes: int) -> bool:
-    """Whether a round of an archiver is followed by a new record of the time until which the archive is complete.
+@dataclass(frozen=True)
+class LastRecord:
+    """The last record of an archiver: its time until which the archive was complete, and the seconds since then."""
 
-    `seconds_since_last` is the time since this archiver wrote the last record (None: it wrote none). A round that
-    archived something already says how far the archive reaches.
+    until: int
+    age: float
+
+
+def is_worth_recording(last: LastRecord | None, until: int, archived_bytes: int) -> bool:
+    """Whether a round of an archiver is followed by a record that the archive is complete until this time.
+
+    `last` is None if this archiver wrote no record. A round that archived something already says how far the archive
+    reaches. If the clock of the server was set back, the last record says too much, and is replaced at once.
     """
-    return seconds_since_last is None or (seconds_since_last >= INTERVAL and archived_bytes == 0)
+    if last is None or until < last.until:
+        return True
+    return last.age >= INTERVAL and archived_bytes == 0
 
 
 def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:

@@ -33,6 +33,15 @@ class ArchiveView:
     whole: tuple[RouteFile, ...]
     left: datetime | None = None
 
+    def known(self, state: ArchiveState) -> ArchiveState:
+        """Return what is known about the archive in this view.
+
+        If another server took over later, the old server does not say until when nothing was committed.
+        """
+        server = self.files[-1].server
+        is_own = all(file.server == server for file in self.whole[len(self.files) :])
+        return state if is_own else replace(state, complete=())
+
     def route(self, point: BackupPoint, state: ArchiveState) -> Route | None:
         """Return the route of a backup through this view; None if it does not reach the history.
 

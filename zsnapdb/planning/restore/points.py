@@ -123,7 +123,7 @@ def _choose_of_histories(
         error = not_there
     point = target.moment if isinstance(target, AtTime) else parse_gtids(backups[-1].flavour, target.text)
     for view in older_views(backups, files):
-        choice = _choose_in(view, target, now, state)
+        choice = _choose_in(view, target, now, view.known(state))
         # A history that ended before the time makes another answer doubtful. It is no answer itself.
         if choice is None or (choice.target != target and not choices):
             continue

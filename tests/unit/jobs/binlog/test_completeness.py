@@ -72,7 +72,7 @@ def test_the_first_round_records_and_later_rounds_only_after_a_quiet_minute(
     assert round_of(recorder, archiver, horizon(server, 59)).complete_until is None
     watch.seconds = 60
     server.commit()
-    assert round_of(recorder, archiver, horizon(server)).complete_until is None
+    assert round_of(recorder, archiver, horizon(server, 60)).complete_until is None
     assert recorded(server) == [first]
     asked = horizon(server, 65)
     assert round_of(recorder, archiver, asked).complete_until == asked.until
@@ -127,6 +127,7 @@ def test_a_server_that_does_not_tell_is_warned_of_and_archiving_goes_on(
         raise ServerError("SHOW MASTER STATUS: denied")
 
     monkeypatch.setattr(completeness, "commit_horizon", refusing)
+    monkeypatch.setattr(completeness, "clock", lambda _: 0.0)
     assert recorder.before(object.__new__(Session)) is None
     assert "denied" in server.reported[-1]
     result = server.look()
@@ -136,7 +137,9 @@ def test_a_server_that_does_not_tell_is_warned_of_and_archiving_goes_on(
 def test_the_server_is_asked_only_if_a_record_may_be_due(
     server: Server, recorder: CompletenessRecorder, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = server.clock + 100
     monkeypatch.setattr(completeness, "commit_horizon", lambda _: horizon(server))
+    monkeypatch.setattr(completeness, "clock", lambda _: float(now))
     session = object.__new__(Session)
     server.commit()
     archiver = server.archiver()
@@ -144,6 +147,19 @@ def test_the_server_is_asked_only_if_a_record_may_be_due(
     assert recorder.before(session) is None
     watch.seconds = 60
     assert recorder.before(session) == horizon(server)
+    watch.seconds = 0
+    now = server.clock - 1
+    assert recorder.before(session) == horizon(server)
+
+
+def test_a_clock_that_is_set_back_takes_the_record_back(server: Server, recorder: CompletenessRecorder) -> None:
+    archiver = server.archiver()
+    server.commit()
+    round_of(recorder, archiver, horizon(server, 500))
+    server.commit()
+    asked = horizon(server, 5)
+    assert round_of(recorder, archiver, asked).complete_until == asked.until
+    assert [until for _, _, until in recorded(server)] == [asked.until]
 
 
 @pytest.fixture(params=["GTIDs", "file positions"])

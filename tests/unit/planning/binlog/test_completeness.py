@@ -9,7 +9,7 @@ import pytest
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
 from zsnapdb.errors import NotThere
 from zsnapdb.model import BinlogCoordinates
-from zsnapdb.planning.binlog.completeness import CommitHorizon, is_reached, is_worth_recording
+from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
 from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil, EndKind
 from zsnapdb.planning.binlog.route import commit_time, follow
 from zsnapdb.planning.binlog.window import window
@@ -97,8 +97,23 @@ def test_the_horizon_of_a_server_is_reached_by_number_and_offset_and_never_by_an
 
 
 def test_a_record_is_written_at_once_and_then_once_a_minute_while_nothing_new_comes() -> None:
-    assert is_worth_recording(None, 0)
-    assert is_worth_recording(None, 500)
-    assert not is_worth_recording(59.0, 0)
-    assert is_worth_recording(60.0, 0)
-    assert not is_worth_recording(60.0, 1)
+    assert is_worth_recording(None, 100, 0)
+    assert is_worth_recording(None, 100, 500)
+    assert not is_worth_recording(LastRecord(90, 59.0), 100, 0)
+    assert is_worth_recording(LastRecord(90, 60.0), 100, 0)
+    assert not is_worth_recording(LastRecord(90, 60.0), 100, 1)
+
+
+def test_a_record_is_replaced_at_once_if_the_clock_of_the_server_was_set_back() -> None:
+    assert is_worth_recording(LastRecord(110, 1.0), 100, 500)
+
+
+def test_a_server_from_which_another_one_took_over_does_not_say_that_nothing_was_committed() -> None:
+    """The old server was cut off, and its archiver still ran, when the new server committed."""
+    taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{B}:1-10"), 30, B, base="mysql-bin")
+    record = CompleteUntil("1", "binlog.000002", 1000, 70 * SECOND)
+    files = [own(1), own(2), taken_over]
+    with pytest.raises(NotThere, match="after the end of the archive"):
+        choose(AtTime(commit_time(35 * SECOND)), [POINT], files, NOW, known(record))
+    named = choose(AtTime(commit_time(35 * SECOND)), [POINT], files, NOW, known(record), history="1")
+    assert [file.number for file in named.files] == [2]
