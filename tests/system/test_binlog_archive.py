@@ -178,15 +178,17 @@ def test_the_archive_is_not_called_complete_for_a_time_that_a_running_statement_
 
     def write() -> None:
         with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
-            cursor.execute("REPLACE INTO ledger.dated SELECT 1 + SLEEP(8)")
+            cursor.execute("REPLACE INTO ledger.dated SELECT 1 + GET_LOCK('archived', 600)")
 
     thread, started = threading.Thread(target=write), time.time()
-    thread.start()
-    deadline = time.monotonic() + 60
-    while lab.sql(running)[0][0] < 4:
-        assert time.monotonic() < deadline
-    archived = lab.zsnapdb("binlog", "archive", "main", "--once", "--json").json
-    assert thread.is_alive()
+    with ledger.connect(SOCKET, "root", "", None) as holder, holder.cursor() as cursor:
+        cursor.execute("SELECT GET_LOCK('archived', 10)")
+        thread.start()
+        deadline = time.monotonic() + 120
+        while lab.sql(running)[0][0] < 4:
+            assert time.monotonic() < deadline
+        archived = lab.zsnapdb("binlog", "archive", "main", "--once", "--json").json
+    # The connection is closed, so the statement goes on.
     thread.join()
     name = Path((FOLDER / "binlog.index").read_text().split()[-1]).name
     with (FOLDER / name).open("rb") as file:
