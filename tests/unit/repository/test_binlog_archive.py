@@ -20,7 +20,7 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import covering
 from zsnapdb.repository.binlog_removal import remove, remove_unneeded, sweep, undescribed
 from zsnapdb.repository.keyring import Keyring
-from zsnapdb.repository.keys import SigningKey
+from zsnapdb.repository.keys import SigningKey, write_secret
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.local import LocalStore
@@ -353,7 +353,7 @@ def test_a_record_of_completeness_that_was_altered_is_told_and_says_nothing(
 def test_a_host_that_signs_believes_no_record_of_completeness_without_its_signature(
     store: LocalStore, tmp_path: Path
 ) -> None:
-    (tmp_path / "signing").write_bytes(SigningKey.new().file())
+    write_secret(tmp_path / "signing", SigningKey.new().file())
     signer = SigningKey.read(tmp_path / "signing").public
     signing = BinlogArchive(
         Repository.open_or_create(store, "", "0123", Keyring(signing_key_file=tmp_path / "signing", signers=(signer,))),
