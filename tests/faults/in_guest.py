@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 
-from tests.lab.guest import Guest
+from tests.lab.guest import Guest, Running
 
 PREPARE = (
     "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger;"
@@ -16,11 +17,19 @@ WRITE = (
     " = 1'); c.cursor().execute('CREATE TABLE IF NOT EXISTS lock_probe (id INT)'); c.close()"
 )
 PYTHON = "/opt/venv/bin/python"
+QUICK = "/checkout/tests/lab/inside/quick"
+"""In place of `zsnapdb` where only the command's answer matters, and nothing interrupts it."""
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 
 
+def speed_up(guest: Guest) -> None:
+    """Have QUICK answered by a process that has imported the package. A power cut ends it; QUICK works all the same."""
+    guest.spawn([PYTHON, "/checkout/tests/lab/inside/zygote.py", "/run/zygote"])
+    guest.run(["sh", "-c", "until [ -e /run/zygote ]; do sleep 0.1; done"], timeout=600).check()
+
+
 def backups(guest: Guest) -> list[str]:
-    done = guest.run(["zsnapdb", "list", "--json"])
+    done = guest.run([QUICK, "list", "--json"])
     if done.code == 6 and "no repository yet" in done.stderr:
         return []
     return [b["backup_id"] for b in json.loads(done.check().stdout)["backups"]]
@@ -39,8 +48,9 @@ def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
     guest.run([PYTHON, "-c", WRITE]).check()
     listed = backups(guest)
     assert set(known) <= set(listed)
-    done = json.loads(guest.run(["zsnapdb", "backup", "--json"], timeout=600).check().stdout)
-    after = backups(guest)
+    done = json.loads(guest.run([QUICK, "backup", "--json"], timeout=600).check().stdout)
+    document = json.loads(guest.run([QUICK, "list", "--json"]).check().stdout)
+    after = [b["backup_id"] for b in document["backups"]]
     assert set(after) == {*listed, *done["continued"], done["backup"]["backup_id"]}
     assert snapshots(guest) == set(after)
     assert guest.run(["sh", "-c", "zfs list -H -t snapshot -o name | xargs zfs holds -H"]).check().stdout == ""
@@ -48,5 +58,27 @@ def check_clean_and_working(guest: Guest, known: list[str]) -> list[str]:
         ["sh", "-c", "zfs list -H -t bookmark -o name | sed 's/.*#zsnapdb-//' | sort -u"]
     ).check().stdout.split() == sorted(after)
     assert guest.run(["find", "/var/lib/zsnapdb/journal", "-type", "f"]).stdout == ""
-    assert json.loads(guest.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"] == []
+    assert document["unfinished"] == []
     return after
+
+
+def wait_for_step(running: Running, names: list[str]) -> str:
+    """Wait until the command reports the begin of one of the steps. Return the step."""
+    deadline = time.monotonic() + 300
+    while True:
+        for name in reversed(names):
+            if f"zsnapdb: {name}: " in running.output(2):
+                return name
+        assert time.monotonic() < deadline, running.output(2)
+        assert not running.done.is_set(), running.output(2)
+        time.sleep(0.02)
+
+
+def take_the_store_away(guest: Guest, running: Running) -> None:
+    """Stop the S3 server until the command has twice said that it tries again later. The command must not end."""
+    guest.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
+    deadline = time.monotonic() + 300
+    while running.output(2).count("; trying again in ") < 2:
+        assert not running.done.wait(0.1), running.output(2)
+        assert time.monotonic() < deadline, running.output(2)
+    guest.run(["/checkout/tests/lab/inside/s3", "start"]).check()

@@ -1,4 +1,7 @@
-"""A backup that ends at any moment leaves no lock and lists no incomplete backup, and the next backup works."""
+"""A backup that ends at any moment leaves no lock and lists no incomplete backup, and the next backup works.
+
+A backup and a restore wait for a store that cannot be reached.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,17 @@ import pytest
 
 from tests.lab.guest import Guest, Lab
 
-from .in_guest import CONFIG, PREPARE, PYTHON, backups, check_clean_and_working
+from .in_guest import (
+    CONFIG,
+    PREPARE,
+    PYTHON,
+    QUICK,
+    backups,
+    check_clean_and_working,
+    speed_up,
+    take_the_store_away,
+    wait_for_step,
+)
 
 pytestmark = pytest.mark.any_server
 
@@ -19,6 +32,7 @@ pytestmark = pytest.mark.any_server
 def test_killed_at_random_moments(guest: Guest) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["zsnapdb", "backup"]).check()
+    speed_up(guest)
     known = backups(guest)
     moments = random.Random(2).sample(range(5, 70), 3)
     for tenths in moments:
@@ -51,6 +65,7 @@ def used(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
     with Guest.boot(lab, request.param) as booted:
         booted.run([PYTHON, "-c", PREPARE]).check()
         booted.run(["zsnapdb", "backup"]).check()
+        speed_up(booted)
         small_chunks(booted)
         yield booted
 
@@ -92,9 +107,9 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     before = chunks(used, begun)
     assert len(before) >= 8
     assert backups(used) == known
-    (unfinished,) = json.loads(used.run(["zsnapdb", "list", "--json"]).check().stdout)["unfinished"]
+    (unfinished,) = json.loads(used.run([QUICK, "list", "--json"]).check().stdout)["unfinished"]
     assert unfinished["backup_id"] == begun
-    (planned,) = json.loads(used.run(["zsnapdb", "backup", "--plan", "--json"]).check().stdout)["interrupted"]
+    (planned,) = json.loads(used.run([QUICK, "backup", "--plan", "--json"]).check().stdout)["interrupted"]
     assert (planned["backup_id"], planned["decision"]) == (begun, "continue")
     assert begun in check_clean_and_working(used, known)
     now = chunks(used, begun)
@@ -102,7 +117,7 @@ def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_sna
     assert sum(now[key] == before[key] for key in before) >= len(before) - 2
     assert len(now) > len(before)
     restored = json.loads(
-        used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=600)
+        used.run([QUICK, "restore", "main", "--to", begun, "--target", "tank/continued", "--json"], timeout=600)
         .check()
         .stdout
     )
@@ -126,6 +141,7 @@ def test_terminated_politely_it_says_how_it_goes_on_and_can_be_given_up(used: Gu
 
 
 def test_a_store_that_is_away_for_a_while_is_waited_for_and_the_same_run_ends_well(used: Guest) -> None:
+    """First a backup, then the restore of this backup: each waits in the midst of the stream of the data."""
     if used.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
         pytest.skip(
             "without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it ends"
@@ -134,17 +150,18 @@ def test_a_store_that_is_away_for_a_while_is_waited_for_and_the_same_run_ends_we
     fill(used)
     command = used.spawn(["zsnapdb", "backup", "--json"])
     wait_for_chunks(used, 8)
-    used.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
-    assert not command.done.wait(30), command.output(2)
     begun = journal(used)
-    used.run(["/checkout/tests/lab/inside/s3", "start"]).check()
+    take_the_store_away(used, command)
     done = json.loads(command.wait(600).check().stdout)["backup"]
     assert (done["backup_id"], backups(used)) == (begun, [*known, begun])
-    restored = json.loads(
-        used.run(["zsnapdb", "restore", "main", "--to", begun, "--target", "tank/waited", "--json"], timeout=600)
-        .check()
-        .stdout
-    )
+    words = ["restore", "main", "--to", begun, "--target", "tank/waited", "--json"]
+    plan = json.loads(used.run([QUICK, *words, "--plan"]).check().stdout)
+    receives = [step["name"] for step in plan["steps"] if step["name"].startswith("receive-")]
+    command = used.spawn(["zsnapdb", *words])
+    wait_for_step(command, [name for name in receives if name.endswith("-data")][-1:])
+    take_the_store_away(used, command)
+    restored = json.loads(command.wait(600).check().stdout)
+    assert restored["gtids"] == done["position"]["gtids"]
     used.run(["cmp", "/var/lib/mysql/data/filling", f"{restored['mount']}/data/filling"]).check()
     used.run(["zfs", "destroy", "-r", "tank/waited"]).check()
 

@@ -1,7 +1,4 @@
-"""A restore that is interrupted in any step continues with that step, and restores exactly the requested state.
-
-A restore waits for a store that cannot be reached.
-"""
+"""A restore that is interrupted in any step continues with that step, and restores exactly the requested state."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ import signal
 import time
 from typing import Any
 
-import pytest
+from tests.lab.guest import Guest
 
-from tests.lab.guest import Guest, Lab, Running
+from .in_guest import wait_for_step
 
 PYTHON = "/opt/venv/bin/python"
 HEAD = "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "
@@ -64,18 +61,6 @@ def prepare(guest: Guest) -> str:
 def steps(guest: Guest) -> list[str]:
     plan: dict[str, Any] = json.loads(guest.run([*RESTORE, "--plan"]).check().stdout)
     return [step["name"] for step in plan["steps"]]
-
-
-def wait_for_step(running: Running, names: list[str]) -> str:
-    """Wait until the command reports the begin of one of the steps. Return the step."""
-    deadline = time.monotonic() + 300
-    while True:
-        for name in reversed(names):
-            if f"zsnapdb: {name}: " in running.output(2):
-                return name
-        assert time.monotonic() < deadline, running.output(2)
-        assert not running.done.is_set(), running.output(2)
-        time.sleep(0.02)
 
 
 def check_end(guest: Guest, prepared: str, output: str) -> None:
@@ -152,21 +137,3 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
         assert guest.run(LISTING).check().stdout == kept
         guest.run(["zsnapdb", "restore", "main", *words, *other, "--with-foreign-snapshots"], timeout=600).check()
     assert guest.run(LISTING).check().stdout == before
-
-
-def test_a_store_that_is_away_for_a_minute_is_waited_for(lab: Lab) -> None:
-    with Guest.boot(lab, "mariadb") as guest:
-        if guest.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
-            pytest.skip(
-                "without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it"
-                " ends"
-            )
-        prepared = prepare(guest)
-        name = next(name for name in steps(guest) if name.startswith("receive-") and name.endswith("-data"))
-        running = guest.spawn(RESTORE)
-        wait_for_step(running, [name])
-        guest.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
-        assert not running.done.wait(60), running.output(2)
-        guest.run(["/checkout/tests/lab/inside/s3", "start"]).check()
-        restored = json.loads(running.wait(600).check().stdout)
-        assert guest.run([PYTHON, "-c", STATE, f"{restored['mount']}/.zsnapdb/server.sock"]).check().stdout == prepared
