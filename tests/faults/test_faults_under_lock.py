@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -11,11 +10,11 @@ import pytest
 
 from tests.lab.guest import Guest, Lab
 
-from .in_guest import PREPARE, PYTHON, WRITE, backups, check_clean_and_working, snapshots
+from .in_guest import PREPARE, PYTHON, WRITE, backups, check_clean_and_working, snapshots, speed_up
 
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 SQL = (
-    "import sys, json; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "
+    "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "
     "c = ledger.connect('/run/mysqld/mysqld.sock', 'root', '', None).cursor(); "
 )
 PROBE = (
@@ -30,6 +29,7 @@ def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
     with Guest.boot(lab, request.param) as booted:
         booted.run([PYTHON, "-c", PREPARE]).check()
         booted.run(["zsnapdb", "backup"]).check()
+        speed_up(booted)
         yield booted
 
 
@@ -41,12 +41,8 @@ def plain(guest: Guest) -> Iterator[None]:
     guest.run(["cp", "/tmp/plain.toml", CONFIG]).check()
 
 
-def sql(guest: Guest, statement: str) -> list[list[object]]:
-    done = guest.run(
-        [PYTHON, "-c", SQL + f"c.execute({statement!r}); print(json.dumps(c.fetchall(), default=str))"]
-    ).check()
-    rows: list[list[object]] = json.loads(done.stdout)
-    return rows
+def sql(guest: Guest, *statements: str) -> None:
+    guest.run([PYTHON, "-c", SQL + "; ".join(f"c.execute({statement!r})" for statement in statements)]).check()
 
 
 def hook(guest: Guest, when: str, script: str, timeout: str = "120s", lock: str = 'deadline = "60s"') -> None:
@@ -89,8 +85,7 @@ def wait_until_free(guest: Guest) -> None:
 
 def settle(guest: Guest, known: list[str]) -> None:
     guest.run(["cp", "/tmp/plain.toml", CONFIG]).check()
-    sql(guest, "CREATE TABLE ledger.held_probe (id INT)")
-    sql(guest, "DROP TABLE ledger.held_probe")
+    sql(guest, "CREATE TABLE ledger.held_probe (id INT)", "DROP TABLE ledger.held_probe")
     check_clean_and_working(guest, known)
 
 

@@ -107,6 +107,7 @@ def a_foreign_snapshot_keeps_a_clone_until_it_may_go(lab: Lab, clone: dict[str, 
     zfs("destroy", f"tank/zsnapdb/clones@{foreign.partition('@')[2]}")
 
 
+@pytest.mark.any_server
 def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file_of_ours(lab: Lab) -> None:
     before = everything()
     made = lab.zsnapdb(
@@ -172,6 +173,7 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
     assert not list(MOUNTS.iterdir())
 
 
+@pytest.mark.any_server
 def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepared(
     lab: Lab, load_running: ledger.Load
 ) -> None:

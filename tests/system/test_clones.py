@@ -92,7 +92,7 @@ def test_a_clone_of_a_rotation_under_way_does_not_delete_the_binlog_of_its_sourc
         listing.unlink(missing_ok=True)
 
 
-def test_a_clone_answers_to_its_credentials_file(lab: Lab) -> None:
+def test_a_clone_answers_to_its_credentials_file_also_after_a_commit_and_a_reset(lab: Lab) -> None:
     client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "/usr/bin/mariadb"
     with clone(lab, "client") as made:
         file = Path(made["clone"]["mount"]) / ".zsnapdb" / "client.cnf"
@@ -101,6 +101,22 @@ def test_a_clone_answers_to_its_credentials_file(lab: Lab) -> None:
         assert done.stdout.strip() == str(ledger.ACCOUNTS), done.stderr
         assert made["password"] not in Path(f"/proc/{made['clone']['pid']}/cmdline").read_text()
         assert not (file.parent / "init.sql").exists()
+        with connect(made) as here:
+            ask(here, "CREATE TABLE ledger.mine (id INT)")
+            ask(here, "INSERT INTO ledger.mine VALUES (1)")
+            commit = lab.zsnapdb("clone", "commit", "client", "-m", "one row", "--json").json
+            ask(here, "INSERT INTO ledger.mine VALUES (2)")
+        assert lab.zsnapdb("clone", "reset", "client", "--from", commit["id"]).code == 0
+        # The same address and the same password, on the data of the commit.
+        with connect(made) as here:
+            assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
+        # The exports of `connect --env` are all that the family's own client needs.
+        exports = lab.zsnapdb("clone", "connect", "client", "--env").stdout
+        statement = "SELECT id FROM ledger.mine; SELECT CURRENT_USER()"
+        done = run("sh", "-c", f"{exports}\nexec {client} -N -e '{statement}'")
+        # The server may take 127.0.0.1 for localhost.
+        row, user = done.stdout.split()
+        assert (row, user.partition("@")[0]) == ("1", "zsnapdb_clone"), done.stderr
 
 
 def test_a_clone_of_a_replica_does_not_connect_to_the_source_of_its_source(lab: Lab) -> None:
