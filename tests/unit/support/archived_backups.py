@@ -40,7 +40,7 @@ class ProtectedServer:
         monkeypatch.setattr(programs, "find_binary", lambda *_: Path("/usr/sbin/mysqld"))
         monkeypatch.setattr(programs, "account", lambda *_: None)
         server = Server(folder, has_gtids=has_gtids, is_encrypted=False)
-        return cls(server, Site(folder / "store"))
+        return cls(server, Site(folder / "store", is_after_examples=True))
 
     def instance(self) -> Instance:
         self.site.ahead = datetime.fromtimestamp(self.server.clock + 60, UTC) - datetime.now(UTC)

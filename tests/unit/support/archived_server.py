@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.unit.support.binlog_file import ROTATE, UUID, File
 from tests.unit.support.events import Recorder
+from tests.unit.support.manifests import after_the_examples
 from zsnapdb.config import InstanceSettings, RepositorySettings, StreamSettings
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.files import BinlogSource
@@ -114,7 +115,7 @@ class Server:
             InstanceSettings(socket=Path("/s"), repository="r"),
             RepositorySettings(url="file:///x", stream=StreamSettings(chunk_size=CHUNK)),
             Recorder(self.reported),
-            Host(records=self.folder / "stored"),
+            Host(records=self.folder / "stored", now=after_the_examples),
         )
         return Archiver(
             instance,

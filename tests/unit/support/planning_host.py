@@ -83,7 +83,7 @@ class PlanningHost:
 
 def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHost:
     """Return a host with one backup in its repository. Its steps change nothing and are only noted."""
-    made = PlanningHost(Site(tmp_path / "store"), tmp_path)
+    made = PlanningHost(Site(tmp_path / "store", is_after_examples=True), tmp_path)
     for name in ("run", "store"):
         (tmp_path / name).mkdir()
     monkeypatch.setattr(exclusion, "THIS_HOST", jobs_host.Host(run=tmp_path / "run"))

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from tests.unit.support.manifests import after_the_examples
 from tests.unit.support.manifests import manifest as example
 from tests.unit.support.streams import renamed
 from zsnapdb.config import RepositorySettings, parse
@@ -126,6 +127,8 @@ class Site:
     url: str = ""
     ahead: timedelta = timedelta()
     """How far the clock of the host is ahead of the clock of the tests."""
+    is_after_examples: bool = False
+    """Whether the clock of the host is past the ids of the examples, also if the clock of this machine is not."""
     wraps: dict[str, Callable[[Store], Store]] = field(default_factory=dict)
     """The wrapper of the store of each repository, applied when the repository is opened."""
 
@@ -136,7 +139,7 @@ class Site:
             run=beside / "run",
             cache=beside / "cache",
             records=beside / "stored",
-            now=lambda: datetime.now(UTC) + self.ahead,
+            now=lambda: (after_the_examples() if self.is_after_examples else datetime.now(UTC)) + self.ahead,
             open_store=self._open_store,
         )
 

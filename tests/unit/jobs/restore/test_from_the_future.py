@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
-from tests.unit.support.manifests import manifest
+from tests.unit.support.manifests import after_the_examples, manifest
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs import host_record
@@ -17,7 +17,7 @@ from zsnapdb.model import new_backup_id
 from zsnapdb.planning.repository.host_record import StoredKind
 
 POINTS = ["latest", "latest-backup"]
-SOON = datetime.now(UTC)
+SOON = after_the_examples()
 HONEST = new_backup_id(SOON - timedelta(hours=1), 1)
 FORGED = new_backup_id(SOON + timedelta(days=27000), 2)
 

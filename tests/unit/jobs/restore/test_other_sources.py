@@ -31,7 +31,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(datasets, "exists", lambda dataset: False)
     (tmp_path / "store").mkdir()
-    site = Site(tmp_path / "store")
+    site = Site(tmp_path / "store", is_after_examples=True)
     repository = site.instance().open_or_create_repository()
     for made in (manifest(SERVER), of_kind("disk", DISK)):
         repository.commit(made.model_copy(update={"repository_id": repository.id}))
