@@ -11,7 +11,7 @@ import pytest
 
 from tests.lab.guest import Guest, Lab
 
-from .in_guest import PREPARE, PYTHON
+from .in_guest import PREPARE, PYTHON, QUICK, speed_up
 
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 SQL = (
@@ -35,6 +35,7 @@ def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
             ]
         ).check()
         booted.run(["zsnapdb", "backup"]).check()
+        speed_up(booted)
         yield booted
 
 
@@ -49,12 +50,19 @@ def sql(guest: Guest, *statements: str) -> list[list[Any]]:
 
 
 def zsnapdb(guest: Guest, *words: str) -> dict[str, Any]:
-    output: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"]).check().stdout)
+    output: dict[str, Any] = json.loads(guest.run([QUICK, *words, "--json"]).check().stdout)
     return output
 
 
-def write(guest: Guest, *after: str) -> None:
-    sql(guest, "UPDATE ledger.accounts SET balance = balance + 1 WHERE id = 1", *after)
+CHANGE = "UPDATE ledger.accounts SET balance = balance + 1 WHERE id = 1"
+
+
+def write(guest: Guest) -> None:
+    sql(guest, CHANGE)
+
+
+def write_and_rotate(guest: Guest, times: int) -> None:
+    sql(guest, *(CHANGE, "FLUSH BINARY LOGS") * times)
 
 
 def names(guest: Guest) -> list[str]:
@@ -66,8 +74,7 @@ def test_binlogs_go_from_the_server_only_when_they_are_archived_and_fetched(gues
 
     Then others purge binlogs that were not archived, and reset the server.
     """
-    for _ in range(4):
-        write(guest, "FLUSH BINARY LOGS")
+    write_and_rotate(guest, 4)
     before = names(guest)
     assert zsnapdb(guest, "binlog", "purge", "--plan")["names"] == []
     zsnapdb(guest, "binlog", "archive", "--once")
@@ -117,15 +124,14 @@ def check_a_gap(guest: Guest) -> None:
 
     The window ends there, and begins again with the next backup.
     """
-    write(guest, "FLUSH BINARY LOGS")
-    write(guest, "FLUSH BINARY LOGS")
+    write_and_rotate(guest, 2)
     sql(guest, f"PURGE BINARY LOGS TO '{names(guest)[-1]}'")
     write(guest)
     archived = zsnapdb(guest, "binlog", "archive", "--once")
     assert (archived["begun"], len(archived["gaps"])) == (None, 1)
     assert zsnapdb(guest, "binlog", "archive", "--once")["gaps"] == []
     assert len(zsnapdb(guest, "status")["recoverable"]) == 1
-    guest.run(["zsnapdb", "backup"]).check()
+    guest.run([QUICK, "backup"]).check()
     write(guest)
     zsnapdb(guest, "binlog", "archive", "--once")
     status = zsnapdb(guest, "status")
@@ -139,14 +145,13 @@ def check_a_reset(guest: Guest) -> None:
     After a reset the same names and GTIDs come again.
     """
     sql(guest, "RESET BINARY LOGS AND GTIDS" if guest.flavour == "mysql" else "RESET MASTER")
-    for _ in range(3):
-        write(guest, "FLUSH BINARY LOGS")
+    write_and_rotate(guest, 3)
     archived = zsnapdb(guest, "binlog", "archive", "--once")
     assert archived["begun"] is not None
     incarnations = zsnapdb(guest, "binlog", "status")["incarnations"]
     assert [file["name"] for file in incarnations[-1]["files"]] == names(guest)
     assert len(zsnapdb(guest, "status")["recoverable"]) == 2
-    guest.run(["zsnapdb", "backup"]).check()
+    guest.run([QUICK, "backup"]).check()
     write(guest)
     zsnapdb(guest, "binlog", "archive", "--once")
     assert len(zsnapdb(guest, "status")["recoverable"]) == 3
