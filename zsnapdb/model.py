@@ -127,3 +127,8 @@ class Progress:
     step: str
     done: int
     total: int | None
+
+
+def server_name(server_uuid: str | None, server_id: int) -> str:
+    """Return the name of a server: its UUID, or its server id if it has no UUID."""
+    return server_uuid or f"server_id {server_id}"

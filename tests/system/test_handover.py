@@ -117,9 +117,13 @@ def _has_table(socket: str, name: str) -> bool:
 
 
 def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: Lab) -> None:
-    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    # In a repository of its own: for other tests this instance has one history.
+    config = lab.changed(('url = "s3://backups/lab"', 'url = "s3://backups/promoted"'))
+    backup = lab.zsnapdb("backup", "--json", config=config).json["backup"]
     before = state(SOCKET)
-    words = (
+    lab.sql("CREATE TABLE ledger.left_out (id INT)")
+    left_out = lab.zsnapdb("binlog", "archive", "main", "--once", "--json", config=config).json["last_commit"]
+    words: tuple[str, ...] = (
         "restore",
         "main",
         "--to",
@@ -130,11 +134,15 @@ def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: La
         "promote",
         "--json",
     )
-    still_running = lab.zsnapdb(*words)
+    if lab.flavour == "mariadb":
+        refused = lab.zsnapdb(*words, config=config)
+        assert (refused.code, "would give GTIDs a second time" in refused.stderr) == (4, True), refused.stderr
+        words = (*words, "--server-id", "4711")
+    still_running = lab.zsnapdb(*words, config=config)
     assert (still_running.code, "still runs on" in still_running.stderr) == (4, True), still_running.stderr
     subprocess.run([SERVER, "stop"], check=True)
     try:
-        done = lab.zsnapdb("restore", "main", "--resume", "--json").json
+        done = lab.zsnapdb("restore", "main", "--resume", "--json", config=config).json
         (kept,) = [line.split()[6] for line in done["notes"] if line.startswith("the old tank/mysql is kept as")] or [
             ""
         ]
@@ -144,13 +152,40 @@ def test_a_promoted_restore_takes_the_place_of_the_old_one_which_is_kept(lab: La
         assert zfs("list", "-H", "-o", "mounted", "-r", kept) == ["no", "no"]
         subprocess.run([SERVER, "start"], check=True)
         assert state(SOCKET) == before
-        following = lab.zsnapdb("backup", "--json").json["backup"]
+        if lab.flavour == "mariadb":
+            assert any("set server_id = 4711 in the option file" in note for note in done["notes"])
+            check_that_two_histories_are_told_apart(lab, config, left_out)
+        following = lab.zsnapdb("backup", "--json", config=config).json["backup"]
         assert following["full"]
         if lab.flavour == "mysql":
             assert backup["position"]["gtids"].split(":")[0] in following["position"]["gtids"]
         assert zfs("get", "-H", "-o", "source", "zsnapdb:restored", "tank/mysql") == ["-"]
     finally:
         _back_to_the_old_one()
+        lab.sql("DROP TABLE ledger.left_out")
+
+
+def check_that_two_histories_are_told_apart(lab: Lab, config: Path, left_out: str) -> None:
+    """Check what is said of a server that was started under its old server_id all the same.
+
+    The table `left_out`, made at the time `left_out`, is in its old history alone.
+    """
+    lab.sql("CREATE TABLE ledger.instead (id INT)")
+    (again,) = lab.zsnapdb("binlog", "archive", "main", "--once", "--json", config=config).json["repeated_gtids"]
+    assert "gives GTIDs a second time" in lab.zsnapdb("doctor", "main", config=config).stdout
+    histories = [
+        part["id"] for part in lab.zsnapdb("binlog", "status", "main", "--json", config=config).json["incarnations"]
+    ]
+    assert histories[0] == again["history"]
+    question = "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'left_out'"
+    words = ("query", "main", "--at", left_out, "--json")
+    refused = lab.zsnapdb(*words, question, config=config)
+    assert (refused.code, "lies in 2 histories" in refused.stderr) == (7, True), refused.stderr
+    for history, count in zip(histories, (1, 0), strict=True):
+        answer = lab.zsnapdb(*words, "--history", history, question, config=config).json
+        assert (answer["rows"], answer["moment"]["exact"]) == ([[count]], True)
+    unused = lab.changed(("[repository.s3]", '[clones]\nkeep_unused = "0s"\n\n[repository.s3]'))
+    assert lab.zsnapdb("reap", config=unused).code == 0
 
 
 def _back_to_the_old_one() -> None:

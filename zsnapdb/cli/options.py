@@ -113,8 +113,8 @@ RestoredServerId = Annotated[
     typer.Option(
         "--server-id",
         metavar="NUMBER",
-        help="With run and replica: the server_id of the restored server.",
-        show_default="random",
+        help="The server_id of the restored server. With promote: the new one that you set in its option file.",
+        show_default="random; with promote: none",
     ),
 ]
 ReplicationAddress = Annotated[

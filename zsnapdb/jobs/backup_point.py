@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from zsnapdb.model import BinlogCoordinates, backup_time
+from zsnapdb.model import BinlogCoordinates, backup_time, server_name
 from zsnapdb.planning.binlog.route import BackupPoint
-from zsnapdb.repository.binlog_descriptions import server_name
 from zsnapdb.repository.catalogue import Summary
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 

@@ -16,6 +16,7 @@ from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
+from zsnapdb.jobs.repeated_gtids import repeated
 from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.damage import sentences
@@ -59,7 +60,8 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
         findings = [unfit("server", error.message, error.hint)]
     if observed is not None:
         findings += _server_programs(instance, observed.facts)
-    stored = (*_repository(instance), *_unprotected(instance), *_damage(instance), *_programs_of_backups(instance))
+    histories = (*_unprotected(instance), *_repeated_gtids(instance))
+    stored = (*_repository(instance), *histories, *_damage(instance), *_programs_of_backups(instance))
     return Diagnosis(instance.name, (*findings, *stored, *_clones(instance, clone_leaks)), observed)
 
 
@@ -150,6 +152,15 @@ def _unprotected(instance: Instance) -> list[FitnessFinding]:
         return []
     what = f"nothing that the server writes now can be restored before the next backup: {unprotected.reason}"
     return [warning("histories", what, f"run `zsnapdb backup {instance.name}`")]
+
+
+def _repeated_gtids(instance: Instance) -> list[FitnessFinding]:
+    """Warn if the server gives GTIDs a second time. Where the repository cannot be read, its check says so."""
+    try:
+        found = repeated(instance, instance.open_repository())
+    except ZsnapdbError:
+        return []
+    return [warning("histories", part.text, part.hint) for part in found]
 
 
 def _damage(instance: Instance) -> list[FitnessFinding]:

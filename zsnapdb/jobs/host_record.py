@@ -25,7 +25,7 @@ from zsnapdb.jobs.set_properties import (
     STORED,
     snapshot_name,
 )
-from zsnapdb.model import is_backup_id
+from zsnapdb.model import is_backup_id, server_name
 from zsnapdb.planning.repository import host_record
 from zsnapdb.planning.repository.clock import from_future
 from zsnapdb.planning.repository.host_record import (
@@ -41,7 +41,6 @@ from zsnapdb.planning.repository.host_record import (
 from zsnapdb.planning.repository.host_record import StoredFinding as StoredFinding
 from zsnapdb.planning.repository.writers import WrittenLink, writers
 from zsnapdb.repository.binlog_contents import Archive, load
-from zsnapdb.repository.binlog_descriptions import server_name
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.manifest import Manifest, ServerSourcePart
 from zsnapdb.repository.repository import Repository

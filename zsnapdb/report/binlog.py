@@ -48,6 +48,7 @@ class ArchivingView(View):
                 "  needed    a backup: nothing that the server writes now can be restored before it:"
                 f" {outcome.unprotected.reason}"
             )
+        lines += [f"  REPEATED  {repeated.text}; {repeated.hint}" for repeated in outcome.repeated]
         lines += [f"  left out  {problem}" for problem in outcome.problems]
         return "\n".join(lines)
 
@@ -67,6 +68,7 @@ class ArchivingView(View):
             "unprotected": {"kind": outcome.unprotected.kind.value, "reason": outcome.unprotected.reason}
             if outcome.unprotected is not None
             else None,
+            "repeated_gtids": [{"history": part.history, "gtids": part.gtids} for part in outcome.repeated],
             "problems": list(outcome.problems),
         }
 

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids, joined
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.model import Flavour, parse_gtids, server_name
 from zsnapdb.patterns import (
     Attempt,
     BackupId,
@@ -271,11 +271,6 @@ class CompleteRecord(_Part):
     name: BinlogName
     end: Count
     until: CommitTime
-
-
-def server_name(server_uuid: str | None, server_id: int) -> str:
-    """Return the name of a server: its UUID, or its server id if it has no UUID."""
-    return server_uuid or f"server_id {server_id}"
 
 
 def number_of(name: str) -> int:

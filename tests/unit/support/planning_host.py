@@ -54,13 +54,14 @@ class PlanningHost:
     def instance(self) -> Instance:
         return self.site.instance()
 
-    def store(self, backup_id: str, createtxg: int = 2) -> None:
-        """Put a full backup into the repository, made in the transaction group."""
+    def store(self, backup_id: str, createtxg: int = 2, gtids: str | None = None) -> None:
+        """Put a full backup into the repository, made in the transaction group, at the GTIDs (None: 0-1-2)."""
         repository = self.instance.open_or_create_repository()
         made = manifest(backup_id)
         assert isinstance(made.source, ServerSourcePart)
         server = made.source.server.model_copy(update={"variables": VARIABLES})
-        source = made.source.model_copy(update={"server": server})
+        position = made.source.position.model_copy(update={} if gtids is None else {"gtids": gtids})
+        source = made.source.model_copy(update={"server": server, "position": position})
         repository.commit(
             made.model_copy(update={"repository_id": repository.id, "source": source, "createtxg": createtxg})
         )

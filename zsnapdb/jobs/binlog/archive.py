@@ -24,6 +24,7 @@ from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.repeated_gtids import repeated
 from zsnapdb.planning.binlog.completeness import CommitHorizon
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
@@ -49,7 +50,8 @@ def archive_once(instance: Instance) -> Round:
         archiver = Archiver(instance, open_archive(instance), source)
         result = recorder.after(archiver.look(), horizon, archiver.archive)
     if result.begun or result.gaps:
-        result = replace(result, unprotected=needed_backup(instance))
+        again = repeated(instance, instance.open_repository())
+        result = replace(result, unprotected=needed_backup(instance), repeated=again)
     if result.blocked is not None:
         raise PreflightError(
             f"the newest binlog of instance {instance.name} cannot be archived: {result.blocked}",

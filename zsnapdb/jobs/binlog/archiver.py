@@ -25,13 +25,13 @@ from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part,
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host_record import note_archived
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import BinlogCoordinates, new_backup_id
+from zsnapdb.model import BinlogCoordinates, new_backup_id, server_name
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive, active_file
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment, server_name
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, Incarnation, Segment
 from zsnapdb.repository.keyring import DataKey
 from zsnapdb.server_files import open_to_read
 from zsnapdb.stream.chunks import NO_CHUNK, Chunk, plain_hash, seal, stream_hash

@@ -1,7 +1,8 @@
 """Asks for a backup, or starts it, while no backup leads to what the archiver archives.
 
 This is so after a reset of the server's binlogs, a restore, some failovers, and a gap. The question is answered from
-the repository when the archiver starts, and when a history or a gap begins.
+the repository when the archiver starts, and when a history or a gap begins. So is the question whether the server gives
+GTIDs a second time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Protocol
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
+from zsnapdb.jobs.repeated_gtids import repeated
+from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids
 from zsnapdb.planning.binlog.route import RouteEnd
 
 _AGAIN = 300.0
@@ -51,6 +54,7 @@ class NewHistoryWatch:
         self._instance, self._start, self._clock = instance, start, clock
         self._is_known = False
         self._needed: RouteEnd | None = None
+        self._repeated: tuple[RepeatedGtids, ...] = ()
         self._running: RunningBackup | None = None
         self._again_at = 0.0
 
@@ -59,6 +63,7 @@ class NewHistoryWatch:
         if result.begun or result.gaps:
             self._is_known = False
         if not self._is_known and result.end is not None:
+            self._look_at_gtids()
             self._look()
         if self._running is not None:
             self._wait_for(self._running)
@@ -79,6 +84,13 @@ class NewHistoryWatch:
                 f"nothing that the server writes now can be restored before the next backup: {needed.reason}{hint}"
             )
         self._needed = needed
+
+    def _look_at_gtids(self) -> None:
+        found = repeated(self._instance, self._instance.open_repository())
+        for part in found:
+            if part not in self._repeated:
+                self._instance.events.warn(f"{part.text}; {part.hint}")
+        self._repeated = found
 
     def _wait_for(self, running: RunningBackup) -> None:
         code = running.poll()

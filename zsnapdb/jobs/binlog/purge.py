@@ -15,7 +15,7 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.binlog.files import LocalFiles, find_source
 from zsnapdb.jobs.exclusion import for_instance
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.model import Flavour
+from zsnapdb.model import Flavour, server_name
 from zsnapdb.mysql import binlog_list
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
@@ -24,7 +24,7 @@ from zsnapdb.planning.family import family
 from zsnapdb.repository import verifications
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_checks import listed_damage, name_of, stored_damage, stored_sizes
-from zsnapdb.repository.binlog_descriptions import ArchivedFile, server_name
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.verifications import Depth
 

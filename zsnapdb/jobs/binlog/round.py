@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from zsnapdb.gtid import Gtids
 from zsnapdb.model import BinlogCoordinates
 from zsnapdb.planning.binlog.history import RouteEnd
+from zsnapdb.planning.binlog.repeated_gtids import RepeatedGtids
 
 
 @dataclass(frozen=True)
@@ -32,3 +33,5 @@ class Round:
     """Until when the archive is complete, if that was recorded after this round."""
     unprotected: RouteEnd | None = None
     """The reason why no backup leads to what is archived now, if a history or a gap began in this round."""
+    repeated: tuple[RepeatedGtids, ...] = ()
+    """GTIDs that the server gives a second time, if a history or a gap began in this round."""

@@ -213,9 +213,10 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
     )
     again = "start the server as the site does, then run `zsnapdb backup`, which makes a full backup"
     if family(work.plan.flavour).gtids_carry_server_id:
+        server_id = f"server_id = {step.server_id}" if step.server_id is not None else "a new server_id"
         again = (
-            "give the server a new server_id, because it would reuse GTIDs of transactions that were left out; then "
-            + again
+            f"set {server_id} in the option file of the server, because it would reuse GTIDs of transactions that were"
+            f" left out; then {again}"
         )
     return HandedOver(None, notes=(*kept, again))
 

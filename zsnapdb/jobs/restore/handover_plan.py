@@ -7,9 +7,13 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, UsageError
+from zsnapdb.jobs.fresh import fresh_server_id
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.repeated_gtids import repeated_after
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.model import pool_of
 from zsnapdb.planning.clone.ports import choose_port
+from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import (
     HandoverKind,
     HandoverStep,
@@ -20,6 +24,7 @@ from zsnapdb.planning.restore.handover_steps import (
     RunBeside,
 )
 from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 
@@ -43,22 +48,21 @@ class Handover:
     source: SourceAddress | None = None
 
 
-def handover_step(settings: Settings, planned: RestorePlan, handover: Handover, server_id: int) -> HandoverStep:
-    """Return the handover step.
+def handover_step(
+    settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan, handover: Handover
+) -> HandoverStep:
+    """Return the handover step. If the request names no server_id, a server that is started gets a random one.
 
-    PreflightError if the handover is not possible: no source, another pool, no free port. `server_id` is used if the
-    request names none.
+    PreflightError if the handover is not possible: no source, another pool, no free port, or a server in place of the
+    old one that would give GTIDs a second time.
     """
     if handover.kind == "stopped":
         return LeaveStopped(planned.server_id)
     if handover.kind == "promote":
-        return _promote(planned)
+        return _promote(planned, _promoted_server_id(instance, repository, planned, handover.server_id))
     port = handover.port or choose_port(settings.clones.first_port, settings.clones.last_port, set(), port_is_free)
-    chosen = handover.server_id or server_id
-    if chosen == planned.server_id:
-        raise PreflightError(
-            f"server_id {chosen} is the server_id of the backup's server", hint="choose another server_id"
-        )
+    chosen = handover.server_id or fresh_server_id()
+    _refuse_old_server_id(planned, chosen)
     if handover.kind == "run":
         return RunBeside(chosen, port)
     if handover.source is None:
@@ -74,7 +78,37 @@ def handover_step(settings: Settings, planned: RestorePlan, handover: Handover, 
     )
 
 
-def _promote(planned: RestorePlan) -> Promote:
+def _refuse_old_server_id(planned: RestorePlan, server_id: int) -> None:
+    if server_id == planned.server_id:
+        raise PreflightError(
+            f"server_id {server_id} is the server_id of the backup's server", hint="choose another server_id"
+        )
+
+
+def _promoted_server_id(
+    instance: Instance, repository: Repository, planned: RestorePlan, requested: int | None
+) -> int | None:
+    """Return the server_id that the site gives to a server in place of the old one; None: none is requested.
+
+    PreflightError if it would give GTIDs a second time under its old server_id, and no other one is requested.
+    """
+    if not family(planned.flavour).gtids_carry_server_id:
+        return None
+    if requested is not None:
+        _refuse_old_server_id(planned, requested)
+        return requested
+    repeated = repeated_after(instance, repository, planned)
+    if repeated:
+        raise PreflightError(
+            f"in place of the old server, and under its server_id {planned.server_id}, the restored server would give"
+            f" GTIDs a second time: {repeated} stand for transactions that this restore leaves out",
+            hint="choose a server_id that no server had before, name it with --server-id, and set it in the option file"
+            " of the server before its first start",
+        )
+    return None
+
+
+def _promote(planned: RestorePlan, server_id: int | None) -> Promote:
     layout = planned.layout
     pool = pool_of(layout.top)
     elsewhere = sorted({dataset for dataset, _ in layout.places.values() if pool_of(dataset) != pool})
@@ -103,4 +137,4 @@ def _promote(planned: RestorePlan) -> Promote:
     for role, (place, point) in sorted(layout.places.items(), key=lambda item: len(item[1][0])):
         old = next((olds[top] + place[len(top) :] for top in olds if place == top or place.startswith(top + "/")), None)
         parts.append(PromotePart(role, layout.datasets[role], place, old if datasets.exists(place) else None, point))
-    return Promote(tuple(parts), tuple(renames), planned.restore_id)
+    return Promote(tuple(parts), tuple(renames), planned.restore_id, server_id)

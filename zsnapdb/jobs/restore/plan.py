@@ -11,7 +11,6 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs.backup_point import points_of
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
-from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest
@@ -130,7 +129,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
     replays = _by(_replayer(settings, planned), chosen.replays(settings.restore.batch_size), instance, planned)
-    last = handover_step(settings, planned, request.handover, fresh_server_id())
+    last = handover_step(settings, instance, repository, planned, request.handover)
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     binlogs = sum(step.size for step in replays)

@@ -12,7 +12,7 @@ from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.model import pool_of
 from zsnapdb.planning.damage import KnownDamage
-from zsnapdb.planning.restore.handover_steps import MakeReplica, RunBeside
+from zsnapdb.planning.restore.handover_steps import MakeReplica, Promote, RunBeside
 from zsnapdb.planning.restore.runbook import Commands, Look, RunbookPage, entries, pinned
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.repository import drills
@@ -69,6 +69,8 @@ def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
     words = ["--handover", last.kind]
     if isinstance(last, RunBeside | MakeReplica):
         words += ["--port", str(last.port), "--server-id", str(last.server_id)]
+    if isinstance(last, Promote) and last.server_id is not None:
+        words += ["--server-id", str(last.server_id)]
     if isinstance(last, MakeReplica):
         words += ["--source", f"{last.source_host}:{last.source_port}", "--source-user", last.source_user]
         words += ["--source-password-file", last.password_file] if last.password_file is not None else []

@@ -62,12 +62,14 @@ class Promote:
 
     The datasets of the old server are kept under other names. `renames` are trees of datasets (from, to), in order,
     those of the old server first. The next backup is a full backup. The restored server begins a new `incarnation`,
-    because its history may differ from that of the old server.
+    because its history may differ from that of the old server. `server_id` is the one that the site gives it, in its
+    own option file, before its first start (None: no other one was requested).
     """
 
     parts: tuple[PromotePart, ...]
     renames: tuple[tuple[str, str], ...]
     incarnation: str
+    server_id: int | None = None
     kind: Literal["promote"] = "promote"
 
     @property
@@ -75,7 +77,8 @@ class Promote:
         return "handover"
 
     def describe(self) -> str:
-        return "replace the old server: " + ", ".join(f"rename {a} to {b}" for a, b in self.renames)
+        needed = f"; the site then gives it server_id {self.server_id}" if self.server_id is not None else ""
+        return "replace the old server: " + ", ".join(f"rename {a} to {b}" for a, b in self.renames) + needed
 
 
 @dataclass(frozen=True)

@@ -301,7 +301,9 @@ def _running(planned: RestorePlan, step: RunBeside | MakeReplica) -> _Words:
 
 
 def _promote(step: Promote) -> _Words:
-    underneath = tuple(shlex.join(["zfs", "rename", old, new]) for old, new in step.renames)
+    renames = tuple(shlex.join(["zfs", "rename", old, new]) for old, new in step.renames)
+    by_hand = (f"set server_id = {step.server_id} in the server's option file before it is started",)
+    underneath = (*renames, *(by_hand if step.server_id is not None else ()))
     looks = tuple(Look(_get(part.place, "mountpoint"), part.mountpoint) for part in step.parts)
     undo = "; ".join(shlex.join(["zfs", "rename", new, old]) for old, new in reversed(step.renames))
     if_not = (

@@ -1,0 +1,68 @@
+"""A server that was set back and gives GTIDs a second time is named by the archiver and the doctor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.events import Recorder
+from zsnapdb.jobs import doctor
+from zsnapdb.jobs.binlog import archive
+from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
+from zsnapdb.jobs.binlog.new_history import NewHistoryWatch
+from zsnapdb.jobs.repeated_gtids import repeated
+from zsnapdb.report.binlog import ArchivingView
+
+
+@pytest.fixture
+def protected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServer:
+    """A server with a backup, whose five transactions after it are archived."""
+    made = ProtectedServer.make(tmp_path, monkeypatch)
+    made.server.commit()
+    made.back_up()
+    made.server.rotate()
+    made.server.look()
+    return made
+
+
+def test_archiver_and_doctor_name_what_a_server_that_was_set_back_gives_again(
+    protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, said = protected.server, list[str]()
+    state = server.saved()
+    server.commit(5)
+    archiver = server.archiver()
+    watch = NewHistoryWatch(replace(protected.instance(), events=Recorder(said)), pytest.fail)
+    watch.after(archiver.look())
+    assert said == []
+    assert doctor._repeated_gtids(protected.instance()) == []
+    server.set_back(state)
+    server.commit(2)
+    for _ in range(3):
+        watch.after(archiver.look())
+    expected = f"{server.uuid} gives GTIDs a second time, because it was set back or reset: {server.uuid}:2-6 stand for"
+    (warned,) = [line for line in said if "second time" in line]
+    assert expected in warned
+    (finding,) = doctor._repeated_gtids(protected.instance())
+    assert expected in finding.detail
+    assert "auto.cnf" in finding.hint
+
+
+def test_one_round_of_the_archiver_shows_it(protected: ProtectedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = protected.server
+    state = server.saved()
+    server.commit(5)
+    server.look()
+    server.set_back(state)
+    monkeypatch.setattr(archive, "find_source", lambda session: None)
+    monkeypatch.setattr(CompletenessRecorder, "before", lambda self, session: None)
+    monkeypatch.setattr(archive, "Archiver", lambda *words: server.archiver())
+    monkeypatch.setattr(archive, "open_archive", lambda instance: None)
+    monkeypatch.setattr(type(protected.instance()), "session", lambda self: open("/dev/null"))  # noqa: SIM115
+    shown = ArchivingView("main", archive.archive_once(protected.instance()))
+    (history,) = {part.history for part in repeated(protected.instance(), protected.instance().open_repository())}
+    assert shown.fields()["repeated_gtids"] == [{"history": history, "gtids": f"{server.uuid}:2-6"}]
+    assert "  REPEATED  " in shown.text()
