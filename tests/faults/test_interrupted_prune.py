@@ -10,6 +10,8 @@ import pytest
 
 from tests.lab.guest import Guest
 
+from .in_guest import QUICK, speed_up
+
 pytestmark = pytest.mark.any_server
 
 PYTHON = "/opt/venv/bin/python"
@@ -25,7 +27,7 @@ LATER = "busybox date -s @$(($(busybox date +%s) + 200000))"
 
 
 def listed(guest: Guest) -> list[str]:
-    return [b["backup_id"] for b in json.loads(guest.run(["zsnapdb", "list", "--json"]).check().stdout)["backups"]]
+    return [b["backup_id"] for b in json.loads(guest.run([QUICK, "list", "--json"]).check().stdout)["backups"]]
 
 
 def local(guest: Guest) -> set[str]:
@@ -36,11 +38,12 @@ def local(guest: Guest) -> set[str]:
 def test_killed_at_random_moments(guest: Guest) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()
     guest.run(["sh", "-c", KEEP]).check()
+    speed_up(guest)
     for number in range(4):
         if number == 3:
             # The other roles make the last backup a full one, so that all earlier backups expire.
             guest.run(["sh", "-c", OTHER_ROLES]).check()
-        guest.run(["zsnapdb", "backup"]).check()
+        guest.run([QUICK, "backup"]).check()
     last = listed(guest)[-1]
     moments = random.Random(5)
     for _ in range(5):
@@ -49,15 +52,15 @@ def test_killed_at_random_moments(guest: Guest) -> None:
         command.signal(signal.SIGKILL)
         command.wait(600)
         assert last in listed(guest)
-        guest.run(["zsnapdb", "verify"]).check()
-    guest.run(["zsnapdb", "prune"], timeout=600).check()
+        guest.run([QUICK, "verify"]).check()
+    guest.run([QUICK, "prune"], timeout=600).check()
     guest.run(["sh", "-c", LATER]).check()
-    doubted = guest.run(["zsnapdb", "prune"], timeout=600)
+    doubted = guest.run([QUICK, "prune"], timeout=600)
     assert (doubted.code, "ahead of the clock of the store" in doubted.stderr) == (4, True), doubted.stderr
-    guest.run(["zsnapdb", "prune", "--trust-clock"], timeout=600).check()
+    guest.run([QUICK, "prune", "--trust-clock"], timeout=600).check()
     assert listed(guest) == [last]
     assert local(guest) == {last}
     folders = guest.run(["sh", "-c", "find /srv/s3 -path '*chunks*' -type f"]).check().stdout.splitlines()
     assert folders
     assert all(last in path for path in folders)
-    guest.run(["zsnapdb", "verify", "--deep"]).check()
+    guest.run([QUICK, "verify", "--deep"]).check()
