@@ -12,6 +12,8 @@ import pytest
 
 from tests.lab.guest import Guest
 
+from .in_guest import QUICK, speed_up
+
 pytestmark = pytest.mark.any_server
 
 PYTHON = "/opt/venv/bin/python"
@@ -28,7 +30,7 @@ STALLS = {
 
 
 def document(guest: Guest, *words: str) -> dict[str, Any]:
-    parsed: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"]).stdout)
+    parsed: dict[str, Any] = json.loads(guest.run([QUICK, *words, "--json"]).stdout)
     return parsed
 
 
@@ -37,7 +39,7 @@ def named_by_doctor(guest: Guest) -> list[str]:
 
 
 def client(guest: Guest, name: str, statement: str) -> str:
-    return guest.run(["zsnapdb", "clone", "connect", name, "-N", "-e", statement]).check().stdout.strip()
+    return guest.run([QUICK, "clone", "connect", name, "-N", "-e", statement]).check().stdout.strip()
 
 
 def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does_not_name_and_reap_does_not_clear(
@@ -65,17 +67,18 @@ def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does
     assert named_by_doctor(guest) == [], "other processes work on them: no leaks yet"
     guest.power_cut()
     guest.start()
+    speed_up(guest)
     named = named_by_doctor(guest)
     assert len(named) == 3, named
     assert all(any(text.endswith(f": {name}") for text in named) for name in STALLS), named
-    guest.run(["zsnapdb", "reap"]).check()
+    guest.run([QUICK, "reap"]).check()
     assert named_by_doctor(guest) == []
     (left,) = document(guest, "clone", "list")["clones"]
     assert (left["name"], left["phase"], left["pid"]) == ("reset", "ready", None)
-    guest.run(["zsnapdb", "clone", "start", "reset"]).check()
+    guest.run([QUICK, "clone", "start", "reset"]).check()
     assert client(guest, "reset", "SELECT id FROM ledger.mine") == "7", "an interrupted reset has not removed the data"
-    guest.run(["zsnapdb", "clone", "destroy", "reset"]).check()
+    guest.run([QUICK, "clone", "destroy", "reset"]).check()
     assert guest.run(["zfs", "list", "-H", "-r", "-o", "name", "tank/zsnapdb/clones"]).check().stdout.split() == [
         "tank/zsnapdb/clones"
     ]
-    guest.run(["zsnapdb", "clone", "create", "main", "--name", "made"]).check()
+    guest.run([QUICK, "clone", "create", "main", "--name", "made"]).check()
