@@ -129,23 +129,3 @@ def test_a_pipe_among_the_binlogs_does_not_stop_the_archive(lab: Lab) -> None:
     finally:
         index.write_bytes(before)
         pipe.unlink()
-
-
-def test_a_server_of_ours_is_never_root(lab: Lab) -> None:
-    """Otherwise a server would read, as root, the option file that its account put in the place of ours."""
-    (line,) = [line for line in Path("/etc/zsnapdb/zsnapdb.toml").read_text().splitlines() if line.startswith("binary")]
-    with tempfile.TemporaryDirectory(prefix="server-", dir="/srv") as name:
-        seen, program = Path(name, "seen"), Path(name, "server")
-        Path(name).chmod(0o755)
-        seen.touch()
-        seen.chmod(0o666)
-        binary = line.partition('"')[2].rstrip('"')
-        noting = f'case "$1" in --defaults-file=*) id -u >> {seen};; esac'
-        program.write_text(f'#!/bin/sh\n{noting}\nexec {binary} "$@"\n')
-        program.chmod(0o755)
-        config = lab.changed((line, f'binary = "{program}"'))
-        try:
-            assert lab.zsnapdb("clone", "create", "main", "--name", "a-uid", config=config).code == 0
-        finally:
-            lab.zsnapdb("clone", "destroy", "a-uid")
-        assert set(seen.read_text().split()) == {str(pwd.getpwnam(ACCOUNT).pw_uid)}
