@@ -25,10 +25,11 @@ lab:
 	python3 tests/lab build
 	python3 tests/lab test
 
-# The lower bounds of the dependencies, installed exactly: every command still has its help.
+# The unit tests on the lower bounds of the dependencies, installed exactly.
 LOWEST = import tomllib; print(*(d.replace(">=", "==") for d in tomllib.load(open("pyproject.toml", "rb"))["project"]["dependencies"]))
 
 lower-bounds:
 	python3 -m venv $(VENV)-lowest
-	$(VENV)-lowest/bin/pip install --quiet $$(python3 -c '$(LOWEST)')
+	$(VENV)-lowest/bin/pip install --quiet $$(python3 -c '$(LOWEST)') --editable '.[dev]'
 	$(VENV)-lowest/bin/python -m zsnapdb backup --help
+	$(VENV)-lowest/bin/pytest -q tests/unit

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError
-from zsnapdb.jobs.backup_point import points_of
+from zsnapdb.jobs.backup_point import point_of, points_of
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
@@ -24,7 +24,7 @@ from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore import points
+from zsnapdb.planning.restore import contained, points
 from zsnapdb.planning.restore.points import Boundary, RestoreRoute, Scanned
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.steps import (
@@ -43,7 +43,7 @@ from zsnapdb.planning.restore.steps import (
     RestorePoint,
     Step,
 )
-from zsnapdb.planning.restore.targets import AtBackup, AtTime, Latest, Target, parse_target
+from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
@@ -338,15 +338,23 @@ def _choose(
                 return _Chosen(choice, points.restore_point(choice, None))
             first = choice.files[0]
             start = points.start_in(choice.route, reader.scan(first))
-            if (
-                isinstance(target, AtTime)
-                and commit_time(choice.point.before) > target.moment
-                and points.is_past(target, start, reader.scan(first))
-            ):
-                # The backup was begun before that time and snapshotted after it: only an older backup leads there.
+            chosen = _bounded(choice, start, reader)
+            if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
+                # The backup was begun before that time and snapshotted after it, or a clock was set back: only an older
+                # backup leads there.
                 backups = points.without(backups, choice.point)
                 continue
-            return _bounded(choice, start, reader)
+            return chosen
+
+
+def _is_past(
+    choice: RestoreRoute, start: int, reader: _Reader, files: Sequence[RouteFile], manifests: Sequence[Manifest]
+) -> bool:
+    """Whether the backup of the choice may contain more than the target time."""
+    first = choice.files[0]
+    newest = contained.newest_in_backup(first, start, reader.scan(first), files)
+    backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
+    return contained.is_past(choice.target, newest, commit_time(point_of(backup).before))
 
 
 def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:

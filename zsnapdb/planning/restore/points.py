@@ -245,9 +245,12 @@ def _choose_gtid(
             f"{target.text!r} is not a GTID of {flavour}: {error}",
             hint="see `zsnapdb show` for the GTIDs in the backups and the archive",
         ) from error
+    if all(point.gtids is None for point in backups):
+        raise PreflightError("the server's transactions have no GTIDs", hint="name a time, or a backup")
     for point in reversed(backups):
         if point.gtids is None:
-            raise PreflightError("the server's transactions have no GTIDs", hint="name a time, or a backup")
+            # The server had no GTIDs then. An older backup may lead to the transaction.
+            continue
         if contains(point.gtids, gtids):
             if isinstance(target, AtGtids) and gtids == point.gtids:
                 return RestoreRoute(target, follow(point, files, state), (), None, exact_backup=True)
@@ -352,18 +355,6 @@ def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtid
     if isinstance(target, AtGtids):
         return reached is None or not contains(reached, parse_gtids(flavour, target.text))
     return True
-
-
-def is_past(target: Target, start: int, scanned: Iterable[Scanned]) -> bool:
-    """Whether the backup at the offset `start` of its binlog contains a transaction committed after the target time."""
-    if not isinstance(target, AtTime):
-        return False
-    newest = None
-    for transaction in scanned:
-        if transaction.end > start:
-            break
-        newest = transaction
-    return newest is not None and newest.committed > target.moment
 
 
 def without(backups: Sequence[BackupPoint], point: BackupPoint) -> tuple[BackupPoint, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from zsnapdb.errors import NotThere, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.model import BinlogCoordinates, Flavour, backup_time
-from zsnapdb.planning.binlog.route import BackupPoint, EndKind, follow
-from zsnapdb.planning.restore.points import Scanned, boundary_in, choose, is_past, start_in
+from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
+from zsnapdb.planning.restore.contained import is_past, newest_in_backup
+from zsnapdb.planning.restore.points import Scanned, boundary_in, choose, start_in
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
 
@@ -290,10 +291,20 @@ def test_with_a_clock_set_back_the_last_one_stamped_by_then_decides_and_a_note_s
 
 
 def test_a_backup_that_was_begun_before_and_snapshotted_after_the_time_is_past_it() -> None:
-    scanned = scan(1, 20)
-    assert is_past(AtTime(at(9)), 1100, scanned)
-    assert not is_past(AtTime(at(10)), 1100, scanned)
-    assert not is_past(Latest(), 1100, scanned)
+    newest = newest_in_backup(LOGS[0], 1100, scan(1, 20), LOGS)
+    assert newest == at(10)
+    assert is_past(AtTime(at(9)), newest, at(8))
+    assert not is_past(AtTime(at(10)), newest, at(11))
+    assert not is_past(Latest(), newest, at(11))
+
+
+def test_the_binlogs_before_that_of_a_backup_tell_its_last_transaction() -> None:
+    first = LOGS[1]
+    assert newest_in_backup(first, 0, (), LOGS) == commit_time(LOGS[0].last_commit or 0)
+    assert newest_in_backup(first, 0, (), LOGS[1:]) is None
+    assert newest_in_backup(replace(first, gap="binlogs are missing"), 0, (), LOGS) is None
+    assert is_past(AtTime(at(9)), None, at(10)), "it may contain everything until its snapshot"
+    assert not is_past(AtTime(at(10)), None, at(9))
 
 
 def test_where_the_replay_starts_is_found_by_gtid_in_another_servers_binlog() -> None:
