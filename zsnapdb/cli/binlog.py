@@ -25,9 +25,8 @@ def archive(
     SIGTERM, Ctrl-C or the end of the session ends the command.
     """
     import signal
-    from threading import Event
 
-    from zsnapdb.cli.ending import call_on_signals
+    from zsnapdb.cli.ending import stop_on_signals
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.binlog import archive as job
@@ -40,9 +39,8 @@ def archive(
     if once:
         outcome = job.archive_once(chosen)
     else:
-        stop = Event()
         # A signal is the usual end of this command: the upload is finished, and the rest of the binlog archived.
-        call_on_signals(stop.set, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+        stop = stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         command = new_history.command_of(chosen.name, config)
         outcome = job.archive_continuously(chosen, stop, lambda: new_history.start_command(command))
     show(report.ArchivingView(chosen.name, outcome), json)

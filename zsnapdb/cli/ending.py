@@ -78,11 +78,41 @@ def interrupt_on_signals() -> None:
         signal.signal(signal.SIGHUP, _hang_up)
 
 
-def call_on_signals(action: Callable[[], None], numbers: Iterable[signal.Signals]) -> None:
-    """Call `action` when one of the signals arrives, unless the signal was ignored from the beginning."""
+class SignalledStop:
+    """A request to stop, set by a signal.
+
+    The handler runs in the thread that waits, at any moment of its waiting. So there is no lock, as a threading.Event
+    has it: the handler would wait for its own thread for ever. A pipe ends the waiting (pipe(7), self-pipe).
+    """
+
+    def __init__(self) -> None:
+        self._was_set = False
+        self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def set(self) -> None:
+        """Request the stop."""
+        self._was_set = True
+        # A full pipe ends the waiting as well.
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._writing, b"\0")
+
+    def is_set(self) -> bool:
+        """Whether the stop was requested."""
+        return self._was_set
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the stop is requested, at most this long. Return whether it was requested."""
+        select.select([self._reading], [], [], seconds)
+        return self._was_set
+
+
+def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
+    """Return a stop that each of these signals requests, unless the signal was ignored from the beginning."""
+    stop = SignalledStop()
     for number in numbers:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda *_: action())
+            signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
 def open_standard_streams() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from threading import Event
+from typing import Protocol
 
 from zsnapdb.errors import (
     ConsistencyError,
@@ -63,7 +63,17 @@ def archive_once(instance: Instance) -> Round:
     return result
 
 
-def archive_continuously(instance: Instance, stop: Event, start_backup: Callable[[], RunningBackup]) -> Round:
+class StopRequest(Protocol):
+    """A request to stop that may come at any moment."""
+
+    def is_set(self) -> bool:
+        """Whether the stop was requested."""
+
+    def wait(self, seconds: float, /) -> bool:
+        """Wait until the stop is requested, at most this long. Return whether it was requested."""
+
+
+def archive_continuously(instance: Instance, stop: StopRequest, start_backup: Callable[[], RunningBackup]) -> Round:
     """Archive until `stop` is set, then once more.
 
     If no backup leads to what is archived now, this is reported, and `start_backup` is called if the configuration says
