@@ -87,6 +87,23 @@ def _link_target(name: str, at: int, path: Path) -> str:
     return os.readlink(name, dir_fd=at)
 
 
+def refuse_links(path: Path, below: Path) -> None:
+    """Raise UnsafeFileError if a link leads from the folder `below` to `path`, whoever made it.
+
+    For a place in a received or cloned tree, in which a link of root may be someone else's too. A path that does not
+    exist yet is fine.
+    """
+    at = below
+    for name in path.relative_to(below).parts:
+        at /= name
+        try:
+            status = os.lstat(at)
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(status.st_mode):
+            raise _unsafe(at, "is a symbolic link")
+
+
 def open_to_read(file: Path) -> BinaryIO:
     """Return the open file. UnsafeFileError if it is a link, a pipe or another special file."""
     return _opened(file, os.O_RDONLY, "rb")

@@ -137,3 +137,14 @@ def test_a_rewritten_file_keeps_its_permissions(tmp_path: Path) -> None:
     server_files.rewrite_text(file, server_files.read_text(file).replace("old", "new"))
     assert file.read_bytes() == b"new \xff\n"
     assert stat.S_IMODE(file.stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize("place", ["data", "data/inner", "data/inner/deep"])
+def test_no_link_may_lead_to_a_place_in_a_received_tree_whoever_made_it(tmp_path: Path, place: str) -> None:
+    (tmp_path / "etc/inner/deep").mkdir(parents=True)
+    (tmp_path / "top").mkdir()
+    (tmp_path / "top/data").symlink_to(tmp_path / "etc")
+    with pytest.raises(UnsafeFileError, match="top/data is a symbolic link"):
+        server_files.refuse_links(tmp_path / "top" / place, tmp_path / "top")
+    server_files.refuse_links(tmp_path / "top", tmp_path / "top")
+    server_files.refuse_links(tmp_path / "top/logs/inner", tmp_path / "top")

@@ -34,6 +34,8 @@ def commit_horizon(session: Session) -> CommitHorizon | None:
     if not _dates_commits(session):
         if channels(session, forms) or global_variables(session, ("wsrep_on",)).get("wsrep_on") == "ON":
             return None
+        if not _sees_all_statements(session):
+            return None
         asked -= _longest_statement(session)
     rows = session.records(forms.position)
     if not rows:
@@ -46,6 +48,14 @@ def commit_horizon(session: Session) -> CommitHorizon | None:
 def _dates_commits(session: Session) -> bool:
     """Whether the server writes the time of each commit to its binlog, and not that of a statement."""
     return bool(session.query("SHOW SESSION VARIABLES LIKE 'original_commit_timestamp'"))
+
+
+def _sees_all_statements(session: Session) -> bool:
+    """Whether the account has PROCESS; without it the process list shows its own connections alone, and no error."""
+    user, _, host = str(session.value("SELECT CURRENT_USER()")).rpartition("@")
+    grantee = f"'{user}'@'{host}'"
+    granted = "SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'PROCESS' AND grantee = %s"
+    return bool(session.query(granted, (grantee,)))
 
 
 def _longest_statement(session: Session) -> int:

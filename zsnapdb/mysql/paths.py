@@ -135,10 +135,15 @@ def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
     }
     for folder in (facts.variables.get("plugin_dir", ""), datadir):
         for name in _KEYRING_COMPONENTS:
-            with contextlib.suppress(OSError, ValueError, AttributeError, UnsafeFileError):
+            try:
                 path = json.loads(read_text(Path(folder, name))).get("path")
-                if path:
-                    paths.add(ServerPath(name, _real(path, datadir)))
+            except (OSError, ValueError, AttributeError):
+                continue
+            except UnsafeFileError:
+                # It is not read, but the server reads it: the keys are somewhere else.
+                path = str(Path(folder, name))
+            if path:
+                paths.add(ServerPath(name, _real(path, datadir)))
     return tuple(sorted(paths))
 
 

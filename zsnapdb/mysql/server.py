@@ -128,9 +128,13 @@ class ServerProcess:
     def _is_ours(self, number: int) -> bool:
         try:
             words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+            # The owner of /proc/PID can be chosen by a process (proc(5), dumpable), its real uid cannot.
+            status = Path(f"/proc/{number}/status").read_text(errors="replace")
+            own = {0, os.geteuid(), os.lstat(self.folder).st_uid}
         except OSError:
             return False
-        return f"--defaults-file={self.option_file}".encode() in words
+        uid = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))
+        return uid in own and f"--defaults-file={self.option_file}".encode() in words
 
     def log_tail(self, lines: int = 15) -> str:
         """Return the last lines of the error log."""

@@ -22,8 +22,8 @@ class DamageKind(StrEnum):
 class KnownDamage:
     """The damage of one backup (`name`: its id) or archived binlog (`<incarnation>/<file>`).
 
-    `since` is when the damage was first found (UTC), `by` the check that found it, `findings` what is damaged. Damaged
-    pages are in `files`, by their path below the root of the restored server.
+    `since` is when the damage was first found (UTC), `by` the check that found it, `findings` what is damaged. `files`
+    has the findings about pages, by the path of the file below the root of the restored server.
     """
 
     name: str
@@ -31,7 +31,7 @@ class KnownDamage:
     since: datetime
     by: str
     findings: tuple[str, ...]
-    files: frozenset[str] = frozenset()
+    files: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def is_of_backup(self) -> bool:
@@ -81,7 +81,7 @@ class DamageRegister:
             met += [
                 damage
                 for damage in self._by_name.get(backup_id, ())
-                if damage.kind is DamageKind.STORED or not damage.files <= sound
+                if damage.kind is DamageKind.STORED or not set(damage.files) <= sound
             ]
             sound |= self.sound.get(backup_id, frozenset())
         return tuple(reversed(met))

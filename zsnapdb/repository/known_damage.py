@@ -41,12 +41,16 @@ def register(checks: Checks, evidence: Sequence[Evidence]) -> DamageRegister:
         damaged = frozenset(check.what for check in pages if check.outcome is Outcome.DAMAGED)
         whole = frozenset(check.what for check in pages if check.finding == ALL_PAGES) - damaged
         sound[drill.backup_id] = sound.get(drill.backup_id, frozenset()) - damaged | whole
-        if damaged:
-            findings = tuple(f"{check.what}: {check.finding}" for check in pages if check.what in damaged)
-            since = content[drill.backup_id].since if drill.backup_id in content else drill.finished
+        known = content.pop(drill.backup_id, None)
+        files = {} if known is None else {name: text for name, text in known.files.items() if name not in whole}
+        files |= {check.what: f"{check.what}: {check.finding}" for check in pages if check.what in damaged}
+        if files:
             content[drill.backup_id] = KnownDamage(
-                drill.backup_id, DamageKind.CONTENT, since, f"drill {drill.drill_id}", findings, damaged
+                drill.backup_id,
+                DamageKind.CONTENT,
+                known.since if known is not None else drill.finished,
+                f"drill {drill.drill_id}" if damaged or known is None else known.by,
+                tuple(files.values()),
+                files,
             )
-        elif drill.backup_id in content and content[drill.backup_id].files <= whole:
-            del content[drill.backup_id]
     return DamageRegister((*of_backups, *content.values()), sound)

@@ -38,6 +38,9 @@ SECONDS = 30.0
 _BEATS = 3
 """Renewals within that time."""
 
+_LONGEST = 1024
+"""Characters of the longest text in a lease."""
+
 HELD, FREE = "held", "free"
 
 
@@ -68,11 +71,13 @@ class Holder:
     def parse(cls, version: Version) -> Holder:
         """Return the holder that the object names.
 
-        An object that cannot be read has an unknown owner and is valid for the usual time.
+        An object that cannot be read has an unknown owner and is valid for the usual time; no lease is for longer.
         """
         try:
             document = json.loads(version.body)
-            return cls(**{name: document[name] for name in cls.__dataclass_fields__})
+            holder = cls(**{name: document[name] for name in cls.__dataclass_fields__})
+            _check(holder)
+            return replace(holder, seconds=min(holder.seconds, SECONDS))
         except (ValueError, KeyError, TypeError):
             return cls(
                 f"unreadable {version.tag}",
@@ -87,8 +92,18 @@ class Holder:
             )
 
     def describe(self) -> str:
-        """Return a short description of the owner."""
+        """Return a short description of the owner, in printable characters."""
         return f"process {self.pid} on {self.host}, {self.doing} since {self.since}"
+
+
+def _check(holder: Holder) -> None:
+    """Raise ValueError if the content is not what a lease has: anybody who writes to the bucket may have made it."""
+    texts = (holder.owner, holder.host, holder.process, holder.doing, holder.since, holder.expires, holder.state)
+    numbers = (holder.pid, holder.beat, holder.seconds)
+    if not all(isinstance(text, str) and text.isprintable() and len(text) <= _LONGEST for text in texts):
+        raise ValueError("a text of the lease is no short line")
+    if not all(isinstance(number, int | float) and 0 <= number < 1 << 63 for number in numbers):
+        raise ValueError("a number of the lease is out of range")
 
 
 def _kernel() -> str:

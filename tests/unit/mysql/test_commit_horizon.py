@@ -25,6 +25,7 @@ class AskedServer(Session):
         self.address = Address("zsnapdb", Path("/run/server.sock"))
         self.dates_commits, self.running = dates_commits, running
         self.channels: list[dict[str, Any]] = settings.get("channels", [])
+        self.sees_all: bool = settings.get("sees_all", True)
         self.wsrep: str = settings.get("wsrep", "OFF")
         self.position: list[dict[str, Any]] = settings.get("position", [{"File": END.file, "Position": END.offset}])
         self.asked: list[str] = []
@@ -35,6 +36,8 @@ class AskedServer(Session):
             "original_commit_timestamp": [("original_commit_timestamp", "0")] if self.dates_commits else [],
             "wsrep_on": [("wsrep_on", self.wsrep)],
             "processlist": [(self.running,)],
+            "CURRENT_USER": [("zsnapdb@localhost",)],
+            "user_privileges": [(1,)] if self.sees_all and parameters == ("'zsnapdb'@'localhost'",) else [],
         }
         word = next(word for word in answers if word in sql)
         self.asked.append(word)
@@ -62,8 +65,10 @@ def test_a_server_that_dates_statements_is_complete_until_before_the_oldest_runn
     assert commit_horizon(AskedServer(dates_commits=False)) == CommitHorizon((NOW - 1) * SECOND, END)
 
 
-@pytest.mark.parametrize("settings", [{"channels": [{"Master_Host": "a"}]}, {"wsrep": "ON"}])
-def test_a_server_that_writes_the_times_of_other_servers_proves_nothing(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("settings", [{"channels": [{"Master_Host": "a"}]}, {"wsrep": "ON"}, {"sees_all": False}])
+def test_a_server_that_writes_the_times_of_others_or_hides_their_statements_proves_nothing(
+    settings: dict[str, Any],
+) -> None:
     assert commit_horizon(AskedServer(dates_commits=False, **settings)) is None
 
 

@@ -42,7 +42,9 @@ class CompletenessRecorder:
 
         A repository that refuses the record is a warning: the archive itself is written.
         """
-        if horizon is None or result.end is None or result.incarnation is None:
+        # A binlog that could not be archived may be the one that the horizon is in.
+        is_whole = result.blocked is None and not result.problems
+        if not is_whole or horizon is None or result.end is None or result.incarnation is None:
             return result
         if not is_reached(horizon, result.end):
             return result

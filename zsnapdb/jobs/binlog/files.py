@@ -108,7 +108,9 @@ class LocalFiles:
         binlogs = []
         paths = {}
         for entry in index_entries(self.source.index):
+            # The folder may be behind links, as the server's own paths are. The file itself must not be one.
             path = self.source.datadir / entry
+            path = Path(os.path.realpath(path.parent), path.name)
             if not is_archivable(path.name):
                 raise PreflightError(
                     f"binlog {path.name} has a name that cannot be archived",

@@ -120,6 +120,10 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
         if named:
             raise
         nearest = None
+    if named and history is not None:
+        raise UsageError(
+            f"{requested} names no moment of a binlog history", hint="--history is for a time or for GTIDs; name one"
+        )
     if named and nearest is not None:
         return nearest
     request = CloneRequest(owner="zsnapdb", name="past-planned", at=requested, history=history)
@@ -188,7 +192,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
     ]
     chosen = early[-1] if early else _too_old(requested, candidates)
     stands = _gtids(chosen.position.rpartition(" ")[2])
-    return _moment(requested, chosen, exact=stands is not None and contains(stands, gtids))
+    return _moment(requested, chosen, exact=stands == gtids)
 
 
 def _before(candidates: Sequence[Candidate], requested: str) -> Moment:

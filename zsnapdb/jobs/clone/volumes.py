@@ -65,8 +65,11 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
     """
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {**NOT_MOUNTED, **marks})
+    outermost = Path(min(layout.mountpoints.values(), key=len))
     for role, dataset in outer_first(layout):
         snapshot = source.set.snapshots[role]
+        if canmount == "on":
+            server_files.refuse_links(Path(layout.mountpoints[role]), outermost)
         options = {
             **kept_properties(snapshot.dataset),
             "mountpoint": layout.mountpoints[role],
@@ -78,10 +81,8 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
 
 
 def mount(volumes: Iterable[str]) -> None:
-    """Mount the datasets that are not mounted, in the given order."""
-    for dataset in volumes:
-        if datasets.properties(dataset, ["mounted"])["mounted"].value != "yes":
-            datasets.mount(dataset)
+    """Mount the datasets that are not mounted, in the given order. The errors are those of `datasets.mount_all`."""
+    datasets.mount_all(volumes)
 
 
 def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, str]) -> dict[str, Snapshot]:

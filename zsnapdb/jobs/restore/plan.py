@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, PreflightError
+from zsnapdb.errors import ExistsError, NotThere, PreflightError
 from zsnapdb.jobs.backup_point import point_of, points_of
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.instance import Instance
@@ -343,6 +343,11 @@ def _choose(
                 # The backup was begun before that time and snapshotted after it, or a clock was set back: only an older
                 # backup leads there.
                 backups = points.without(backups, choice.point)
+                if not backups:
+                    raise NotThere(
+                        f"the oldest backup, {choice.point.backup_id}, contains transactions that were committed later",
+                        hint="name a later time, or restore that backup by its id",
+                    )
                 continue
             return chosen
 

@@ -259,9 +259,7 @@ def be_mounted(work: Work) -> None:
 
     Before the handover the datasets are not mounted automatically after a reboot.
     """
-    for dataset in work.datasets:
-        if datasets.properties(dataset, ["mounted"])["mounted"].value != "yes":
-            datasets.mount(dataset)
+    datasets.mount_all(work.datasets)
 
 
 def take_back(work: Work, snapshot: str) -> None:

@@ -84,6 +84,9 @@ def write_file(isolated: Isolated, tools: Tools, dump: DumpRuns, path: Path, tim
 def load(isolated: Isolated, tools: Tools, dump: DumpRuns, login: Login, schema: str, timeout: float) -> None:
     """Dump from the ephemeral server into the schema of the live server. `timeout` is in seconds, for each run."""
     with client_file(login.address, login.password) as target, _login(isolated) as source:
-        client = [str(tools.client), f"--defaults-file={target}", "--default-character-set=utf8mb4", "--", schema]
+        # In binary mode a client that reads a pipe knows no commands of its own but `delimiter` (refman 8.4, "mysql
+        # Client Options"; MariaDB, "mariadb Command-Line Client"): the text of a dump cannot run a program here.
+        options = ("--default-character-set=utf8mb4", "--binary-mode", "--local-infile=0")
+        client = [str(tools.client), f"--defaults-file={target}", *options, "--", schema]
         for words in dump.runs:
             programs.pipe(_argv(isolated, tools, source, words), client, timeout=timeout)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from zsnapdb import server_files
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.jobs.dataset_tuning import kept_properties
@@ -272,6 +273,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {"mountpoint": "none", "canmount": "off", **mark})
+    outermost = Path(min(layout.mountpoints.values(), key=len))
     for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
         snapshot = local.snapshots[role]
         datasets.clone(
@@ -285,6 +287,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
                 **mark,
             },
         )
+        server_files.refuse_links(Path(layout.mountpoints[role]), outermost)
         datasets.mount(dataset)
 
 

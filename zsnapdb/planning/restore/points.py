@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from zsnapdb.errors import HistoryError, NotThere, PreflightError
+from zsnapdb.errors import HistoryError, NotThere, PreflightError, UsageError
 from zsnapdb.gtid import Gtids, contains, joined
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.planning.binlog.route import (
@@ -77,6 +77,8 @@ def choose(
     if not backups:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
     if isinstance(target, AtBackup):
+        if history is not None:
+            raise UsageError("a backup was named, and a history", hint="--history is for a time, for GTIDs or `latest`")
         point = (
             backups[-1]
             if target.backup_id is None

@@ -40,7 +40,8 @@ def test_the_newest_set_that_is_not_past_the_moment_answers(requested: str, numb
 
 
 @pytest.mark.parametrize(
-    ("requested", "number", "exact"), [("0-1-10", 0, True), ("0-1-19", 0, False), ("0-1-25", 1, False)]
+    ("requested", "number", "exact"),
+    [("0-1-10", 0, True), ("0-1-19", 0, False), ("0-1-25", 1, False), ("0-2-20", 1, False)],
 )
 def test_positions_of_mariadb_are_understood(requested: str, number: int, exact: bool) -> None:
     moment = choose(MARIA, requested)

@@ -80,6 +80,17 @@ def test_a_sample_of_pages_clears_nothing() -> None:
     assert [known.name for known in register(Checks(), bad).known] == [A]
 
 
+def test_a_drill_that_finds_another_damaged_file_does_not_forget_the_first() -> None:
+    first = evidence(1, Outcome.DAMAGED)
+    second = evidence(2, Outcome.DAMAGED)
+    other = second.model_copy(update={"checks": (second.checks[0].model_copy(update={"what": "t2.ibd"}),)})
+    (known,) = register(Checks(), [first, other]).known
+    assert known.findings == ("t1.ibd: page 3 is damaged", "t2.ibd: page 3 is damaged")
+    assert (known.since, known.by) == (first.finished, f"drill {second.drill_id}")
+    (left,) = register(Checks(), [first, other, evidence(3, Outcome.PASSED)]).known
+    assert left.findings == ("t2.ibd: page 3 is damaged",)
+
+
 def test_what_a_backup_needs_is_asked_by_its_chain(site: Site) -> None:
     names = site.fill([None, 0, None])
     repository = site.instance().open_repository()
