@@ -306,7 +306,8 @@ def test_a_clone_that_breaks_its_contract_is_stopped_and_gone(
 ) -> None:
     """A server that does not obey its option file: one whose wrapper starts it with an option of its own."""
     binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"
-    wrapper = lab.folder / "wrapper"
+    # Where the server's account may run it: a server never runs as root.
+    wrapper = Path("/opt/disobedient-server")
     wrapper.write_text(f'#!/bin/sh\nexec {binary} "$@" --event-scheduler=ON\n')
     wrapper.chmod(0o755)
     config = lab.changed((f'binary = "{binary}"', f'binary = "{wrapper}"'))
