@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 
-_SECRET = re.compile(r"PASSWORD|PASSWD|PASSPHRASE|SECRET|TOKEN|_PWD$|API_?KEY|PRIVATE_?KEY", re.IGNORECASE)
+_SECRET = re.compile(r"PASS|SECRET|TOKEN|CREDENTIAL|_PWD$|KEY$|_KEY_ID$|PRIVATE_?KEY|DATABASE_URL|_DSN$", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:

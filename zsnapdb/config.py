@@ -217,7 +217,7 @@ class InstanceSettings(_Section):
             raise ValueError("give at most one of password_file and password_env")
         if self.password_env is not None and not is_secret_name(self.password_env):
             raise ValueError(
-                "the name in password_env must contain PASSWORD, SECRET or TOKEN: programs that zsnapdb starts do not"
+                "the name in password_env must contain PASS, SECRET or TOKEN: programs that zsnapdb starts do not"
                 " get variables with such names"
             )
         if self.volumes is None:

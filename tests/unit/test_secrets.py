@@ -42,6 +42,12 @@ def test_no_program_that_is_started_gets_a_secret_of_the_environment() -> None:
 @pytest.mark.parametrize(
     ("name", "is_secret"),
     [
+        ("MYSQL_PASS", True),
+        ("B2_APPLICATION_KEY", True),
+        ("AZURE_STORAGE_KEY", True),
+        ("GOOGLE_APPLICATION_CREDENTIALS", True),
+        ("DATABASE_URL", True),
+        ("XDG_RUNTIME_DIR", False),
         ("AWS_SECRET_ACCESS_KEY", True),
         ("AWS_SESSION_TOKEN", True),
         ("MYSQL_PWD", True),
@@ -63,7 +69,7 @@ def test_a_password_in_a_variable_that_programs_would_get_is_refused() -> None:
     text = (
         '[instance.main]\nsocket = "/x"\npassword_env = "DB_LOGIN"\nrepository = "r"\n[repository.r]\nurl = "s3://b"\n'
     )
-    with pytest.raises(ConfigError, match="must contain PASSWORD, SECRET or TOKEN"):
+    with pytest.raises(ConfigError, match="must contain PASS, SECRET or TOKEN"):
         parse(text, "test")
 
 
