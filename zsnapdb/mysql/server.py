@@ -126,15 +126,25 @@ class ServerProcess:
         return next((int(name) for name in os.listdir("/proc") if name.isdigit() and self._is_ours(int(name))), None)
 
     def _is_ours(self, number: int) -> bool:
+        process = Path(f"/proc/{number}")
         try:
-            words = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+            if f"--defaults-file={self.option_file}".encode() not in (process / "cmdline").read_bytes().split(b"\0"):
+                return False
             # The owner of /proc/PID can be chosen by a process (proc(5), dumpable), its real uid cannot.
-            status = Path(f"/proc/{number}/status").read_text(errors="replace")
-            own = {0, os.geteuid(), os.lstat(self.folder).st_uid}
+            status = (process / "status").read_text(errors="replace")
+            place = Path(os.readlink(process / "cwd"))
         except OSError:
             return False
         uid = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))
-        return uid in own and f"--defaults-file={self.option_file}".encode() in words
+        # A server runs in its data directory, which is enough if its private folder was lost.
+        return uid in self._accounts() or place.is_relative_to(self.folder.parent)
+
+    def _accounts(self) -> set[int]:
+        """Return the accounts that a server of ours has: this one, root's, that of its private folder."""
+        try:
+            return {0, os.geteuid(), os.lstat(self.folder).st_uid}
+        except OSError:
+            return {0, os.geteuid()}
 
     def log_tail(self, lines: int = 15) -> str:
         """Return the last lines of the error log."""

@@ -62,7 +62,8 @@ def advice(missing: Sequence[MissingOption], log: str) -> str | None:
     if missing:
         lines = ", ".join(f'"{option.line}"' for option in missing)
         return f"the source loaded a key plugin: add {lines} to server.options, and give this host the keys"
-    if any(sign in log.lower() for sign in _SIGNS):
+    errors = [line.lower() for line in log.splitlines() if "error" in line.lower()]
+    if any(sign in line for line in errors for sign in _SIGNS):
         return (
             "files of the server are encrypted: give this host the keys, and the server program the keyring component"
             " or plugin of the source (mysqld.my beside the program, or server.options)"
