@@ -289,8 +289,29 @@ SIMULATIONS = st.builds(
 """Random histories: what happened to the server, and which of the archived files were lost."""
 
 
+SET_BACK_BEHIND_A_LOST_FILE: list[tuple[str, int]] = [
+    ("write", 0),
+    ("back", 0),
+    ("back", 1),
+    ("back", 2),
+    ("reset", 0),
+    ("write", 0),
+    ("write", 0),
+    ("rotate", 0),
+    ("rotate", 0),
+    ("back", 0),
+    ("write", 0),
+    ("write", 0),
+    ("backup", 0),
+    ("back", 4),
+    ("write", 0),
+]
+"""A history's first files are older than those of the history before it, which lost one of them."""
+
+
 @settings(max_examples=300, deadline=None)
 @given(SIMULATIONS)
+@example(simulate((Flavour.MYSQL, True), SET_BACK_BEHIND_A_LOST_FILE, {9}))
 def test_a_route_restores_only_states_that_a_server_really_had(simulation: Simulation) -> None:
     for point in simulation.points:
         state = restored(simulation, follow(point, simulation.files, simulation.state))
