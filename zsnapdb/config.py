@@ -303,12 +303,16 @@ class RepositorySettings(_Section):
 
 
 class CloneSettings(_Section):
-    """Where clones are made, which ports they use, how long they stay, and how many may exist."""
+    """Where clones are made, which ports they use, how long they stay, and how many may exist.
+
+    Linux gives ports from 32768 on to outgoing connections (ip(7), ip_local_port_range): one may be taken before a
+    server starts. The default ports lie below.
+    """
 
     dataset: str | None = None
     mount_root: Path = Path("/var/lib/zsnapdb/clones")
-    first_port: Annotated[int, Field(ge=1024, le=65535)] = 33070
-    last_port: Annotated[int, Field(ge=1024, le=65535)] = 33169
+    first_port: Annotated[int, Field(ge=1024, le=65535)] = 23070
+    last_port: Annotated[int, Field(ge=1024, le=65535)] = 23169
     reserved_ports: tuple[int, ...] = ()
     bind_address: str = "127.0.0.1"
     accounts: Literal["lock", "keep"] = "lock"

@@ -37,7 +37,12 @@ def secret_in(file: Path, what: str, hint: str) -> bytes:
             )
         with open(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
             _refuse_public(os.fstat(opened.fileno()), file, what)
-            return opened.read()
+            # A pipe of this account is waited for, as of `--password-file <(command)`.
+            os.set_blocking(opened.fileno(), True)
+            content = opened.read()
+            if not content and stat.S_ISFIFO(os.fstat(opened.fileno()).st_mode):
+                raise ConfigError(f"reading {what} {file}: the pipe is empty, or nothing writes to it", hint=hint)
+            return content
     except OSError as error:
         raise ConfigError(f"reading {what} {file}: {error.strerror}", hint=hint) from error
 
@@ -47,8 +52,8 @@ def _is_trusted(uid: int) -> bool:
 
 
 def _refuse_public(status: os.stat_result, file: Path, what: str) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise ConfigError(f"reading {what} {file}: it is not a regular file", hint="name a file")
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISFIFO(status.st_mode):
+        raise ConfigError(f"reading {what} {file}: it is neither a file nor a pipe", hint="name a file")
     if not _is_trusted(status.st_uid):
         raise ConfigError(
             f"reading {what} {file}: it belongs to uid {status.st_uid}, who may read and change it",
@@ -58,7 +63,8 @@ def _refuse_public(status: os.stat_result, file: Path, what: str) -> None:
     if stat.S_IMODE(status.st_mode) & ~allowed & 0o777:
         raise ConfigError(
             f"reading {what} {file}: other accounts may read or change it (mode {stat.S_IMODE(status.st_mode):04o})",
-            hint=f"run `chmod 600 {file}`; if others could read it, replace the secret",
+            hint=f"run `chmod 600 {file}` (a secret of a container: mount it with mode 0400); if others could read it,"
+            " replace the secret",
         )
 
 

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-from tests.system.conftest import first, lab
+from tests.system.conftest import first, lab, leave_to_guests
 
 __all__ = ["first", "lab"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if "LAB_FLAVOUR" not in os.environ:
-        for item in items:
-            if Path(item.fspath).is_relative_to(Path(__file__).parent):
-                item.add_marker(
-                    pytest.mark.skip(reason="runs in a guest of the lab: python3 tests/lab test tests/attacks")
-                )
+    leave_to_guests(items, Path(__file__).parent)

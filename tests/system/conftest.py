@@ -18,12 +18,16 @@ from .in_guest import SOCKET, Lab, everything, holds
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     flavours.leave_to_the_other(config, items)
+    leave_to_guests(items, Path(__file__).parent)
+
+
+def leave_to_guests(items: list[pytest.Item], folder: Path) -> None:
+    """Skip the tests below the folder, unless this is a guest of the lab."""
     if "LAB_FLAVOUR" not in os.environ:
+        reason = f"runs in a guest of the lab: python3 tests/lab test tests/{folder.name}"
         for item in items:
-            if Path(item.fspath).is_relative_to(Path(__file__).parent):
-                item.add_marker(
-                    pytest.mark.skip(reason="runs in a guest of the lab: python3 tests/lab test tests/system")
-                )
+            if Path(item.fspath).is_relative_to(folder):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")

@@ -92,6 +92,21 @@ def environment_reaches_the_clone(lab: Lab, name: str, expected: str) -> None:
     assert (row, user.partition("@")[0]) == (expected, "zsnapdb_clone"), done.stderr
 
 
+def it_survives_the_loss_of_every_file_of_ours(lab: Lab, name: str) -> dict[str, Any]:
+    """The files are lost while the server runs, then a reboot takes the server and the mounts. Return what it was."""
+    clone = show(lab, name)
+    shutil.rmtree(MOUNTS / name / ".zsnapdb")
+    assert show(lab, name)["pid"] == clone["pid"]
+    end_process(clone["pid"])
+    for dataset in reversed(list(clone["volumes"].values())):
+        zfs("unmount", dataset)
+    assert lab.zsnapdb("clone", "start", name).code == 0
+    with connected(lab, name) as here:
+        assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
+        assert ask(here, "SELECT @@port") == [(clone["port"],)]
+    return clone
+
+
 def a_foreign_snapshot_keeps_a_clone_until_it_may_go(lab: Lab, clone: dict[str, Any]) -> None:
     """The refusals name whose snapshot it is, and the server runs on; afterwards the clone is gone."""
     pid = show(lab, clone["name"])["pid"]
@@ -155,17 +170,7 @@ def test_a_clone_is_reset_committed_detached_and_survives_the_loss_of_every_file
     assert lab.zsnapdb("clone", "detach", "child").code == 0
     assert show(lab, "child")["independent"]
 
-    # Every file of ours is lost while the server runs, then a reboot takes the server and the mounts.
-    child = show(lab, "child")
-    shutil.rmtree(MOUNTS / "child" / ".zsnapdb")
-    assert show(lab, "child")["pid"] == child["pid"]
-    end_process(child["pid"])
-    for dataset in reversed(list(child["volumes"].values())):
-        zfs("unmount", dataset)
-    assert lab.zsnapdb("clone", "start", "child").code == 0
-    with connected(lab, "child") as here:
-        assert ask(here, "SELECT id FROM ledger.mine") == [(1,)]
-        assert ask(here, "SELECT @@port") == [(child["port"],)]
+    child = it_survives_the_loss_of_every_file_of_ours(lab, "child")
     for dataset in child["volumes"].values():
         assert zfs("get", "-H", "-o", "value", "com.sun:auto-snapshot,syncoid:sync", dataset) == ["false", "false"]
     a_foreign_snapshot_keeps_a_clone_until_it_may_go(lab, child)

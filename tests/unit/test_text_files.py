@@ -76,8 +76,20 @@ def test_a_link_of_another_account_is_not_followed_and_an_own_link_is(tmp_path: 
 
 
 def test_a_secret_that_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe", 0o600)
-    with pytest.raises(ConfigError, match="not a regular file"):
-        secret_in(tmp_path / "pipe", "s", "")
     with pytest.raises(ConfigError):
         secret_in(tmp_path, "s", "")
+    with pytest.raises(ConfigError, match="neither a file nor a pipe"):
+        secret_in(Path("/dev/null"), "s", "")
+
+
+def test_a_secret_comes_through_a_pipe_of_this_account_and_a_pipe_without_a_writer_is_refused_at_once(
+    tmp_path: Path,
+) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"x")
+    os.close(writing)
+    assert secret_in(Path(f"/proc/self/fd/{reading}"), "s", "") == b"x"
+    os.close(reading)
+    os.mkfifo(tmp_path / "pipe", 0o600)
+    with pytest.raises(ConfigError, match="nothing writes to it"):
+        secret_in(tmp_path / "pipe", "s", "")

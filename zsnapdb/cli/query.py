@@ -92,7 +92,7 @@ def diff(
         begin,
         end,
         output.rows,
-        begin_history=history,
-        end_history=end_history or history,
+        history=history,
+        end_history=end_history,
     )
     output.end(difference)

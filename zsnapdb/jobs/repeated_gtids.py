@@ -16,8 +16,8 @@ def repeated(instance: Instance, repository: Repository) -> tuple[RepeatedGtids,
     return repeated_gtids(BinlogArchive(repository, instance.name).load().files)
 
 
-def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan) -> str:
-    """Return the GTIDs that the restored server would give again under the server_id of the backup's server.
+def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
+    """Return the GTIDs that the restored server would give again under this server_id (MariaDB).
 
     These are GTIDs of backups and of archived binlogs, of any history, after the point. Empty if there are none.
     """
@@ -27,4 +27,4 @@ def repeated_after(instance: Instance, repository: Repository, planned: RestoreP
     points = points_of(instance.summaries(repository).backups)
     known = [file.reached for file in files] + [point.gtids for point in points]
     start = parse_gtids(planned.flavour, planned.point.gtids)
-    return given_again(server_name(planned.server_uuid, planned.server_id), start, known)
+    return given_again(server_name(None, server_id), start, known)

@@ -13,24 +13,23 @@ of them, and a node of a Galera cluster, write the times of other servers: nothi
 from __future__ import annotations
 
 from zsnapdb.model import BinlogCoordinates
-from zsnapdb.mysql.capability import dialect
 from zsnapdb.mysql.probe import channels
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock, global_variables
 from zsnapdb.planning.binlog.completeness import CommitHorizon
+from zsnapdb.planning.facts import Dialect
 
 _SECOND = 1_000_000
 _IDLE = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
 
 
-def commit_horizon(session: Session) -> CommitHorizon | None:
-    """Return the horizon of the server's commits now; None if the server cannot know it.
+def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
+    """Return the horizon of the server's commits now; None if the server cannot know it. `forms` are the server's.
 
     The time is a whole second: binlogs that date by the second cut the fraction off. ServerError if the account may not
     ask, or if the server does not answer in time.
     """
     asked = int(clock(session))
-    forms = dialect(session)
     if not _dates_commits(session):
         if channels(session, forms) or global_variables(session, ("wsrep_on",)).get("wsrep_on") == "ON":
             return None

@@ -188,7 +188,7 @@ class Session:
     ) -> tuple[tuple[str, ...], Iterator[Row]]:
         """Run one statement; return its column names and an iterator that reads at most `batch` rows at a time.
 
-        `times_as_text`: afterwards this session returns times as the server writes them, with all their digits. A
+        `times_as_text`: times are returned as the server writes them, with all their digits. A
         session can have only one open stream.
         """
         if times_as_text:

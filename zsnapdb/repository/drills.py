@@ -29,6 +29,10 @@ ALL_PAGES = "all pages"
 """The finding of a check that has read every page of a file and found none damaged."""
 
 
+_LOOKED_AT = 5
+"""How many drills are looked at for each that is wanted."""
+
+
 class Outcome(StrEnum):
     """The result of a drill or of one of its checks.
 
@@ -150,12 +154,17 @@ def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
 
 
 def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
-    """Return the newest drills, oldest first, without those that cannot be read."""
-    readable = []
-    for drill_id in ids(repository, instance)[-count:]:
+    """Return the newest drills that can be read, oldest first.
+
+    Evidence that cannot be read or is not trusted takes the place of no other; only so many drills are looked at.
+    """
+    readable: list[Evidence] = []
+    for drill_id in reversed(ids(repository, instance)[-count * _LOOKED_AT :]):
+        if len(readable) == count:
+            break
         with contextlib.suppress(DamagedError):
             readable.append(read(repository, instance, drill_id))
-    return readable
+    return readable[::-1]
 
 
 def timings(past: Sequence[Evidence]) -> list[Timing]:

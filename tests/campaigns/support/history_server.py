@@ -102,9 +102,9 @@ class HistoryServer:
         if self.value("SELECT @@GLOBAL.gtid_mode") != "ON":
             return None
         uuid, executed = self.value("SELECT @@server_uuid"), self.value("SELECT @@GLOBAL.gtid_executed")
-        found = re.search(rf"{uuid}:([\d:-]+)", executed)
-        assert found is not None, executed
-        return f"{uuid}:{re.split('[:-]', found.group(1))[-1]}"
+        numbers = re.search(rf"{uuid}:([\d:-]+)", executed)
+        assert numbers is not None, executed
+        return f"{uuid}:{re.split('[:-]', numbers.group(1))[-1]}"
 
     def rows(self) -> Rows:
         return tuple(int(str(row[0])) for row in self.sql("SELECT number FROM past.numbers ORDER BY number"))
@@ -148,8 +148,8 @@ class HistoryServer:
                 self.sql(f"SET GLOBAL gtid_mode = {mode}")
         now = time.time()
         self.states.split(rows, min(low, now), max(low, now))
-        found = self.rows()
-        assert found == tuple(sorted(rows)), (how, found, rows)
+        present = self.rows()
+        assert present == tuple(sorted(rows)), (how, present, rows)
 
     def mend(self, how: Split) -> None:
         """Undo what later splits could not begin with: GTIDs are on again."""

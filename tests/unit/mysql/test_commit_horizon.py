@@ -10,6 +10,7 @@ import pytest
 
 from zsnapdb.errors import ServerError
 from zsnapdb.model import BinlogCoordinates
+from zsnapdb.mysql.capability import dialect
 from zsnapdb.mysql.commit_horizon import commit_horizon
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.binlog.completeness import CommitHorizon
@@ -51,29 +52,33 @@ class AskedServer(Session):
         return "SLAVE" in statement or "MASTER" in statement
 
 
+def horizon_of(server: AskedServer) -> CommitHorizon | None:
+    return commit_horizon(server, dialect(server))
+
+
 def test_a_server_that_dates_commits_is_complete_until_the_second_before_the_question() -> None:
     server = AskedServer(dates_commits=True, running=500, channels=[{"Master_Host": "a"}], wsrep="ON")
-    assert commit_horizon(server) == CommitHorizon((NOW - 1) * SECOND, END)
+    assert horizon_of(server) == CommitHorizon((NOW - 1) * SECOND, END)
     assert server.asked.index("UNIX_TIMESTAMP") < server.asked.index("SHOW MASTER STATUS")
 
 
 def test_a_server_that_dates_statements_is_complete_until_before_the_oldest_running_statement() -> None:
     server = AskedServer(dates_commits=False, running=30)
-    assert commit_horizon(server) == CommitHorizon((NOW - 32) * SECOND, END)
+    assert horizon_of(server) == CommitHorizon((NOW - 32) * SECOND, END)
     order = [server.asked.index(word) for word in ("UNIX_TIMESTAMP", "processlist", "SHOW MASTER STATUS")]
     assert order == sorted(order)
-    assert commit_horizon(AskedServer(dates_commits=False)) == CommitHorizon((NOW - 1) * SECOND, END)
+    assert horizon_of(AskedServer(dates_commits=False)) == CommitHorizon((NOW - 1) * SECOND, END)
 
 
 @pytest.mark.parametrize("settings", [{"channels": [{"Master_Host": "a"}]}, {"wsrep": "ON"}, {"sees_all": False}])
 def test_a_server_that_writes_the_times_of_others_or_hides_their_statements_proves_nothing(
     settings: dict[str, Any],
 ) -> None:
-    assert commit_horizon(AskedServer(dates_commits=False, **settings)) is None
+    assert horizon_of(AskedServer(dates_commits=False, **settings)) is None
 
 
 def test_a_server_without_a_binlog_position_proves_nothing() -> None:
-    assert commit_horizon(AskedServer(dates_commits=True, position=[])) is None
+    assert horizon_of(AskedServer(dates_commits=True, position=[])) is None
 
 
 def test_a_server_that_refuses_a_question_is_an_error() -> None:
@@ -82,4 +87,4 @@ def test_a_server_that_refuses_a_question_is_an_error() -> None:
             raise ServerError(f"{sql}: denied")
 
     with pytest.raises(ServerError, match="denied"):
-        commit_horizon(Refusing(dates_commits=True))
+        horizon_of(Refusing(dates_commits=True))

@@ -102,6 +102,14 @@ class Simulation:
             return GtidPosition({0: (last.server, last.number)} if last else {})
         return GtidSet.of([(self.name(one.server), (one.number, one.number)) for one in numbered])
 
+    def back_up(self, server: Server, second: int) -> None:
+        """Take a backup of the server."""
+        name, moment, active = f"b{second:06d}", second * SECOND, server.binlogs[-1]
+        position = BinlogCoordinates(f"binlog.{active.number:06d}", HEAD + SIZE * len(active.written))
+        gtids = self.gtids(server.numbered)
+        self.points.append(BackupPoint(name, moment, moment, self.name(server.id), position, gtids, self.flavour))
+        self.states[name] = server.history
+
     def archive(self, incarnation: str, server: Server, known: set[Binlog]) -> None:
         """Archive the files of the server as a new history, from the first file that is not completely archived."""
         fresh = [at for at, binlog in enumerate(server.binlogs) if binlog not in known or not binlog.is_rotated]
@@ -171,17 +179,7 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
         elif happening == "rotate":
             server = server.rotate(second)
         elif happening == "backup":
-            made_of = BinlogCoordinates(
-                f"binlog.{server.binlogs[-1].number:06d}", HEAD + SIZE * len(server.binlogs[-1].written)
-            )
-            name = f"b{second:06d}"
-            moment = second * SECOND
-            made.points.append(
-                BackupPoint(
-                    name, moment, moment, made.name(server.id), made_of, made.gtids(server.numbered), made.flavour
-                )
-            )
-            made.states[name] = server.history
+            made.back_up(server, second)
         elif happening == "quiet":
             active = server.binlogs[-1]
             end = HEAD + SIZE * len(active.written)

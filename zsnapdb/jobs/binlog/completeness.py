@@ -9,11 +9,13 @@ from dataclasses import replace
 from zsnapdb.errors import RepositoryError, ServerError
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.events import Events
+from zsnapdb.mysql.capability import dialect
 from zsnapdb.mysql.commit_horizon import commit_horizon
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import clock
-from zsnapdb.planning.binlog.completeness import CommitHorizon, LastRecord, is_reached, is_worth_recording
+from zsnapdb.planning.binlog.completeness import INTERVAL, CommitHorizon, LastRecord, is_reached, is_worth_recording
 from zsnapdb.planning.binlog.history import CompleteUntil
+from zsnapdb.planning.facts import Dialect
 from zsnapdb.repository.binlog_archive import BinlogArchive
 
 _SECOND = 1_000_000
@@ -25,15 +27,26 @@ class CompletenessRecorder:
     def __init__(self, events: Events, steady: Callable[[], float] = time.monotonic) -> None:
         self._events, self._steady = events, steady
         self._recorded: tuple[int, float] | None = None
+        self._refused: float | None = None
+        self._forms: Dialect | None = None
         self._trouble = ""
 
     def before(self, session: Session) -> CommitHorizon | None:
-        """Return the horizon of the server's commits; None if no record is due, or the server does not tell."""
+        """Return the horizon of the server's commits; None if no record is due, or the server does not tell.
+
+        A repository that refused a record is not asked again for a while.
+        """
+        if self._refused is not None and self._steady() - self._refused < INTERVAL:
+            return None
         try:
             if not is_worth_recording(self._last(), round(clock(session)) * _SECOND, 0):
                 return None
-            return commit_horizon(session)
+            # Which statements a server understands is asked once: each question is a statement in its logs.
+            self._forms = self._forms or dialect(session)
+            return commit_horizon(session, self._forms)
         except ServerError as error:
+            # It may be another server now.
+            self._forms = None
             self._warn(str(error))
             return None
 
@@ -53,8 +66,10 @@ class CompletenessRecorder:
         try:
             archive.note_complete(CompleteUntil(result.incarnation, result.end.file, result.end.offset, horizon.until))
         except RepositoryError as error:
+            self._refused = self._steady()
             self._warn(str(error))
             return result
+        self._refused = None
         self._recorded, self._trouble = (horizon.until, self._steady()), ""
         return replace(result, complete_until=horizon.until)
 

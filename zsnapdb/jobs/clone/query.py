@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.errors import NotThere, PreflightError, UsageError
 from zsnapdb.jobs.clone import state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, ephemeral_clone
@@ -74,19 +74,22 @@ def diff(
     end: str,
     emit: Changes,
     *,
-    begin_history: str | None = None,
+    history: str | None = None,
     end_history: str | None = None,
 ) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
     A name with a dot or a backtick is in backticks, as for a rescue. Memory does not grow with the table. Afterwards
     both ephemeral clones are gone. PreflightError if the table has no primary key, or if its primary key differs
-    between the moments. The histories of the moments are as for `state_at.find`.
+    between the moments. `history` is the binlog history of each moment that is a time or GTIDs; `end_history` is that
+    of the later one if it is another. UsageError if neither moment is in a history.
     """
     named = parse_table(table)
     schema, name = named.schema, str(named.table)
-    first = state_at.find(settings, instance, begin, begin_history)
-    second = state_at.find(settings, instance, end, end_history)
+    if history is not None and not (state_at.takes_history(begin) or state_at.takes_history(end)):
+        raise UsageError(f"--history does not apply to {begin} and {end}", hint="name a time or GTIDs with it")
+    first = state_at.find(settings, instance, begin, history if state_at.takes_history(begin) else None)
+    second = state_at.find(settings, instance, end, end_history or (history if state_at.takes_history(end) else None))
     if first.backup_id == second.backup_id and MomentMatch.REPLAY not in (first.match, second.match):
         raise PreflightError(
             f"{begin} and {end} are both the snapshot set {first.backup_id}",

@@ -111,7 +111,7 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
     """
     instance = with_volumes(instance)
     candidates = _candidates(instance)
-    named = requested in _NEWEST or is_backup_id(requested)
+    named = not takes_history(requested)
     if not named and _gtids_or_none(requested.removeprefix(_BEFORE)) is None:
         _time(requested)  # raises UsageError for text that is not a moment
     try:
@@ -121,9 +121,7 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
             raise
         nearest = None
     if named and history is not None:
-        raise UsageError(
-            f"{requested} names no moment of a binlog history", hint="--history is for a time or for GTIDs; name one"
-        )
+        raise UsageError(f"--history does not apply to {requested}", hint="name a time or GTIDs with it")
     if named and nearest is not None:
         return nearest
     request = CloneRequest(owner="zsnapdb", name="past-planned", at=requested, history=history)
@@ -140,6 +138,11 @@ def find(settings: Settings, instance: Instance, requested: str, history: str | 
         return nearest
     point = planned.source if isinstance(planned.source, RestorePlan) else None
     return Moment(requested, planned.set_id, None, "", MomentMatch.REPLAY, point=point, history=history)
+
+
+def takes_history(requested: str) -> bool:
+    """Whether the requested moment is in a binlog history: a time or GTIDs, not a backup."""
+    return requested not in _NEWEST and not is_backup_id(requested)
 
 
 def _candidates(instance: Instance) -> list[Candidate]:

@@ -90,22 +90,22 @@ def _promoted_server_id(
 ) -> int | None:
     """Return the server_id that the site gives to a server in place of the old one; None: none is requested.
 
-    PreflightError if it would give GTIDs a second time under its old server_id, and no other one is requested.
+    PreflightError if the server would give GTIDs a second time under it, or under its old one if none is requested.
     """
     if not family(planned.flavour).gtids_carry_server_id:
         return None
     if requested is not None:
         _refuse_old_server_id(planned, requested)
-        return requested
-    repeated = repeated_after(instance, repository, planned)
+    used = planned.server_id if requested is None else requested
+    repeated = repeated_after(instance, repository, planned, used)
     if repeated:
         raise PreflightError(
-            f"in place of the old server, and under its server_id {planned.server_id}, the restored server would give"
-            f" GTIDs a second time: {repeated} stand for transactions that this restore leaves out",
+            f"in place of the old server, and under server_id {used}, the restored server would give GTIDs a second"
+            f" time: {repeated} stand for transactions that this restore leaves out",
             hint="choose a server_id that no server had before, name it with --server-id, and set it in the option file"
             " of the server before its first start",
         )
-    return None
+    return requested
 
 
 def _promote(planned: RestorePlan, server_id: int | None) -> Promote:

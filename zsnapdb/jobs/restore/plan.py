@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,17 +15,16 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
+from zsnapdb.jobs.restore.transaction_reader import TransactionReader
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import programs, server, server_program
-from zsnapdb.mysql.transactions import transactions
-from zsnapdb.patterns import below
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore import contained, points
-from zsnapdb.planning.restore.points import Boundary, RestoreRoute, Scanned
+from zsnapdb.planning.restore.points import Boundary, RestoreRoute
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.steps import (
     ArchivedTransaction,
@@ -47,7 +46,6 @@ from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_tar
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
-from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
@@ -331,7 +329,7 @@ def _choose(
     files = loaded.files
     by_place = {(file.incarnation, file.name): file for file in files}
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
-        reader = _Reader(archive, by_place, Path(folder))
+        reader = TransactionReader(archive, by_place, Path(folder))
         while True:
             choice = points.choose(target, backups, files, instance.host.now(), loaded.state, history)
             if choice.exact_backup or not choice.files:
@@ -345,7 +343,8 @@ def _choose(
                 backups = points.without(backups, choice.point)
                 if not backups:
                     raise NotThere(
-                        f"the oldest backup, {choice.point.backup_id}, contains transactions that were committed later",
+                        f"no backup is as old as the requested time: the oldest, {choice.point.backup_id}, contains"
+                        " transactions that were committed later",
                         hint="name a later time, or restore that backup by its id",
                     )
                 continue
@@ -353,7 +352,11 @@ def _choose(
 
 
 def _is_past(
-    choice: RestoreRoute, start: int, reader: _Reader, files: Sequence[RouteFile], manifests: Sequence[Manifest]
+    choice: RestoreRoute,
+    start: int,
+    reader: TransactionReader,
+    files: Sequence[RouteFile],
+    manifests: Sequence[Manifest],
 ) -> bool:
     """Whether the backup of the choice may contain more than the target time."""
     first = choice.files[0]
@@ -362,7 +365,7 @@ def _is_past(
     return contained.is_past(choice.target, newest, commit_time(point_of(backup).before))
 
 
-def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:
+def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader) -> _Chosen:
     last = choice.files[-1]
     begin = start if len(choice.files) == 1 else last.start
     if choice.boundary is None:
@@ -384,7 +387,7 @@ def _bounded(choice: RestoreRoute, start: int, reader: _Reader) -> _Chosen:
     return _Chosen(choice, point, start, boundary)
 
 
-def _newest(files: Sequence[RouteFile], start: int, reader: _Reader) -> ArchivedTransaction | None:
+def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
     """Return the last transaction of files, the first of them replayed from `start` on. None if they contain none."""
     for place in range(len(files) - 1, -1, -1):
         file, begin = files[place], files[place].start if place else start
@@ -392,21 +395,3 @@ def _newest(files: Sequence[RouteFile], start: int, reader: _Reader) -> Archived
             gtid = reader.files[file.incarnation, file.name].span.last_gtid
             return ArchivedTransaction(gtid, commit_time(file.last_commit), file.name, file.end)
     return None
-
-
-@dataclass
-class _Reader:
-    """Reads the transactions of archived binlogs. Each binlog is fetched once into a temporary folder."""
-
-    archive: BinlogArchive
-    files: dict[tuple[str, str], ArchivedFile]
-    folder: Path
-
-    def scan(self, binlog: RouteFile) -> Iterator[Scanned]:
-        """Yield the transactions of a binlog, in order. The first request fetches the binlog."""
-        path = Path(below(self.folder, f"{binlog.incarnation}-{binlog.name}"))
-        if not path.exists():
-            self.archive.fetch(self.files[binlog.incarnation, binlog.name], path)
-        with path.open("rb") as file:
-            for entry in transactions(file, binlog.name):
-                yield Scanned(entry.gtid, entry.start, entry.end, commit_time(entry.committed))

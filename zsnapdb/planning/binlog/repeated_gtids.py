@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet
 from zsnapdb.model import server_name
@@ -60,7 +61,7 @@ def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
         if history == newest.incarnation:
             continue
         older = [file for file in files if file.incarnation == history]
-        start = _common_end(own, older)
+        start = _with_set_by_hand(_common_end(own, older), own)
         gtids = given_again(newest.server, start, (file.reached for file in older))
         if gtids:
             repeated.append(RepeatedGtids(newest.server, history, gtids, isinstance(start, GtidPosition)))
@@ -100,6 +101,21 @@ def _number(position: GtidPosition, domain: int) -> int:
 def _range(domain: int, server_id: int, first: int, last: int) -> str:
     end = f"{domain}-{server_id}-{last}"
     return end if first == last else f"{domain}-{server_id}-{first} to {end}"
+
+
+def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | None:
+    """Return the GTIDs with those that somebody set, as the load of a dump does: the server will not give them.
+
+    Setting gtid_purged begins a binlog, whose previous GTIDs have what no binlog before it has (refman 8.4,
+    "gtid_purged").
+    """
+    if not isinstance(start, GtidSet):
+        return start
+    for before, file in pairwise(own):
+        follows = file.gap is None and file.number == before.number + 1
+        if follows and isinstance(before.reached, GtidSet) and isinstance(file.previous, GtidSet):
+            start = start.union(file.previous.minus(before.reached))
+    return start
 
 
 def _common_end(own: Sequence[RouteFile], older: Sequence[RouteFile]) -> Gtids | None:

@@ -78,7 +78,7 @@ def choose(
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
     if isinstance(target, AtBackup):
         if history is not None:
-            raise UsageError("a backup was named, and a history", hint="--history is for a time, for GTIDs or `latest`")
+            raise UsageError("--history does not apply to a backup", hint="name a time, GTIDs or `latest` with it")
         point = (
             backups[-1]
             if target.backup_id is None

@@ -11,7 +11,7 @@ from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.archived_server import Server
 from tests.unit.support.events import Recorder
 from tests.unit.support.faulty_store import Fault, FaultyStore
-from zsnapdb.errors import NotThere, ServerError
+from zsnapdb.errors import NotThere, RepositoryError, ServerError
 from zsnapdb.jobs.binlog import completeness
 from zsnapdb.jobs.binlog.archiver import Archiver
 from zsnapdb.jobs.binlog.completeness import CompletenessRecorder
@@ -19,6 +19,7 @@ from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.model import BinlogCoordinates
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.binlog.completeness import CommitHorizon
+from zsnapdb.planning.facts import Dialect
 from zsnapdb.planning.restore.steps import Replay
 from zsnapdb.report.repository.status import StatusView
 
@@ -55,8 +56,15 @@ def recorded(server: Server) -> list[tuple[str, int, int]]:
     return [(record.name, record.end, record.until) for record in server.load().state.complete]
 
 
-def round_of(recorder: CompletenessRecorder, archiver: Archiver, asked: CommitHorizon) -> Round:
-    return recorder.after(archiver.look(), asked, archiver.archive)
+FORMS = Dialect()
+
+
+def refuse(*_: object) -> None:
+    raise RepositoryError("denied")
+
+
+def round_of(recorder: CompletenessRecorder, archiver: Archiver, reached: CommitHorizon) -> Round:
+    return recorder.after(archiver.look(), reached, archiver.archive)
 
 
 def test_the_first_round_records_and_later_rounds_only_after_a_quiet_minute(
@@ -64,9 +72,9 @@ def test_the_first_round_records_and_later_rounds_only_after_a_quiet_minute(
 ) -> None:
     archiver = server.archiver()
     server.commit(2)
-    asked = horizon(server, 5)
-    assert round_of(recorder, archiver, asked).complete_until == asked.until
-    first = ("binlog.000001", len(server.newest.data), asked.until)
+    reached = horizon(server, 5)
+    assert round_of(recorder, archiver, reached).complete_until == reached.until
+    first = ("binlog.000001", len(server.newest.data), reached.until)
     assert recorded(server) == [first]
     watch.seconds = 59
     assert round_of(recorder, archiver, horizon(server, 59)).complete_until is None
@@ -74,9 +82,9 @@ def test_the_first_round_records_and_later_rounds_only_after_a_quiet_minute(
     server.commit()
     assert round_of(recorder, archiver, horizon(server, 60)).complete_until is None
     assert recorded(server) == [first]
-    asked = horizon(server, 65)
-    assert round_of(recorder, archiver, asked).complete_until == asked.until
-    assert recorded(server) == [("binlog.000001", len(server.newest.data), asked.until)]
+    reached = horizon(server, 65)
+    assert round_of(recorder, archiver, reached).complete_until == reached.until
+    assert recorded(server) == [("binlog.000001", len(server.newest.data), reached.until)]
     server.check()
 
 
@@ -123,11 +131,12 @@ def test_a_repository_that_refuses_the_record_is_warned_of_once(server: Server, 
 def test_a_server_that_does_not_tell_is_warned_of_and_archiving_goes_on(
     server: Server, recorder: CompletenessRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refusing(_: Session) -> CommitHorizon:
+    def refusing(_: Session, forms: Dialect) -> CommitHorizon:
         raise ServerError("SHOW MASTER STATUS: denied")
 
     monkeypatch.setattr(completeness, "commit_horizon", refusing)
     monkeypatch.setattr(completeness, "clock", lambda _: 0.0)
+    monkeypatch.setattr(completeness, "dialect", lambda _: FORMS)
     assert recorder.before(object.__new__(Session)) is None
     assert "denied" in server.reported[-1]
     result = server.look()
@@ -137,8 +146,14 @@ def test_a_server_that_does_not_tell_is_warned_of_and_archiving_goes_on(
 def test_the_server_is_asked_only_if_a_record_may_be_due(
     server: Server, recorder: CompletenessRecorder, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = server.clock + 100
-    monkeypatch.setattr(completeness, "commit_horizon", lambda _: horizon(server))
+    now, questions = server.clock + 100, list[Session]()
+
+    def forms_of(session: Session) -> Dialect:
+        questions.append(session)
+        return FORMS
+
+    monkeypatch.setattr(completeness, "dialect", forms_of)
+    monkeypatch.setattr(completeness, "commit_horizon", lambda *_: horizon(server))
     monkeypatch.setattr(completeness, "clock", lambda _: float(now))
     session = object.__new__(Session)
     server.commit()
@@ -150,6 +165,24 @@ def test_the_server_is_asked_only_if_a_record_may_be_due(
     watch.seconds = 0
     now = server.clock - 1
     assert recorder.before(session) == horizon(server)
+    assert len(questions) == 1, "which statements it understands is asked once"
+
+
+def test_a_repository_that_refused_a_record_is_not_asked_in_every_round(
+    server: Server, recorder: CompletenessRecorder, watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(completeness, "commit_horizon", lambda *_: horizon(server))
+    monkeypatch.setattr(completeness, "clock", lambda _: float(server.clock + 100))
+    monkeypatch.setattr(completeness, "dialect", lambda _: FORMS)
+    session = object.__new__(Session)
+    server.commit()
+    archiver = server.archiver()
+    with monkeypatch.context() as refused:
+        refused.setattr(archiver.archive, "note_complete", refuse)
+        assert round_of(recorder, archiver, horizon(server)).complete_until is None
+    assert recorder.before(session) is None
+    watch.seconds += 60
+    assert recorder.before(session) == horizon(server)
 
 
 def test_a_clock_that_is_set_back_takes_the_record_back(server: Server, recorder: CompletenessRecorder) -> None:
@@ -157,9 +190,9 @@ def test_a_clock_that_is_set_back_takes_the_record_back(server: Server, recorder
     server.commit()
     round_of(recorder, archiver, horizon(server, 500))
     server.commit()
-    asked = horizon(server, 5)
-    assert round_of(recorder, archiver, asked).complete_until == asked.until
-    assert [until for _, _, until in recorded(server)] == [asked.until]
+    reached = horizon(server, 5)
+    assert round_of(recorder, archiver, reached).complete_until == reached.until
+    assert [until for _, _, until in recorded(server)] == [reached.until]
 
 
 @pytest.fixture(params=["GTIDs", "file positions"])
@@ -221,12 +254,12 @@ def test_what_status_promises_of_a_quiet_server_is_what_a_restore_plans(protecte
 
 def test_after_a_reset_the_recorded_time_counts_for_the_old_history_alone(protected: ProtectedServer) -> None:
     quiet(protected, 10)
-    asked = after_last_commit(protected, 5)
+    late = after_last_commit(protected, 5)
     protected.server.clock += 20
     protected.server.reset()
     protected.server.commit()
     protected.server.look()
-    planned = protected.plan(asked)
+    planned = protected.plan(late)
     assert [log.file for step in planned.steps if isinstance(step, Replay) for log in step.logs] == [
         f"binlog.{number:06d}" for number in (1, 2, 3)
     ]

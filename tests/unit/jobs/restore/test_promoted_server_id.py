@@ -36,6 +36,13 @@ def test_an_earlier_point_needs_another_server_id(host: PlanningHost) -> None:
     assert host.plan(BACKUPS[0]).steps[-1].kind == "stopped"
 
 
+def test_a_requested_server_id_whose_gtids_exist_after_the_point_is_refused(host: PlanningHost) -> None:
+    host.store(BACKUPS[1], gtids="0-2-9")
+    with pytest.raises(PreflightError, match=r"under server_id 2, .* 0-2-3 to 0-2-9 stand for transactions"):
+        promoted(host, BACKUPS[0], 2)
+    assert promoted(host, BACKUPS[0], 3).server_id == 3
+
+
 def test_the_runbook_names_the_server_id(host: PlanningHost) -> None:
     request = RestoreRequest(BACKUPS[0], handover=Handover("promote", server_id=4711))
     host.datasets.add("tank/mysql")

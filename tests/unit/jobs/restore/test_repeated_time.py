@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +13,10 @@ import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from zsnapdb.config import Settings, parse
-from zsnapdb.errors import AmbiguousPointError, NotThere
-from zsnapdb.jobs.clone import create_plan, state_at
+from zsnapdb.errors import AmbiguousPointError, NotThere, UsageError
+from zsnapdb.jobs.clone import create_plan, query, state_at
 from zsnapdb.jobs.clone.create_plan import CloneRequest
-from zsnapdb.jobs.clone.state_at import MomentMatch
+from zsnapdb.jobs.clone.state_at import Candidate, Moment, MomentMatch
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.trial import drill, rescue
 from zsnapdb.mysql import processes
@@ -154,3 +155,54 @@ def test_a_snapshot_set_does_not_answer_for_a_moment_in_two_histories(
     assert (found.match, found.history) == (MomentMatch.REPLAY, repeated.new)
     assert f"of history {repeated.new} up to" in found.describe()
     assert state_at.find(repeated.settings, repeated.instance, repeated.backup).match is MomentMatch.SNAPSHOT
+
+
+class BothAreFoundError(Exception):
+    """The arguments are the histories of the two moments that would be compared."""
+
+
+@pytest.fixture
+def compare(repeated: Repeated, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a comparison of two moments that ends when both moments are found. The host has the set of the backup."""
+    seen: list[str | None] = []
+    stored = Candidate(repeated.backup, datetime(2020, 1, 1, tzinfo=UTC), "binlog.000001:157")
+
+    @contextmanager
+    def past(settings: Settings, instance: Instance, found: Moment) -> Iterator[None]:
+        seen.append(found.history)
+        if len(seen) == 2:
+            raise BothAreFoundError(*seen)
+        yield
+
+    def compared(begin: str, end: str, history: str, end_history: str | None = None) -> None:
+        seen.clear()
+        query.diff(
+            repeated.settings,
+            repeated.instance,
+            "shop.orders",
+            begin,
+            end,
+            lambda *_: None,
+            history=history,
+            end_history=end_history,
+        )
+
+    monkeypatch.setattr(query, "past", past)
+    monkeypatch.setattr(state_at, "_candidates", lambda instance: [stored])
+    return compared
+
+
+def test_a_comparison_applies_a_history_to_each_moment_that_is_in_one(
+    repeated: Repeated, compare: Callable[..., None]
+) -> None:
+    old, new = repeated.old, repeated.new
+    for end, end_history, histories in (
+        ("latest", None, (old, None)),
+        (repeated.gtids, None, (old, old)),
+        (repeated.gtids, new, (old, new)),
+    ):
+        with pytest.raises(BothAreFoundError) as reached:
+            compare(repeated.time, end, old, end_history)
+        assert reached.value.args == histories
+    with pytest.raises(UsageError, match="--history does not apply"):
+        compare(repeated.backup, "latest", old)

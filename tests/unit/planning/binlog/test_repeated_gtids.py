@@ -65,6 +65,14 @@ def test_of_mysql_the_transactions_of_the_server_itself_count() -> None:
     assert found(*old, Kept("2", 1, GtidSet(), gtids(f"{B}:6"), 100, B, fingerprint="2")) == []
 
 
+def test_gtids_of_mysql_that_somebody_set_are_not_given_again() -> None:
+    old = Kept("1", 1, GtidSet(), gtids(f"{A}:1-10"), 10, fingerprint="1")
+    reset = Kept("2", 1, GtidSet(), None, 100, fingerprint="2")
+    purged_set = Kept("2", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-12"), 110, fingerprint="3")
+    assert found(old, reset, purged_set) == []
+    assert found(old, reset, Kept("2", 2, GtidSet(), gtids(f"{A}:1-2"), 110, fingerprint="3")) == [("1", f"{A}:1-10")]
+
+
 def test_without_gtids_nothing_is_known() -> None:
     assert found(Kept("1", 1, None, None, 10), Kept("2", 1, None, None, 20, fingerprint="2")) == []
     assert given_again(ONE, None, [GtidPosition.parse("0-1-3")]) == ""

@@ -11,6 +11,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.unit.support.binlog_scenarios import (
+    OVERLAP,
+    SET_BACK_BEHIND_A_LOST_FILE,
+    SET_BACK_TO_A_CUT_FILE,
+    SET_BACK_TWICE,
+)
 from tests.unit.support.binlog_simulation import Simulation, restored, simulate
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
 from zsnapdb.errors import HistoryError, NotThere
@@ -289,26 +295,6 @@ SIMULATIONS = st.builds(
 """Random histories: what happened to the server, and which of the archived files were lost."""
 
 
-SET_BACK_BEHIND_A_LOST_FILE: list[tuple[str, int]] = [
-    ("write", 0),
-    ("back", 0),
-    ("back", 1),
-    ("back", 2),
-    ("reset", 0),
-    ("write", 0),
-    ("write", 0),
-    ("rotate", 0),
-    ("rotate", 0),
-    ("back", 0),
-    ("write", 0),
-    ("write", 0),
-    ("backup", 0),
-    ("back", 4),
-    ("write", 0),
-]
-"""A history's first files are older than those of the history before it, which lost one of them."""
-
-
 @settings(max_examples=300, deadline=None)
 @given(SIMULATIONS)
 @example(simulate((Flavour.MYSQL, True), SET_BACK_BEHIND_A_LOST_FILE, {9}))
@@ -352,32 +338,6 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
         is_abandoned = chosen.route.files and chosen.route.files[-1].incarnation != files[-1].incarnation
         assert is_promised or is_abandoned
         assert chosen.point.taken <= moment <= chosen.route.to
-
-
-OVERLAP = [("write", 0), ("backup", 0), ("write", 0), ("write", 0), ("failover", 2), ("write", 0)]
-"""The successor's binlog begins with the last two transactions of the old server."""
-SET_BACK_TO_A_CUT_FILE = [
-    ("rotate", 0),
-    ("write", 0),
-    ("write", 0),
-    ("back", 0),
-    ("write", 0),
-    ("backup", 0),
-    ("back", 16),
-    ("write", 0),
-]
-"""The last history begins with a file of the first history, cut where the backup of the second history is."""
-SET_BACK_TWICE = [
-    ("write", 0),
-    ("rotate", 0),
-    ("write", 0),
-    ("back", 0),
-    ("write", 0),
-    ("backup", 0),
-    ("back", 16),
-    ("write", 0),
-]
-"""The last history begins with two older files, and a backup between the two set-backs belongs to neither of them."""
 
 
 @settings(max_examples=300, deadline=None)

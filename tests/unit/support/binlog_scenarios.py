@@ -1,0 +1,48 @@
+"""Histories of servers, as events for `simulate`, that once led to a wrong route."""
+
+from __future__ import annotations
+
+Scenario = list[tuple[str, int]]
+
+OVERLAP: Scenario = [("write", 0), ("backup", 0), ("write", 0), ("write", 0), ("failover", 2), ("write", 0)]
+"""The successor's binlog begins with the last two transactions of the old server."""
+SET_BACK_TO_A_CUT_FILE: Scenario = [
+    ("rotate", 0),
+    ("write", 0),
+    ("write", 0),
+    ("back", 0),
+    ("write", 0),
+    ("backup", 0),
+    ("back", 16),
+    ("write", 0),
+]
+"""The last history begins with a file of the first history, cut where the backup of the second history is."""
+SET_BACK_TWICE: Scenario = [
+    ("write", 0),
+    ("rotate", 0),
+    ("write", 0),
+    ("back", 0),
+    ("write", 0),
+    ("backup", 0),
+    ("back", 16),
+    ("write", 0),
+]
+"""The last history begins with two older files, and a backup between the two set-backs belongs to neither of them."""
+SET_BACK_BEHIND_A_LOST_FILE: Scenario = [
+    ("write", 0),
+    ("back", 0),
+    ("back", 1),
+    ("back", 2),
+    ("reset", 0),
+    ("write", 0),
+    ("write", 0),
+    ("rotate", 0),
+    ("rotate", 0),
+    ("back", 0),
+    ("write", 0),
+    ("write", 0),
+    ("backup", 0),
+    ("back", 4),
+    ("write", 0),
+]
+"""A history's first files are older than those of the history before it, which lost one of them."""

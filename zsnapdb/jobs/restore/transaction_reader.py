@@ -1,0 +1,32 @@
+"""The transactions of archived binlogs, as the choice of a point needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.mysql.transactions import transactions
+from zsnapdb.patterns import below
+from zsnapdb.planning.binlog.route import RouteFile, commit_time
+from zsnapdb.planning.restore.points import Scanned
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+
+
+@dataclass
+class TransactionReader:
+    """Reads the transactions of archived binlogs. Each binlog is fetched once into a temporary folder."""
+
+    archive: BinlogArchive
+    files: dict[tuple[str, str], ArchivedFile]
+    folder: Path
+
+    def scan(self, binlog: RouteFile) -> Iterator[Scanned]:
+        """Yield the transactions of a binlog, in order. The first request fetches the binlog."""
+        path = Path(below(self.folder, f"{binlog.incarnation}-{binlog.name}"))
+        if not path.exists():
+            self.archive.fetch(self.files[binlog.incarnation, binlog.name], path)
+        with path.open("rb") as file:
+            for entry in transactions(file, binlog.name):
+                yield Scanned(entry.gtid, entry.start, entry.end, commit_time(entry.committed))
