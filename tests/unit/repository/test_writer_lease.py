@@ -194,9 +194,10 @@ def test_an_owner_that_was_displaced_finds_out_before_it_calls_anything_good(
 
 def test_the_background_finds_a_loss_by_itself(store: Store, repository: Repository) -> None:
     with lease(repository, "main/writer", doing="x", tell=print, seconds=0.15) as owned:
-        store.put(KEY, foreign().encode())
         waited = threading.Event()
         for _ in range(200):
+            # Unconditional, so a renewal at the same moment may overwrite it: then it is written again.
+            store.put(KEY, foreign().encode())
             waited.wait(0.05)
             try:
                 owned.check()

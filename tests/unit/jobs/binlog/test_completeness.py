@@ -178,7 +178,7 @@ def test_a_repository_that_refused_a_record_is_not_asked_in_every_round(
     server.commit()
     archiver = server.archiver()
     with monkeypatch.context() as refused:
-        refused.setattr(archiver.archive, "note_complete", refuse)
+        refused.setattr(type(archiver.archive), "note_complete", refuse)
         assert round_of(recorder, archiver, horizon(server)).complete_until is None
     assert recorder.before(session) is None
     watch.seconds += 60
