@@ -33,6 +33,7 @@ from zsnapdb.store.s3_parts import (
     CHECKSUM_REFUSED,
     DENIED,
     NO_BATCHES,
+    NOT_ALLOWED,
     BlockReader,
     S3Credentials,
     S3Options,
@@ -41,7 +42,7 @@ from zsnapdb.store.s3_parts import (
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import ListObjectsV2OutputTypeDef
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
 _MISSING = {"NoSuchKey", "404", "NotFound"}
 _CONDITION_FAILED = {"PreconditionFailed", "412"}
@@ -152,9 +153,10 @@ class S3Store:
             raise RepositoryError(f"{doing} in {where}: {error}") from error
 
     def check(self) -> None:
-        """Prove that the bucket can be listed."""
-        with self._requesting("listing"):
-            self._client.list_objects_v2(Bucket=self.bucket, MaxKeys=1)
+        """Prove that the bucket can be listed, below the prefix of the repository."""
+        prefix = self._options.prefix
+        with self._requesting(f"listing {prefix}" if prefix else "listing"):
+            self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=1)
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the object. `only_if_absent` makes a conditional request (If-None-Match: *)."""
@@ -209,14 +211,35 @@ class S3Store:
     def read_version(self, key: str) -> Version:
         """Return the object with its ETag."""
         with self._requesting(f"reading {key}"):
-            answer = self._client.get_object(Bucket=self.bucket, Key=key)
+            answer = self._read(key)
             with contextlib.closing(answer["Body"]) as body:
                 return Version(body.read(), answer["ETag"])
+
+    def _read(self, key: str) -> GetObjectOutputTypeDef:
+        """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
+
+        To an account without an unconditional right to list, S3 answers that a missing object is denied (API reference,
+        GetObject, "Permissions"). The policies of zsnapdb allow to list the prefix alone, so a listing tells which.
+        """
+        try:
+            return self._client.get_object(Bucket=self.bucket, Key=key)
+        except ClientError as error:
+            if error_code(error) in NOT_ALLOWED and self._is_missing(key):
+                raise ClientError({"Error": {"Code": "NoSuchKey"}}, "GetObject") from error
+            raise
+
+    def _is_missing(self, key: str) -> bool:
+        """Whether a listing shows that the object does not exist. An account that may not list does not know."""
+        try:
+            page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
+        except (ClientError, BotoCoreError):
+            return False
+        return all(item["Key"] != key for item in page.get("Contents", []))
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Read the object in blocks. To read a large object at once would need new memory every time."""
         with self._requesting(f"reading {key}"):
-            answer = self._client.get_object(Bucket=self.bucket, Key=key)
+            answer = self._read(key)
             with contextlib.closing(answer["Body"]) as body:
                 done = 0
                 # Only the read at the end notices an answer that broke off.
@@ -360,7 +383,8 @@ class S3Store:
 def open_at(settings: RepositorySettings) -> tuple[Store, str]:
     """Return the store of the bucket that s3://bucket[/prefix] names, and the prefix: "" or ending in a slash."""
     address = urlsplit(settings.url)
-    prefix = address.path.strip("/")
+    path = address.path.strip("/")
+    prefix = f"{path}/" if path else ""
     store = S3Store(
         address.netloc,
         endpoint=settings.endpoint,
@@ -368,6 +392,6 @@ def open_at(settings: RepositorySettings) -> tuple[Store, str]:
         credentials_file=settings.credentials_file,
         addressing=settings.addressing,
         connections=settings.stream.concurrency,
-        options=S3Options(settings.storage_class, settings.sse, settings.sse_key, settings.checksum),
+        options=S3Options(settings.storage_class, settings.sse, settings.sse_key, settings.checksum, prefix),
     )
-    return store, f"{prefix}/" if prefix else ""
+    return store, prefix

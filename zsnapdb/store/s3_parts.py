@@ -12,7 +12,8 @@ from zsnapdb.text_files import secret_in
 
 _BLOCK = 1 << 20
 NO_BATCHES = {"NotImplemented", "MethodNotAllowed", "MissingContentMD5"}
-DENIED = {"AccessDenied", "403", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch"}
+NOT_ALLOWED = {"AccessDenied", "403", "Forbidden"}
+DENIED = {*NOT_ALLOWED, "InvalidAccessKeyId", "SignatureDoesNotMatch"}
 AGAIN = {
     *(
         "SlowDown",
@@ -44,12 +45,16 @@ CHECKSUM_REFUSED = {
 
 @dataclass(frozen=True)
 class S3Options:
-    """Options for storing objects: storage class, encryption by the provider and its key, and the checksum."""
+    """Options of a bucket: storage class, encryption by the provider and its key, the checksum, and the prefix.
+
+    `prefix` is the beginning of all keys that this account may list; "": every key.
+    """
 
     storage_class: str | None = None
     sse: Literal["AES256", "aws:kms"] | None = None
     sse_key: str | None = None
     checksum: Literal["auto", "sha256", "none"] = "auto"
+    prefix: str = ""
 
 
 class BlockReader:

@@ -20,6 +20,7 @@ REPLACED = [
     layout.segment_body("main", ID, NAME, 0, 10, "0123456789abcdef"),
     layout.binlog_chunk("main", ID, NAME, "0123456789abcdef", 1),
 ]
+COMPLETE = layout.complete("main", ID)
 KEPT = [
     layout.MARKER,
     layout.manifest("main", ID),
@@ -27,7 +28,7 @@ KEPT = [
     layout.drill("main", ID),
     layout.rotated_binlog("main", ID, NAME),
     layout.incarnation("main", ID),
-    layout.complete("main", ID),
+    COMPLETE,
 ]
 
 
@@ -35,7 +36,7 @@ def allowed(policy: str, action: str) -> list[str]:
     """Return the resources of a policy's statements that allow the action."""
     resources: list[str] = []
     for statement in json.loads((CONFIGS / policy).read_text())["Statement"]:
-        if action in statement["Action"]:
+        if statement["Effect"] == "Allow" and action in statement["Action"]:
             named = statement["Resource"]
             resources += [named] if isinstance(named, str) else named
     return resources
@@ -61,7 +62,25 @@ def test_a_host_may_replace_and_read_until_when_its_archive_is_complete() -> Non
     assert is_allowed("iam-policy-prune.json", "s3:DeleteObject", layout.complete("main", ID))
 
 
-def test_a_host_that_only_writes_may_remove_nothing_and_reads_no_data() -> None:
+def test_a_host_that_only_writes_may_remove_nothing_and_reads_no_data_of_backups() -> None:
     assert allowed("iam-policy-write-only.json", "s3:DeleteObject") == []
     assert is_allowed("iam-policy-write-only.json", "s3:GetObject", layout.manifest("main", ID))
     assert not is_allowed("iam-policy-write-only.json", "s3:GetObject", layout.chunk("main", ID, "data", 1))
+
+
+@pytest.mark.parametrize("policy", sorted(file.name for file in CONFIGS.glob("iam-policy*.json")))
+def test_no_policy_lists_more_than_the_prefix_or_ends_a_protection(policy: str) -> None:
+    text = (CONFIGS / policy).read_text()
+    for forbidden in ("s3:*", "DeleteObjectVersion", "Bypass", "PutBucket", "PutLifecycle", 'LegalHold", "s3:Put'):
+        assert forbidden not in text
+    (listing,) = (row for row in json.loads(text)["Statement"] if "s3:ListBucket" in row["Action"])
+    assert listing["Condition"] == {"StringLike": {"s3:prefix": ["production/*"]}}
+
+
+@pytest.mark.parametrize("policy", ["iam-policy.json", "iam-policy-write-only.json"])
+@pytest.mark.parametrize("key", [key for key in KEPT if "/chunks/" not in key and key not in (layout.MARKER, COMPLETE)])
+def test_a_description_is_written_on_the_condition_that_there_is_none(policy: str, key: Key) -> None:
+    (row,) = (row for row in json.loads((CONFIGS / policy).read_text())["Statement"] if row["Effect"] == "Deny")
+    assert row["Action"] == ["s3:PutObject"]
+    assert row["Condition"] == {"Null": {"s3:if-none-match": "true"}}
+    assert any(fnmatchcase(BUCKET + key, resource) for resource in row["Resource"])

@@ -298,6 +298,24 @@ def test_a_provider_without_batches_is_asked_one_by_one(
     assert [o.key for o in store.list("")] == ["c"]
 
 
+def test_a_missing_object_is_missing_although_the_provider_denies_to_read_it(
+    locked_bucket: S3Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 answers 403 for a missing object to an account whose right to list has a condition."""
+    store = s3()
+    store.put("secret", b"")
+
+    def denied(**_: object) -> None:
+        raise ClientError({"Error": {"Code": "AccessDenied"}}, "GetObject")
+
+    monkeypatch.setattr(store._client, "get_object", denied)
+    for read in (store.get, lambda key: store.read_into(key, memoryview(bytearray(1)))):
+        with pytest.raises(NotThere):
+            read("none")
+        with pytest.raises(RepositoryError, match="AccessDenied"):
+            read("secret")
+
+
 def test_check_passes_on_a_store_that_is_there(store: Store) -> None:
     store.check()
 

@@ -106,8 +106,9 @@ class Server:
         keyring = Keyring((IDENTITY.recipient,), self.folder / "identity") if self.is_encrypted else Keyring()
         return BinlogArchive(Repository.open_or_create(self.store, "", "0123", keyring), "main")
 
-    def archiver(self, store: Store | None = None) -> Archiver:
-        archive = self.archive()
+    def archiver(self, store: Store | None = None, *, among: BinlogArchive | None = None) -> Archiver:
+        """Return an archiver. It writes to the archive `among` if there is one, else to the store."""
+        archive = among or self.archive()
         if store is not None:
             archive = BinlogArchive(Repository(store, "", "0123", archive.repository.keyring), "main")
         instance = Instance(
