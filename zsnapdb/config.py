@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 
 from zsnapdb.child_environment import is_secret_name
 from zsnapdb.config_errors import explain
+from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.errors import ConfigError
 from zsnapdb.patterns import INSTANCE, RoleName
 from zsnapdb.quantities import Level, Seconds, Size
@@ -208,6 +209,7 @@ class InstanceSettings(_Section):
     drill: DrillSettings = DrillSettings()
     binlog: BinlogSettings = BinlogSettings()
     keep: KeepSettings | None = None
+    objectives: ObjectiveSettings = ObjectiveSettings()
 
     @model_validator(mode="after")
     def _one_way_to_reach(self) -> InstanceSettings:
@@ -288,6 +290,7 @@ class RepositorySettings(_Section):
     stream: StreamSettings = StreamSettings()
     encryption: EncryptionSettings = EncryptionSettings()
     keep: KeepSettings | None = None
+    objectives: ObjectiveSettings | None = None
 
     @model_validator(mode="after")
     def _known_scheme(self) -> RepositorySettings:
@@ -375,6 +378,12 @@ class Settings(_Section):
                 )
             if instance.repository not in self.repository:
                 raise ValueError(f"instance {name} names repository {instance.repository!r}, which is not configured")
+            for copy in instance.objectives.copies:
+                if copy not in self.repository or copy == instance.repository:
+                    raise ValueError(
+                        f"instance {name} has an objective for copies in {copy!r}, which is no other configured"
+                        " repository"
+                    )
         return self
 
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:

@@ -22,6 +22,7 @@ BASE = {
     "server_files",
     "text_files",
     "child_environment",
+    "config_objectives",
     "",
 }
 ALLOWED = {
@@ -30,7 +31,17 @@ ALLOWED = {
     "model": {"errors", "gtid"},
     "patterns": {"errors"},
     "child_environment": set(),
-    "config": {"child_environment", "config_errors", "errors", "model", "patterns", "quantities", "text_files"},
+    "config": {
+        "child_environment",
+        "config_errors",
+        "config_objectives",
+        "errors",
+        "model",
+        "patterns",
+        "quantities",
+        "text_files",
+    },
+    "config_objectives": {"quantities"},
     "config_errors": set(),
     "quantities": {"errors"},
     "server_files": {"errors"},
@@ -63,6 +74,7 @@ SUB_ROOMS = {
     "planning.trial": {"planning"},
     "planning.restore": {"planning", "planning.binlog", "planning.repository", "planning.trial"},
     "planning.clone": {"planning", "planning.server_copy"},
+    "planning.health": {"planning", "planning.binlog", "planning.trial"},
     "report.repository": {"report"},
     "report.restore": {"report"},
     "report.trial": {"report", "report.restore"},
@@ -71,7 +83,7 @@ SUB_ROOMS = {
 """What a use case may import of its own room, beside itself: "jobs" stands for the modules that lie in no use case."""
 ABOVE_ALL = {
     "jobs.orphans": {"jobs", "jobs.clone", "jobs.restore", "jobs.server_copy", "jobs.trial"},
-    "jobs.doctor": {"jobs", "jobs.backup", "jobs.clone", "jobs.orphans"},
+    "jobs.doctor": {"jobs", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository"},
 }
 """Modules of a room that ask its use cases; no use case imports them."""
 PURE = {"errors", "gtid", "model", "planning"}

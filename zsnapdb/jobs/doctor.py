@@ -17,11 +17,13 @@ from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
 from zsnapdb.jobs.repeated_gtids import repeated
+from zsnapdb.jobs.repository.status import status
 from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.damage import sentences
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
+from zsnapdb.planning.health.objectives import Objective, Verdict
 from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, needs
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import is_of_server, server_source
@@ -62,7 +64,8 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
         findings += _server_programs(instance, observed.facts)
     histories = (*_unprotected(instance), *_repeated_gtids(instance))
     stored = (*_repository(instance), *histories, *_damage(instance), *_programs_of_backups(instance))
-    return Diagnosis(instance.name, (*findings, *stored, *_clones(instance, clone_leaks)), observed)
+    clones = _clones(instance, clone_leaks)
+    return Diagnosis(instance.name, (*findings, *stored, *_objectives(instance), *clones), observed)
 
 
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
@@ -180,6 +183,25 @@ def _damage(instance: Instance) -> list[FitnessFinding]:
     damages = tuple(dict.fromkeys(damage for of_chain in chains.values() for damage in of_chain))
     summary = f"{len(chains)} of {len(backups)} backups cannot be restored, or only damaged"
     return [warning("damage", summary, hint), *(warning("damage", text) for text in sentences(damages))]
+
+
+_JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT)
+"""What the findings about the repository, the histories and damage say in more detail."""
+
+
+def _objectives(instance: Instance) -> list[FitnessFinding]:
+    """Return a finding for each configured objective. Where the repository cannot be read, its check says so."""
+    try:
+        health = status(instance).health
+    except ZsnapdbError:
+        return []
+    return [
+        ok("objective", f"{judged.name}: {judged.reason}")
+        if judged.verdict is Verdict.MET
+        else warning("objective", f"{judged.name} {judged.verdict.value}: {judged.reason}", judged.hint)
+        for judged in health.judgements
+        if judged.objective not in _JUDGED_ABOVE
+    ]
 
 
 def _leaks(settings: Settings) -> list[Leak]:

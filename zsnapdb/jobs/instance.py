@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from zsnapdb.config import InstanceSettings, KeepSettings, RepositorySettings, Settings
 from zsnapdb.errors import ConfigError, PreflightError
@@ -38,6 +38,8 @@ class Instance:
     host: Host = THIS_HOST
     is_own_repository: bool = True
     """Whether `repository` is the one in which this host stores the backups of the instance, and no other one."""
+    copies: Mapping[str, RepositorySettings] = field(default_factory=dict)
+    """The other repositories that an objective of the instance names."""
     wait: float = 0.0
     """How many seconds a run waits for another run that is at work on the instance."""
 
@@ -49,13 +51,15 @@ class Instance:
         """
         instance_name, instance = settings.one_instance(name)
         check_name(instance.lock.strategy, locks.STRATEGIES)
-        return cls(instance_name, instance, settings.repository[instance.repository], events)
+        copies = {name: settings.repository[name] for name in instance.objectives.copies}
+        return cls(instance_name, instance, settings.repository[instance.repository], events, copies=copies)
 
     @classmethod
     def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
         """Return the instance with the named repository (None: its own one).
 
-        The retention policy of another repository comes before the retention policy of the instance.
+        The retention policy of another repository comes before the retention policy of the instance, and so do its
+        objectives. An objective for copies is about the own repository alone.
         """
         own = cls.of(settings, name, events)
         if repository is None or repository == own.settings.repository:
@@ -64,15 +68,28 @@ class Instance:
             raise ConfigError(
                 f"repository {repository!r} is not configured", hint=f"known: {', '.join(sorted(settings.repository))}"
             )
-        other = settings.repository[repository]
+        return own.in_repository(repository, settings.repository[repository])
+
+    def in_repository(self, name: str, other: RepositorySettings) -> Instance:
+        """Return the instance with another repository than its own one, as `at` does."""
+        objectives = (other.objectives or self.settings.objectives).model_copy(update={"copies": {}})
+        changes = {"repository": name, "keep": other.keep or self.settings.keep, "objectives": objectives}
         return replace(
-            own,
-            settings=own.settings.model_copy(
-                update={"repository": repository, "keep": other.keep or own.settings.keep}
-            ),
+            self,
+            settings=self.settings.model_copy(update=changes),
             repository=other,
             is_own_repository=False,
+            copies={},
         )
+
+    def impatient(self, seconds: float) -> Instance:
+        """Return the instance with repositories that are asked again for at most this long."""
+
+        def limited(settings: RepositorySettings) -> RepositorySettings:
+            return settings.model_copy(update={"patience": min(settings.patience, seconds)})
+
+        copies = {name: limited(settings) for name, settings in self.copies.items()}
+        return replace(self, repository=limited(self.repository), copies=copies)
 
     def retention_policy(self) -> KeepSettings:
         """Return the retention policy of the instance, else the retention policy of its repository.

@@ -34,5 +34,12 @@ def window_of(
     Backups of other sources do not count, nor those whose chain is incomplete or known to be damaged, nor the backups
     from the future.
     """
+    return window(points_of(restorable_of(backups, damage, future)), archive.files, archive.state)
+
+
+def restorable_of(
+    backups: Sequence[Manifest | Summary], damage: DamageRegister, future: Collection[str]
+) -> list[Manifest | Summary]:
+    """Return the backups whose chain is complete and not known to be damaged, without those from the future."""
     restorable = set(consequences(backups, damage.stored()).restorable) - set(future)
-    return window(points_of([b for b in backups if b.backup_id in restorable]), archive.files, archive.state)
+    return [backup for backup in backups if backup.backup_id in restorable]

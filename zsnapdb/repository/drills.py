@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
@@ -158,15 +159,31 @@ def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
 
     Evidence that cannot be read or is not trusted takes the place of no other; only so many drills are looked at.
     """
+    return list(past(repository, instance, count).read)
+
+
+@dataclass(frozen=True)
+class PastDrills:
+    """The newest drills that can be read, oldest first. `unreadable` are the ids of others among them."""
+
+    read: tuple[Evidence, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def past(repository: Repository, instance: str, count: int) -> PastDrills:
+    """Return the newest drills as `newest` does, and which of those that were looked at cannot be read."""
     readable: list[Evidence] = []
+    unreadable: list[str] = []
     for drill_id in reversed(ids(repository, instance)[-count * _LOOKED_AT :]):
         if len(readable) == count:
             break
-        with contextlib.suppress(DamagedError):
+        try:
             readable.append(read(repository, instance, drill_id))
-    return readable[::-1]
+        except DamagedError:
+            unreadable.append(drill_id)
+    return PastDrills(tuple(readable[::-1]), tuple(unreadable[::-1]))
 
 
-def timings(past: Sequence[Evidence]) -> list[Timing]:
+def timings(evidence: Sequence[Evidence]) -> list[Timing]:
     """Return the durations of the steps of past drills. A step counts even if a later check failed: it was done."""
-    return [Timing(step.kind, step.seconds, step.size) for evidence in past for step in evidence.steps]
+    return [Timing(step.kind, step.seconds, step.size) for drill in evidence for step in drill.steps]

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from zsnapdb.config import Settings
 from zsnapdb.errors import DamagedError, NotThere, ZsnapdbError
-from zsnapdb.jobs import host_record
+from zsnapdb.jobs import health, host_record
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import window_of
 from zsnapdb.model import backup_time
@@ -17,6 +18,7 @@ from zsnapdb.planning.binlog.completeness import complete_until
 from zsnapdb.planning.binlog.route import NEWEST
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.damage import KnownDamage
+from zsnapdb.planning.health.objectives import Health
 from zsnapdb.planning.repository.host_record import StoredFinding
 from zsnapdb.repository import drills
 from zsnapdb.repository.binlog_archive import BinlogArchive
@@ -49,6 +51,8 @@ class ProtectionStatus:
     archive_lag: float | None
     """The time since then."""
     drill: Evidence | None
+    health: Health
+    """The objectives of the instance in this repository."""
     damaged: tuple[DamagedError, ...]
     missing: tuple[StoredFinding, ...] = ()
     """What the repository lacks of what this host stored."""
@@ -67,18 +71,24 @@ def status(instance: Instance) -> ProtectionStatus:
     last = _last(archive)
     complete = _complete_until(archive, last)
     damage = known_damage(repository, instance.name)
+    window = window_of(catalogue.manifests, archive, damage, checked.future)
+    damaged = (*catalogue.damaged, *archive.damaged)
+    stored = health.Stored(
+        catalogue.manifests, damaged, archive, damage, checked.findings, checked.future, window, complete
+    )
     present = {m.backup_id for m in catalogue.manifests} | {f"{file.incarnation}/{file.name}" for file in archive.files}
     return ProtectionStatus(
         instance=instance.name,
         at=at,
         newest=newest,
         backup_age=(at - backup_time(newest.backup_id)).total_seconds() if newest else None,
-        window=window_of(catalogue.manifests, archive, damage, checked.future),
+        window=window,
         last=last,
         complete_until=complete,
         archive_lag=at.timestamp() - complete / _MICROSECONDS if complete is not None else None,
         drill=next(iter(drills.newest(repository, instance.name, 1)), None),
-        damaged=(*catalogue.damaged, *archive.damaged),
+        health=health.judged(instance, repository, stored, at),
+        damaged=damaged,
         missing=checked.findings,
         known_damage=tuple(item for item in damage.known if item.name in present),
     )
@@ -97,6 +107,45 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
             hint="run `zsnapdb backup`; if there were backups, check the repository and the configuration",
         )
     return None
+
+
+@dataclass(frozen=True)
+class InstanceStatus:
+    """The state of one instance in one repository, or the error that prevents knowing it."""
+
+    instance: str
+    repository: str
+    status: ProtectionStatus | None
+    error: ZsnapdbError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 all objectives met, 1 a warning, 2 an objective broken; that of the error if there is one."""
+        if self.status is None:
+            return self.error.exit_code if self.error is not None else ZsnapdbError.exit_code
+        error = alarm(self.status)
+        return error.exit_code if error is not None else self.status.health.verdict.rank
+
+
+_PATIENCE = 30.0
+"""For how many seconds a repository that does not answer is asked again: a monitor wants to know now."""
+
+
+def statuses(settings: Settings, repository: str | None) -> list[InstanceStatus]:
+    """Return the state of every configured instance, in its own repository or in the named one.
+
+    What cannot be read of one instance does not hide the others.
+    """
+    return [observed(Instance.at(settings, name, repository)) for name in sorted(settings.instance)]
+
+
+def observed(instance: Instance) -> InstanceStatus:
+    """Return the state of one instance, or the error that prevents knowing it, soon."""
+    name, place = instance.name, instance.settings.repository
+    try:
+        return InstanceStatus(name, place, status(instance.impatient(_PATIENCE)))
+    except ZsnapdbError as error:
+        return InstanceStatus(name, place, None, error)
 
 
 def archived(instance: Instance) -> Archive:

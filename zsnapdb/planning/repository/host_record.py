@@ -166,6 +166,11 @@ class StoredFinding:
         return self.kind not in (StoredKind.EXPIRED_MISSING, StoredKind.OTHER_WRITER, StoredKind.NOT_COMPARED)
 
     @property
+    def is_doubtful(self) -> bool:
+        """Whether a person should look into it, though nothing is known to be lost."""
+        return self.kind is StoredKind.OTHER_WRITER
+
+    @property
     def is_warning(self) -> bool:
         """Whether a person should look into it. Expired backups may be missing without harm."""
         return self.kind is not StoredKind.EXPIRED_MISSING

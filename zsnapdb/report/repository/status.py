@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zsnapdb.jobs.repository.status import ProtectionStatus
+from zsnapdb.jobs.repository.status import InstanceStatus, ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
+from zsnapdb.planning.health.objectives import Health, Verdict
 from zsnapdb.report.damage import damage_fields
-from zsnapdb.report.document import errors_fields
+from zsnapdb.report.document import error_fields, errors_fields
 from zsnapdb.report.findings import missing_fields, missing_lines
 from zsnapdb.report.units import duration, moment
 from zsnapdb.report.view import Fields, View
@@ -70,6 +72,7 @@ class StatusView(View):
                 *(f"damaged       {error.message}" for error in status.damaged),
                 *(f"damaged       {damage.describe()}" for damage in status.known_damage),
                 *missing_lines(status.missing, 14),
+                *health_lines(status.health),
             ]
         )
 
@@ -104,7 +107,72 @@ class StatusView(View):
             "damaged": errors_fields(status.damaged),
             "missing": missing_fields(status.missing),
             "known_damage": damage_fields(status.known_damage),
+            **health_fields(status.health),
         }
+
+
+@dataclass(frozen=True)
+class AllStatusView(View):
+    """The state of protection of several instances."""
+
+    states: Sequence[InstanceStatus]
+    kind: ClassVar[str] = "status-all"
+
+    def text(self) -> str:
+        return "\n\n".join(
+            StatusView(state.status).text()
+            if state.status is not None
+            else f"instance      {state.instance}\nUNKNOWN       {state.error}"
+            for state in self.states
+        )
+
+    def fields(self) -> Fields:
+        return {
+            "instances": [
+                {
+                    "instance": state.instance,
+                    "repository": state.repository,
+                    "exit_code": state.exit_code,
+                    "error": error_fields(state.error) if state.error is not None else None,
+                    "status": StatusView(state.status).fields() if state.status is not None else None,
+                }
+                for state in self.states
+            ]
+        }
+
+
+_LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
+
+
+def health_lines(health: Health) -> list[str]:
+    """Return a line for each objective, with its hint if it is not met."""
+    lines = []
+    for judgement in health.judgements:
+        lines.append(f"{_LABELS[judgement.verdict]:<13} {judgement.name}: {judgement.reason}")
+        if judgement.hint:
+            lines.append(f"{'':<13} hint: {judgement.hint}")
+    return lines
+
+
+def health_fields(health: Health) -> Fields:
+    """Return the verdict and the objectives as JSON fields; times in UTC."""
+    return {
+        "repository": health.repository,
+        "verdict": health.verdict.value,
+        "objectives": [
+            {
+                "objective": judgement.objective.value,
+                "subject": judgement.subject,
+                "verdict": judgement.verdict.value,
+                "reason": judgement.reason,
+                "hint": judgement.hint,
+                "since": judgement.fact.isoformat() if judgement.fact is not None else None,
+                "seconds": judgement.seconds,
+                "limit_seconds": judgement.limit,
+            }
+            for judgement in health.judgements
+        ],
+    }
 
 
 def window_fields(window: Window) -> dict[str, object]:

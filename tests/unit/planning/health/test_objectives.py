@@ -1,0 +1,210 @@
+"""An objective is met only if the facts prove it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from zsnapdb.config_objectives import ObjectiveSettings
+from zsnapdb.planning.health.facts import CheckFact, CopyFact, DrillFact, HealthFacts, LockFact
+from zsnapdb.planning.health.objectives import Judgement, Objective, Verdict, judge
+from zsnapdb.planning.health.restore_time import restore_seconds
+from zsnapdb.planning.trial.drill import Timing
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+HOUR = 3600.0
+DAY = 24 * HOUR
+ID = "20261120T101112Z-7f3a"
+
+
+def ago(**time: float) -> datetime:
+    return NOW - timedelta(**time)
+
+
+def drill(finished: datetime, passed: bool) -> DrillFact:
+    return DrillFact(ID, ID, finished, passed)
+
+
+GOOD = HealthFacts(
+    instance="main",
+    repository="here",
+    at=NOW,
+    newest_point=ago(minutes=1),
+    window_start=ago(days=20),
+    newest_backup=ago(hours=1),
+    archived_until=ago(minutes=1),
+    newest_drill=drill(ago(days=1), True),
+    newest_passed_drill=drill(ago(days=1), True),
+    listed=CheckFact(ID, ago(hours=2), True),
+    read=CheckFact(ID, ago(days=2), True),
+    copies=(CopyFact("there", ago(hours=3)),),
+    lock=LockFact(ID, ago(hours=1), ago(hours=1) + timedelta(days=8)),
+    restore_seconds=600.0,
+)
+ALL = ObjectiveSettings(
+    rpo="10m",
+    backup_age="2h",
+    archive_lag="10m",
+    drill_age="7d",
+    verify_age="1d",
+    deep_verify_age="7d",
+    window="14d",
+    copies={"there": "1d"},
+    immutable_for="7d",
+    restore_time="1h",
+)
+
+
+def judged(objective: Objective, facts: HealthFacts = GOOD, settings: ObjectiveSettings = ALL) -> Judgement:
+    (judgement,) = [found for found in judge(facts, settings).judgements if found.objective is objective]
+    return judgement
+
+
+def test_every_objective_is_judged_and_met_by_good_facts() -> None:
+    health = judge(GOOD, ALL)
+    assert [found.objective for found in health.judgements] == list(Objective)
+    assert {found.verdict for found in health.judgements} == {Verdict.MET}
+    assert not [found.hint for found in health.judgements if found.hint]
+
+
+def test_without_objectives_only_what_every_instance_needs_is_judged() -> None:
+    health = judge(GOOD, ObjectiveSettings())
+    assert [found.objective for found in health.judgements] == [Objective.RESTORABLE, Objective.INTACT]
+
+
+def test_after_a_month_of_silence_every_objective_about_time_is_broken() -> None:
+    health = judge(replace(GOOD, at=NOW + timedelta(days=31)), ALL)
+    met = {found.objective for found in health.judgements if found.verdict is not Verdict.BROKEN}
+    assert met == {
+        Objective.RESTORABLE,
+        Objective.INTACT,
+        Objective.WINDOW,
+        Objective.IMMUTABLE,
+        Objective.RESTORE_TIME,
+    }
+    assert health.verdict is Verdict.BROKEN
+
+
+NOTHING = HealthFacts("main", "here", NOW, None, None, None, None)
+
+
+@pytest.mark.parametrize("objective", [one for one in Objective if one is not Objective.INTACT])
+def test_an_objective_without_a_fact_is_broken(objective: Objective) -> None:
+    judgement = judged(objective, NOTHING)
+    assert judgement.verdict is Verdict.BROKEN
+    assert judgement.reason
+
+
+BY_AGE = [
+    (Objective.RPO, "newest_point", 600.0),
+    (Objective.BACKUP_AGE, "newest_backup", 2 * HOUR),
+    (Objective.ARCHIVE_LAG, "archived_until", 600.0),
+]
+
+
+@pytest.mark.parametrize(("objective", "name", "limit"), BY_AGE)
+@pytest.mark.parametrize(
+    ("part", "verdict"),
+    [(0.8, Verdict.MET), (0.81, Verdict.WARNING), (1.0, Verdict.WARNING), (1.01, Verdict.BROKEN)],
+)
+def test_an_age_is_met_then_a_warning_then_broken(
+    objective: Objective, name: str, limit: float, part: float, verdict: Verdict
+) -> None:
+    fact = ago(seconds=limit * part)
+    judgement = judged(objective, replace(GOOD, **{name: fact}))  # type: ignore[arg-type]
+    assert (judgement.verdict, judgement.fact, judgement.limit) == (verdict, fact, limit)
+    assert judgement.seconds == pytest.approx(limit * part)
+    assert bool(judgement.hint) == (verdict is not Verdict.MET)
+
+
+def test_a_fact_from_the_future_is_not_taken_for_fresh() -> None:
+    judgement = judged(Objective.RPO, replace(GOOD, newest_point=NOW + timedelta(hours=20)))
+    assert judgement.verdict is Verdict.WARNING
+    assert "20 h in the future" in judgement.reason
+
+
+def test_a_drill_that_failed_breaks_the_objective_however_young_the_last_one_is_that_passed() -> None:
+    judgement = judged(Objective.DRILL, replace(GOOD, newest_drill=drill(ago(hours=1), False)))
+    assert judgement.verdict is Verdict.BROKEN
+    assert "did not pass" in judgement.reason
+
+
+def test_drills_that_passed_long_ago_do_not_meet_the_objective() -> None:
+    old = drill(ago(days=8), True)
+    assert judged(Objective.DRILL, replace(GOOD, newest_drill=old, newest_passed_drill=old)).verdict is Verdict.BROKEN
+
+
+def test_a_backup_that_was_never_checked_counts_from_its_own_time() -> None:
+    judgement = judged(Objective.VERIFY_AGE, replace(GOOD, listed=CheckFact(ID, ago(days=2), False)))
+    assert judgement.verdict is Verdict.BROKEN
+    assert "never checked" in judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("copies", "words"),
+    [
+        ((CopyFact("there", None, "no route to host"),), "cannot be read: no route to host"),
+        ((CopyFact("there", None),), "there is none"),
+        ((), "there is none"),
+        ((CopyFact("there", ago(days=2)),), "2 d old"),
+    ],
+)
+def test_a_copy_that_is_unreadable_absent_or_old_breaks_its_objective(copies: Any, words: str) -> None:
+    judgement = judged(Objective.COPY, replace(GOOD, copies=copies))
+    assert (judgement.verdict, judgement.subject) == (Verdict.BROKEN, "there")
+    assert words in judgement.reason
+
+
+@pytest.mark.parametrize(
+    ("lock", "verdict"),
+    [
+        (LockFact(ID, ago(hours=1), None, "main/manifests/x.json"), Verdict.BROKEN),
+        (LockFact(ID, ago(hours=1), ago(hours=1) + timedelta(days=6)), Verdict.BROKEN),
+        (LockFact(ID, ago(hours=1), None), Verdict.MET),
+    ],
+)
+def test_a_backup_is_immutable_only_if_every_object_is(lock: LockFact, verdict: Verdict) -> None:
+    assert judged(Objective.IMMUTABLE, replace(GOOD, lock=lock)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "words"),
+    [
+        ({"damage": ("a", "b", "c")}, Verdict.BROKEN, "a, and 2 more"),
+        ({"doubts": ("a",)}, Verdict.WARNING, "a"),
+    ],
+)
+def test_damage_breaks_and_doubts_warn(changes: dict[str, Any], verdict: Verdict, words: str) -> None:
+    judgement = judged(Objective.INTACT, replace(GOOD, **changes))
+    assert (judgement.verdict, judgement.reason) == (verdict, words)
+
+
+def test_a_server_whose_newest_writes_are_unprotected_is_a_warning() -> None:
+    assert judged(Objective.RESTORABLE, replace(GOOD, unprotected="a reset")).verdict is Verdict.WARNING
+
+
+@pytest.mark.parametrize(
+    ("seconds", "verdict"), [(2800.0, Verdict.MET), (3000.0, Verdict.WARNING), (3700.0, Verdict.BROKEN)]
+)
+def test_a_restore_that_takes_too_long_breaks_its_objective(seconds: float, verdict: Verdict) -> None:
+    assert judged(Objective.RESTORE_TIME, replace(GOOD, restore_seconds=seconds)).verdict is verdict
+
+
+HISTORY = [Timing("receive", 10.0, 100), Timing("recover", 5.0, 0), Timing("pages", 99.0, 100), Timing("start", 2.0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seconds"),
+    [
+        ({"receive": 1000, "replay": 0}, 107.0),
+        ({"receive": 1000, "replay": 10}, None),
+        ({}, None),
+    ],
+)
+def test_a_restore_takes_as_long_as_the_steps_of_past_drills_for_its_bytes(
+    sizes: dict[str, int], seconds: float | None
+) -> None:
+    assert restore_seconds(HISTORY, sizes) == seconds

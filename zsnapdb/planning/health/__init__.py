@@ -1,0 +1,1 @@
+"""Whether the objectives of an instance are met."""

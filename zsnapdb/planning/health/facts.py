@@ -1,0 +1,83 @@
+"""The facts from which the health of an instance in one repository is judged. Pure.
+
+All of them come from the content of the repository and the record of the host, none from a running program. So they say
+the same if nothing has run for a month, and on another host that only reads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+
+@dataclass(frozen=True)
+class DrillFact:
+    """The evidence of a drill: its end (UTC), and whether it passed."""
+
+    drill_id: str
+    backup_id: str
+    finished: datetime
+    passed: bool
+
+
+@dataclass(frozen=True)
+class CheckFact:
+    """The backup whose last check is the oldest of all restorable backups.
+
+    `since` is the time of that check, or of the backup if it was never checked (`was_checked` is False).
+    """
+
+    backup_id: str
+    since: datetime
+    was_checked: bool
+
+
+@dataclass(frozen=True)
+class CopyFact:
+    """The newest restorable point in another repository. `problem` says why it is not known, "" if it is."""
+
+    repository: str
+    newest: datetime | None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class LockFact:
+    """Until when the store keeps the objects of a backup and its chain from removal, by those that were looked at.
+
+    `until` None: some object is not protected (`unprotected` names it), or, without such an object, every protection
+    lasts until somebody lifts it.
+    """
+
+    backup_id: str
+    made: datetime
+    until: datetime | None
+    unprotected: str = ""
+
+
+@dataclass(frozen=True)
+class HealthFacts:
+    """What is known of the protection of an instance in one repository at a time (UTC).
+
+    `newest_point` and `window_start` are the newest restorable point and the begin of the time without a gap up to it;
+    None if nothing can be restored. `damage` are reasons that a person must look at, `doubts` those that may wait.
+    `restore_seconds` is the expected duration of a restore of the newest point; None if no drill says.
+    """
+
+    instance: str
+    repository: str
+    at: datetime
+    newest_point: datetime | None
+    window_start: datetime | None
+    newest_backup: datetime | None
+    archived_until: datetime | None
+    unprotected: str = ""
+    damage: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    newest_drill: DrillFact | None = None
+    newest_passed_drill: DrillFact | None = None
+    listed: CheckFact | None = None
+    read: CheckFact | None = None
+    copies: tuple[CopyFact, ...] = ()
+    lock: LockFact | None = None
+    restore_seconds: float | None = None

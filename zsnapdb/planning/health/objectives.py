@@ -1,0 +1,242 @@
+"""Judges the objectives of an instance in one repository. Everybody who shows or reports health asks here. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+
+from zsnapdb.config_objectives import ObjectiveSettings
+from zsnapdb.planning.health.facts import CheckFact, CopyFact, HealthFacts, LockFact
+from zsnapdb.quantities import in_words
+
+_CLOCKS = 300.0
+"""How many seconds two clocks may differ before an age is not believed."""
+
+
+class Objective(StrEnum):
+    """What is judged. RESTORABLE and INTACT are judged of every instance, the others if they are configured."""
+
+    RESTORABLE = "restorable"
+    INTACT = "intact"
+    RPO = "rpo"
+    BACKUP_AGE = "backup-age"
+    ARCHIVE_LAG = "archive-lag"
+    DRILL = "drill"
+    VERIFY_AGE = "verify-age"
+    DEEP_VERIFY_AGE = "deep-verify-age"
+    WINDOW = "window"
+    COPY = "copy"
+    IMMUTABLE = "immutable"
+    RESTORE_TIME = "restore-time"
+
+
+class Verdict(StrEnum):
+    """The state of an objective. A fact that is not known breaks the objective that needs it."""
+
+    MET = "met"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+    @property
+    def rank(self) -> int:
+        """0 met, 1 warning, 2 broken: also the exit code of `zsnapdb status`."""
+        return (Verdict.MET, Verdict.WARNING, Verdict.BROKEN).index(self)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The state of one objective, with its reason.
+
+    `fact` is the time on which the verdict depends (UTC), so that a reader can compute an age that does not freeze.
+    `seconds` is the measured value and `limit` the configured one; None where there is none. `subject` names the other
+    repository of a copy.
+    """
+
+    objective: Objective
+    verdict: Verdict
+    reason: str
+    hint: str = ""
+    fact: datetime | None = None
+    seconds: float | None = None
+    limit: float | None = None
+    subject: str = ""
+
+    @property
+    def name(self) -> str:
+        """The objective and, of a copy, its repository."""
+        return f"{self.objective.value} {self.subject}".rstrip()
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """Return the worst of the verdicts; MET if there is none."""
+    return max(verdicts, key=lambda verdict: verdict.rank, default=Verdict.MET)
+
+
+@dataclass(frozen=True)
+class Health:
+    """The judgements about an instance in one repository."""
+
+    instance: str
+    repository: str
+    at: datetime
+    judgements: tuple[Judgement, ...]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the verdicts."""
+        return worst(judgement.verdict for judgement in self.judgements)
+
+
+def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
+    """Return the judgement of every objective that is configured, and of the two that every instance has."""
+    judged = (_restorable(facts), _intact(facts), *_configured(facts, objectives))
+    return Health(facts.instance, facts.repository, facts.at, judged)
+
+
+def _restorable(facts: HealthFacts) -> Judgement:
+    kind, run = Objective.RESTORABLE, f"run `zsnapdb backup {facts.instance}`"
+    if facts.newest_backup is None:
+        return Judgement(kind, Verdict.BROKEN, "no backup can be restored", run)
+    if facts.unprotected:
+        reason = f"nothing newer can be restored before the next backup: {facts.unprotected}"
+        return Judgement(kind, Verdict.WARNING, reason, run, facts.newest_point)
+    return Judgement(kind, Verdict.MET, "there is a backup that can be restored", fact=facts.newest_point)
+
+
+def _intact(facts: HealthFacts) -> Judgement:
+    hint = f"run `zsnapdb verify {facts.instance}`, which says what can still be restored"
+    for verdict, reasons in ((Verdict.BROKEN, facts.damage), (Verdict.WARNING, facts.doubts)):
+        if reasons:
+            more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+            return Judgement(Objective.INTACT, verdict, reasons[0] + more, hint)
+    return Judgement(Objective.INTACT, Verdict.MET, "nothing is known to be damaged or missing")
+
+
+def _configured(facts: HealthFacts, objectives: ObjectiveSettings) -> Iterator[Judgement]:
+    name = facts.instance
+    backup, archive = f"run `zsnapdb backup {name}`", f"see that `zsnapdb binlog archive {name}` runs"
+    age = _Ages(facts.at, objectives.warn_at).judge
+    if objectives.rpo is not None:
+        what = "the newest restorable point"
+        yield age(Objective.RPO, what, facts.newest_point, objectives.rpo, f"{backup}, and {archive}")
+    if objectives.backup_age is not None:
+        what = "the newest restorable backup"
+        yield age(Objective.BACKUP_AGE, what, facts.newest_backup, objectives.backup_age, backup)
+    if objectives.archive_lag is not None:
+        what = "the end of the binlog archive"
+        yield age(Objective.ARCHIVE_LAG, what, facts.archived_until, objectives.archive_lag, archive)
+    if objectives.drill_age is not None:
+        yield _drill(facts, objectives.drill_age, age)
+    checks = (
+        (Objective.VERIFY_AGE, facts.listed, objectives.verify_age, "verify"),
+        (Objective.DEEP_VERIFY_AGE, facts.read, objectives.deep_verify_age, "verify --deep"),
+    )
+    for kind, check, limit, command in checks:
+        if limit is not None:
+            yield _check(kind, check, limit, f"run `zsnapdb {command} {name}`", age)
+    if objectives.window is not None:
+        yield _window(facts, objectives.window)
+    for repository, limit in sorted(objectives.copies.items()):
+        yield _copy(repository, facts, limit, age)
+    if objectives.immutable_for is not None:
+        yield _immutable(facts.lock, objectives.immutable_for)
+    if objectives.restore_time is not None:
+        yield _restore_time(facts, objectives.restore_time, objectives.warn_at)
+
+
+_Judge = Callable[[Objective, str, "datetime | None", float, str], Judgement]
+
+
+@dataclass(frozen=True)
+class _Ages:
+    """Judges ages at a time. From the part `warn_at` of a limit on, there is a warning."""
+
+    at: datetime
+    warn_at: float
+
+    def judge(self, kind: Objective, what: str, fact: datetime | None, limit: float, hint: str) -> Judgement:
+        """Return the judgement about the age of a fact. A fact from the future has no age that can be believed."""
+        if fact is None:
+            return Judgement(kind, Verdict.BROKEN, f"{what}: there is none", hint, limit=limit)
+        age = (self.at - fact).total_seconds()
+        if age < -_CLOCKS:
+            reason = f"{what} is {in_words(-age)} in the future: a clock is wrong, so its age is not known"
+            check = "check `date -u` here and on the host that writes"
+            return Judgement(kind, Verdict.WARNING, reason, check, fact, age, limit)
+        verdict = Verdict.BROKEN if age > limit else Verdict.WARNING if age > limit * self.warn_at else Verdict.MET
+        reason = f"{what} is {in_words(max(0, round(age)))} old, of at most {in_words(limit)}"
+        return Judgement(kind, verdict, reason, hint if verdict is not Verdict.MET else "", fact, age, limit)
+
+
+def _drill(facts: HealthFacts, limit: float, age: _Judge) -> Judgement:
+    newest, passed = facts.newest_drill, facts.newest_passed_drill
+    hint = f"run `zsnapdb drill {facts.instance}`"
+    judged = age(Objective.DRILL, "the newest drill that passed", passed.finished if passed else None, limit, hint)
+    if newest is None or newest.passed:
+        return judged
+    reason = f"the newest drill, {newest.drill_id} of backup {newest.backup_id}, did not pass; {judged.reason}"
+    see = f"see `zsnapdb drills {facts.instance}`, mend what it found, and {hint}"
+    return Judgement(Objective.DRILL, Verdict.BROKEN, reason, see, judged.fact, judged.seconds, limit)
+
+
+def _check(kind: Objective, check: CheckFact | None, limit: float, hint: str, age: _Judge) -> Judgement:
+    if check is None:
+        return Judgement(kind, Verdict.BROKEN, "there is no backup that can be restored and checked", hint, limit=limit)
+    how = "the last check" if check.was_checked else "never checked: its time"
+    return age(kind, f"{how} of backup {check.backup_id}", check.since, limit, hint)
+
+
+def _window(facts: HealthFacts, limit: float) -> Judgement:
+    kind = Objective.WINDOW
+    if facts.window_start is None:
+        return Judgement(kind, Verdict.BROKEN, "nothing can be restored", limit=limit)
+    length = (facts.at - facts.window_start).total_seconds()
+    reason = (
+        f"what can be restored without a gap begins {in_words(max(0, round(length)))} ago, of at least"
+        f" {in_words(limit)}"
+    )
+    verdict = Verdict.MET if length >= limit else Verdict.BROKEN
+    hint = "" if verdict is Verdict.MET else "check the retention policy, and gaps in `zsnapdb status`"
+    return Judgement(kind, verdict, reason, hint, facts.window_start, length, limit)
+
+
+def _copy(repository: str, facts: HealthFacts, limit: float, age: _Judge) -> Judgement:
+    fact = next((fact for fact in facts.copies if fact.repository == repository), CopyFact(repository, None))
+    hint = f"run `zsnapdb copy {facts.instance} --to {repository}`"
+    if fact.problem:
+        reason = f"repository {repository} cannot be read: {fact.problem}"
+        judged = Judgement(Objective.COPY, Verdict.BROKEN, reason, "check that repository", limit=limit)
+    else:
+        judged = age(Objective.COPY, f"the newest restorable point in {repository}", fact.newest, limit, hint)
+    return replace(judged, subject=repository)
+
+
+def _immutable(lock: LockFact | None, limit: float) -> Judgement:
+    kind, hint = Objective.IMMUTABLE, "set a default retention of the bucket's object lock"
+    if lock is None:
+        return Judgement(kind, Verdict.BROKEN, "there is no backup that could be protected", limit=limit)
+    if lock.unprotected:
+        reason = f"the store does not keep {lock.unprotected} of backup {lock.backup_id} from removal"
+        return Judgement(kind, Verdict.BROKEN, reason, hint, limit=limit)
+    if lock.until is None:
+        return Judgement(kind, Verdict.MET, f"backup {lock.backup_id} has a legal hold", limit=limit)
+    length = (lock.until - lock.made).total_seconds()
+    verdict = Verdict.MET if length >= limit else Verdict.BROKEN
+    reason = (
+        f"the store keeps backup {lock.backup_id} and its chain from removal for {in_words(max(0, round(length)))} after"
+        f" it was made, of at least {in_words(limit)}"
+    )
+    return Judgement(kind, verdict, reason, hint if verdict is Verdict.BROKEN else "", lock.until, length, limit)
+
+
+def _restore_time(facts: HealthFacts, limit: float, warn_at: float) -> Judgement:
+    kind, seconds = Objective.RESTORE_TIME, facts.restore_seconds
+    if seconds is None:
+        reason = "how long a restore takes is not known: no past drill that passed did all its steps"
+        return Judgement(kind, Verdict.BROKEN, reason, f"run `zsnapdb drill {facts.instance}`", limit=limit)
+    verdict = Verdict.BROKEN if seconds > limit else Verdict.WARNING if seconds > limit * warn_at else Verdict.MET
+    reason = f"by past drills a restore takes about {in_words(round(seconds))}, of at most {in_words(limit)}"
+    hint = "" if verdict is Verdict.MET else "take full backups more often, or restore on a faster host"
+    return Judgement(kind, verdict, reason, hint, seconds=seconds, limit=limit)
