@@ -109,9 +109,7 @@ def _doubts(stored: Stored, past: PastDrills) -> tuple[str, ...]:
 
 
 def _drill(evidence: Evidence) -> DrillFact:
-    return DrillFact(
-        evidence.drill_id, evidence.backup_id, evidence.finished, evidence.outcome is Outcome.PASSED
-    )
+    return DrillFact(evidence.drill_id, evidence.backup_id, evidence.finished, evidence.outcome is Outcome.PASSED)
 
 
 def _newest_drill(past: PastDrills) -> DrillFact | None:

@@ -101,7 +101,7 @@ def test_a_copy_is_judged_by_what_the_other_repository_holds(site: Site) -> None
 
 def test_the_objectives_of_another_repository_come_before_those_of_the_instance(site: Site) -> None:
     site.fill([None])
-    there = f"{site.text()}\n{OBJECTIVES}\n[repository.there.objectives]\nbackup_age = \"1d\"\n"
+    there = f'{site.text()}\n{OBJECTIVES}\n[repository.there.objectives]\nbackup_age = "1d"\n'
     objectives = Instance.at(parse(there, "test"), "main", "there").settings.objectives
     assert (objectives.rpo, objectives.backup_age) == (None, 86400.0)
     assert Instance.at(settings(site), "main", "there").settings.objectives.rpo == 3 * 86400.0
