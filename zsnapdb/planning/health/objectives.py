@@ -225,8 +225,8 @@ def _immutable(lock: LockFact | None, limit: float) -> Judgement:
     length = (lock.until - lock.made).total_seconds()
     verdict = Verdict.MET if length >= limit else Verdict.BROKEN
     reason = (
-        f"the store keeps backup {lock.backup_id} and its chain from removal for {in_words(max(0, round(length)))} after"
-        f" it was made, of at least {in_words(limit)}"
+        f"the store keeps backup {lock.backup_id} and its chain from removal for {in_words(max(0, round(length)))}"
+        f" after it was made, of at least {in_words(limit)}"
     )
     return Judgement(kind, verdict, reason, hint if verdict is Verdict.BROKEN else "", lock.until, length, limit)
 
