@@ -15,10 +15,11 @@ class ObjectiveSettings(BaseModel):
     """The objectives of an instance. An objective that is left out is not judged.
 
     Ages are of the newest restorable point (`rpo`), the newest restorable backup, the end of the binlog archive
-    (`archive_lag`), the newest drill that passed, and the last check of the backup that was checked longest ago. `window`: every moment
-    this far back can be restored. `copies`: by repository, the greatest age of the newest restorable point there.
-    `immutable_for`: the store keeps a backup from removal for at least this long after it was made. `restore_time`: the
-    longest restore, estimated from drills. `warn_at`: the part of a limit from which on there is a warning.
+    (`archive_lag`), the newest drill that passed, and the last check of the backup that was checked longest ago.
+    `window`: every moment this far back can be restored. `copies`: by repository, the greatest age of the newest
+    restorable point there. `immutable_for`: the store keeps a backup from removal for at least this long after it was
+    made. `restore_time`: the longest restore, estimated from drills. `warn_at`: the part of a limit from which on there
+    is a warning.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
