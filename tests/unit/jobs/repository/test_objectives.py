@@ -125,9 +125,9 @@ def test_a_backup_is_immutable_as_long_as_the_store_locks_its_chain(site: Site, 
     first, *_ = site.fill([None, 0])
     objectives = '[instance.main.objectives]\nimmutable_for = "7d"\n'
     until = datetime.now(UTC) + timedelta(days=days)
-    with site.opening(lambda store: Locking(store, until, "no such object")):  # type: ignore[type-var, arg-type, return-value]
+    with site.opening(lambda store: Locking(store, until, "no such object")):  # type: ignore[type-var]
         assert judged(site, objectives)["immutable"] is verdict
-    with site.opening(lambda store: Locking(store, until, first)):  # type: ignore[type-var, arg-type, return-value]
+    with site.opening(lambda store: Locking(store, until, first)):  # type: ignore[type-var]
         assert judged(site, objectives)["immutable"] is Verdict.BROKEN
 
 
