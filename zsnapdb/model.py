@@ -87,12 +87,16 @@ class Position:
     """The position of a state in the server's history. `source` says where the position was read.
 
     `gtids` is None if the server does not number its transactions. `coordinates` is None without a binlog.
+    `fingerprint` identifies the binlog of the coordinates, `last_gtid` its last transaction before them; both are known
+    only if that file was read. `last_gtid` is None too if the file has no transaction with a GTID there.
     """
 
     flavour: Flavour
     coordinates: BinlogCoordinates | None
     gtids: Gtids | None
     source: str
+    fingerprint: str | None = None
+    last_gtid: str | None = None
 
     def describe(self) -> str:
         """Return the position in one line."""

@@ -50,6 +50,7 @@ _OWN_REASONS = {
     "early": r"no backup is older than|every backup already contains",
     "end": _NO_HISTORY,
     "future": r"is in the future",
+    "not in it": r"is not in \S+ of this history",
     "no GTIDs": r"have no GTIDs|is not a GTID",
 }
 """The reasons for which a point may be refused."""

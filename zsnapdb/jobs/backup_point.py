@@ -43,4 +43,6 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
         coordinates=BinlogCoordinates(where.file, where.offset) if where else None,
         gtids=position.gtids,
         flavour=source.server.flavour,
+        fingerprint=position.fingerprint,
+        last_gtid=position.last_gtid,
     )

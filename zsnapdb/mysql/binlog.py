@@ -15,20 +15,24 @@ from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError
 from zsnapdb.gtid import Gtids
 from zsnapdb.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.mysql.binlog_bytes import fingerprint
 from zsnapdb.mysql.binlog_events import MAGIC, MALFORMED, decisive_events, malformed
 from zsnapdb.mysql.binlog_walk import Walk
+from zsnapdb.mysql.transactions import gtid_text, read_head
 
 
 @dataclass(frozen=True)
 class Tail:
     """The end of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
 
-    `unfinished` is the number of bytes after this offset; they belong to no complete transaction.
+    `unfinished` is the number of bytes after this offset; they belong to no complete transaction. `last_gtid` is the
+    GTID of the last complete transaction (None: it has none, or the file has no transaction).
     """
 
     offset: int
     gtids: Gtids | None
     unfinished: int
+    last_gtid: str | None = None
 
 
 def tail_of(file: BinaryIO, name: str) -> Tail:
@@ -44,7 +48,7 @@ def tail_of(file: BinaryIO, name: str) -> Tail:
         walk.finish(end.value)
     except MALFORMED as error:
         raise malformed(name, error) from error
-    return Tail(walk.offset, walk.gtids(), size - walk.offset)
+    return Tail(walk.offset, walk.gtids(), size - walk.offset, None if walk.last is None else gtid_text(walk.last))
 
 
 def read_tail(path: Path) -> Tail:
@@ -54,6 +58,13 @@ def read_tail(path: Path) -> Tail:
     """
     with server_files.open_to_read(path) as file:
         return tail_of(file, path.name)
+
+
+def _fingerprint(path: Path) -> str | None:
+    """Return the fingerprint of a binlog file; None if it has no head with GTIDs (servers of long ago)."""
+    with server_files.open_to_read(path) as file:
+        head = read_head(file, path.name)
+        return None if head is None or head.end is None else fingerprint(file, head.end)
 
 
 LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
@@ -109,5 +120,7 @@ def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool)
             BinlogCoordinates(name, tail.offset),
             tail.gtids if has_gtids else None,
             "binlog tail in the snapshot",
+            _fingerprint(file),
+            tail.last_gtid if has_gtids else None,
         )
     raise ConsistencyError(f"no binlog in {index} contains a complete event", hint="run the backup again")

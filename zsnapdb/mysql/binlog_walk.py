@@ -68,7 +68,7 @@ class Walk:
     """Follows transactions through the decisive events: the open transaction, and the last complete one.
 
     `opened` is the event that began the transaction. `number` is the GTID of the transaction: source
-    and number (MySQL), or domain, server and sequence (MariaDB).
+    and number (MySQL), or domain, server and sequence (MariaDB). `last` is that of the last complete transaction.
     """
 
     def __init__(self) -> None:
@@ -82,6 +82,7 @@ class Walk:
         self._begun = False
         self.opened: Event | None = None
         self.number: tuple[str, int] | tuple[int, int, int] | None = None
+        self.last: tuple[str, int] | tuple[int, int, int] | None = None
         self._sources: dict[bytes, str] = {}
 
     def see(self, event: Event) -> bool:
@@ -146,7 +147,7 @@ class Walk:
         return not self._begun or text in (b"COMMIT", b"ROLLBACK")
 
     def _close(self, offset: int) -> None:
-        self.offset, self._open = offset, False
+        self.offset, self._open, self.last = offset, False, self.number
         if self.number is None:
             return
         if len(self.number) == 2:

@@ -35,7 +35,10 @@ def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
             return None
         if not _sees_all_statements(session):
             return None
+        # The start of a statement is what its session says it is (SET timestamp), be it before 1970.
         asked -= _longest_statement(session)
+        if asked <= 0:
+            return None
     rows = session.records(forms.position)
     if not rows:
         return None

@@ -33,6 +33,11 @@ Number = tuple[str, int] | tuple[int, int, int]
 _SECOND = 1_000_000
 
 
+def gtid_text(number: Number) -> str:
+    """Return a GTID as the server prints it: `uuid:7`, `uuid:tag:7`, or `0-1-42`."""
+    return f"{number[0]}:{number[1]}" if len(number) == 2 else "-".join(str(part) for part in number)
+
+
 @dataclass(frozen=True, slots=True)
 class BinlogTransaction:
     """A complete transaction: its bytes in the file, its GTID (None if it has none), its commit time.
@@ -56,11 +61,7 @@ class BinlogTransaction:
     @property
     def gtid(self) -> str | None:
         """The GTID as the server prints it: `uuid:7`, `uuid:tag:7`, or `0-1-42`."""
-        if self.number is None:
-            return None
-        if len(self.number) == 2:
-            return f"{self.number[0]}:{self.number[1]}"
-        return "-".join(str(part) for part in self.number)
+        return None if self.number is None else gtid_text(self.number)
 
 
 @dataclass(frozen=True)

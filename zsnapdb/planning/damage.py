@@ -49,11 +49,13 @@ class KnownDamage:
 class DamageRegister:
     """Everything that is known to be damaged in the repository of an instance.
 
-    `sound` has, by backup, the files of which a drill has read every page and found none damaged.
+    `sound` has, by backup, the files of which a drill has read every page and found none damaged. `read_whole` are the
+    backups of which a drill has read every page of every file.
     """
 
     known: tuple[KnownDamage, ...] = ()
     sound: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    read_whole: frozenset[str] = frozenset()
     _by_name: dict[str, list[KnownDamage]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -73,17 +75,19 @@ class DamageRegister:
         """Return the damage that a restore of the last backup of this chain meets. `chain` begins with the full one.
 
         Every backup of the chain needs the stored objects of those before it. A damaged page may still be there in each
-        later backup, until a drill of one of them has read its file whole.
+        later backup, until a drill of one of them has read its file whole, or all files: then the file may be gone.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()
+        is_read_whole = False
         for backup_id in reversed(chain):
             met += [
                 damage
                 for damage in self._by_name.get(backup_id, ())
-                if damage.kind is DamageKind.STORED or not set(damage.files) <= sound
+                if damage.kind is DamageKind.STORED or not (is_read_whole or set(damage.files) <= sound)
             ]
             sound |= self.sound.get(backup_id, frozenset())
+            is_read_whole |= backup_id in self.read_whole
         return tuple(reversed(met))
 
     def stored(self) -> Mapping[str, KnownDamage]:

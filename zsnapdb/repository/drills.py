@@ -66,7 +66,8 @@ class CheckPart(_Part):
 class Evidence(_Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
-    `requested` is the requested target, such as `latest`.
+    `requested` is the requested target, such as `latest`. `has_read_all_pages`: every page of every file of the backup
+    was read, so a file that no check names is not in the backup.
     """
 
     format: Literal[1] = 1
@@ -86,6 +87,7 @@ class Evidence(_Part):
     steps: tuple[StepPart, ...]
     checks: tuple[CheckPart, ...]
     notes: tuple[Text, ...] = ()
+    has_read_all_pages: bool = False
 
     @property
     def outcome(self) -> Outcome:

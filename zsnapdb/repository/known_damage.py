@@ -3,7 +3,8 @@
 Everybody who shows, chooses or builds on a backup asks here. The sources are the findings of verify, to which drills
 and `binlog purge` add what they read, and the checks of pages in the newest drills. A drill's finding about pages holds
 until a later drill reads every page of those files: one of the same backup for that backup, one of a later backup of
-its chain for the backups from there on. It is forgotten when it is no longer among the newest.
+its chain for the backups from there on. A later backup of which a drill has read every file whole lacks the files that
+the drill does not name: their tables were dropped. A finding is forgotten when it is no longer among the newest.
 """
 
 from __future__ import annotations
@@ -53,4 +54,5 @@ def register(checks: Checks, evidence: Sequence[Evidence]) -> DamageRegister:
                 tuple(files.values()),
                 files,
             )
-    return DamageRegister((*of_backups, *content.values()), sound)
+    read_whole = frozenset(drill.backup_id for drill in evidence if drill.has_read_all_pages)
+    return DamageRegister((*of_backups, *content.values()), sound, read_whole)

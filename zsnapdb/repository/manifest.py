@@ -46,21 +46,27 @@ class Part(BaseModel):
 
 
 class PositionPart(Part):
-    """A position as it is stored: binlog file and offset, GTIDs as the server prints them, and their source."""
+    """A position as it is stored: binlog file and offset, GTIDs as the server prints them, and their source.
+
+    `binlog_fingerprint` is the SHA-256 of the head of the binlog, as in the archive. `last_gtid` is the GTID of the
+    last transaction before the offset in that binlog. Both are None if they are not known.
+    """
 
     binlog_file: FileName | None
     binlog_offset: Count | None
     gtids: GtidText | None
     source: Words
+    binlog_fingerprint: Sha256 | None = None
+    last_gtid: GtidText | None = None
 
     def position(self, flavour: Flavour) -> Position:
         """Return the position as a value of the model. ValueError if the GTIDs are malformed."""
         coordinates = None
         if self.binlog_file is not None and self.binlog_offset is not None:
             coordinates = BinlogCoordinates(self.binlog_file, self.binlog_offset)
-        return Position(
-            flavour, coordinates, parse_gtids(flavour, self.gtids) if self.gtids is not None else None, self.source
-        )
+        gtids = parse_gtids(flavour, self.gtids) if self.gtids is not None else None
+        last = str(parse_gtids(flavour, self.last_gtid)) if self.last_gtid is not None else None
+        return Position(flavour, coordinates, gtids, self.source, self.binlog_fingerprint, last)
 
     @classmethod
     def of(cls, position: Position) -> PositionPart:
@@ -70,6 +76,8 @@ class PositionPart(Part):
             binlog_offset=position.coordinates.offset if position.coordinates else None,
             gtids=str(position.gtids) if position.gtids is not None else None,
             source=position.source,
+            binlog_fingerprint=position.fingerprint,
+            last_gtid=position.last_gtid,
         )
 
 

@@ -34,6 +34,7 @@ from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.mysql.binlog import Tail, position_in, read_tail, tail_of
+from zsnapdb.mysql.binlog_bytes import fingerprint
 from zsnapdb.mysql.binlog_events import MAGIC
 
 
@@ -243,11 +244,13 @@ def write(folder: Path, **files: File | None) -> Path:
 
 
 def test_the_newest_file_of_the_index_counts(tmp_path: Path) -> None:
-    newest = File().previous(7).transaction(8).mark("end")
+    newest = File().previous(7).mark("head").transaction(8).mark("end")
     index = write(tmp_path, binlog_000001=mysql(), binlog_000002=newest)
     position = position_in(index, tmp_path, Flavour.MYSQL, has_gtids=True)
     assert position.coordinates == BinlogCoordinates("binlog.000002", newest.marks["end"])
     assert position.gtids == GtidSet.parse(f"{UUID}:1-8")
+    assert position.last_gtid == f"{UUID}:8"
+    assert position.fingerprint == fingerprint(io.BytesIO(newest.data), newest.marks["head"])
 
 
 def test_a_newest_file_still_empty_stands_for_the_end_of_the_one_before(tmp_path: Path) -> None:

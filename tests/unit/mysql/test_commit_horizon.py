@@ -77,6 +77,11 @@ def test_a_server_that_writes_the_times_of_others_or_hides_their_statements_prov
     assert horizon_of(AskedServer(dates_commits=False, **settings)) is None
 
 
+@pytest.mark.parametrize("running", [NOW - 1, NOW, 2**62])
+def test_a_statement_that_claims_to_run_since_the_epoch_proves_nothing(running: int) -> None:
+    assert horizon_of(AskedServer(dates_commits=False, running=running)) is None
+
+
 def test_a_server_without_a_binlog_position_proves_nothing() -> None:
     assert horizon_of(AskedServer(dates_commits=True, position=[])) is None
 

@@ -13,7 +13,8 @@ from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, contains, joined
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.history import ArchiveState, CompleteUntil
 from zsnapdb.planning.binlog.route import BackupPoint, Route, commit_time
-from zsnapdb.planning.restore.points import RestoreRoute, Scanned, boundary_in, start_in
+from zsnapdb.planning.restore.boundaries import Scanned, boundary_in, start_in
+from zsnapdb.planning.restore.points import RestoreRoute
 
 HEAD, SIZE = 100, 10
 
@@ -102,12 +103,17 @@ class Simulation:
             return GtidPosition({0: (last.server, last.number)} if last else {})
         return GtidSet.of([(self.name(one.server), (one.number, one.number)) for one in numbered])
 
-    def back_up(self, server: Server, second: int) -> None:
-        """Take a backup of the server."""
+    def head(self, server: Server, binlog: Binlog) -> str:
+        """Return the fingerprint of a binlog."""
+        return f"{self.name(server.id)} {binlog.number} {binlog.created}"
+
+    def back_up(self, server: Server, second: int, *, has_head: bool) -> None:
+        """Take a backup of the server. It records the head of its binlog if `has_head`."""
         name, moment, active = f"b{second:06d}", second * SECOND, server.binlogs[-1]
         position = BinlogCoordinates(f"binlog.{active.number:06d}", HEAD + SIZE * len(active.written))
         gtids = self.gtids(server.numbered)
-        self.points.append(BackupPoint(name, moment, moment, self.name(server.id), position, gtids, self.flavour))
+        head = self.head(server, active) if has_head else None
+        self.points.append(BackupPoint(name, moment, moment, self.name(server.id), position, gtids, self.flavour, head))
         self.states[name] = server.history
 
     def archive(self, incarnation: str, server: Server, known: set[Binlog]) -> None:
@@ -129,7 +135,7 @@ class Simulation:
                 start=HEAD,
                 end=end,
                 size=end,
-                fingerprint=f"{self.name(server.id)} {binlog.number} {binlog.created}",
+                fingerprint=self.head(server, binlog),
                 times=tuple(one.second * SECOND for one in binlog.written),
             )
             self.files.append(file)
@@ -179,7 +185,7 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
         elif happening == "rotate":
             server = server.rotate(second)
         elif happening == "backup":
-            made.back_up(server, second)
+            made.back_up(server, second, has_head=bool(way % 2))
         elif happening == "quiet":
             active = server.binlogs[-1]
             end = HEAD + SIZE * len(active.written)

@@ -21,11 +21,12 @@ from typing import BinaryIO
 
 from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
 from zsnapdb.gtid import Gtids, joined
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, read_plain, whole_span
+from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, whole_span
 from zsnapdb.jobs.binlog.round import Round
 from zsnapdb.jobs.host_record import note_archived
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import BinlogCoordinates, new_backup_id, server_name
+from zsnapdb.mysql.binlog_bytes import read_plain
 from zsnapdb.planning.binlog.archive import ArchiveStep, Plan, ServerBinlog, decide
 from zsnapdb.planning.repository.host_record import ArchivedPosition
 from zsnapdb.repository import binlog_removal

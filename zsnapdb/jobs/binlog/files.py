@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,11 +9,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb import server_files
-from zsnapdb.errors import ConsistencyError, DamagedError, PreflightError
+from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.gtid import GtidPosition, Gtids
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.binlog import index_entries
-from zsnapdb.mysql.binlog_events import HEADER, MAGIC
+from zsnapdb.mysql.binlog_bytes import fingerprint
 from zsnapdb.mysql.binlog_walk import Numbers
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.transactions import BinlogTransaction, Head, read_head, transactions
@@ -23,8 +22,6 @@ from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.repository.binlog_descriptions import HeadPart, SpanPart, is_archivable, number_of
 
-_FLAGS_AT = len(MAGIC) + HEADER.size - 2
-_IN_USE = 1
 _VARIABLES = (
     "version",
     "version_comment",
@@ -142,7 +139,7 @@ class LocalFiles:
                     head = read_head(file, path.name)
                     if head is None or head.end is None:
                         return None
-                    opening = Opening(head, hashlib.sha256(read_plain(file, 0, head.end)).hexdigest())
+                    opening = Opening(head, fingerprint(file, head.end))
                     self._openings[path.name] = (state, opening)
                 else:
                     opening = known[1]
@@ -171,23 +168,6 @@ def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
         end=head.end or 0,
         fingerprint=opening.fingerprint,
     )
-
-
-def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
-    """Return bytes of a binlog for the archive: unchanged, except that the in-use flag is cleared.
-
-    The server clears this flag too when it closes the file.
-    """
-    file.seek(start)
-    data = bytearray(file.read(end - start))
-    if len(data) < end - start:
-        raise ConsistencyError(
-            f"{file.name} became shorter while it was read",
-            hint="check whether the binlog was cut by hand, or its dataset was rolled back",
-        )
-    if start <= _FLAGS_AT < end:
-        data[_FLAGS_AT - start] &= ~_IN_USE
-    return data
 
 
 class SpanBuilder:

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, NotThere, PreflightError
-from zsnapdb.jobs.backup_point import point_of, points_of
+from zsnapdb.errors import ExistsError, PreflightError
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest
+from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.transaction_reader import TransactionReader
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import programs, server, server_program
-from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
-from zsnapdb.planning.restore import contained, points
-from zsnapdb.planning.restore.points import Boundary, RestoreRoute
-from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.steps import (
-    ArchivedTransaction,
     CheckServer,
     MakeTop,
     MountPart,
@@ -39,13 +32,11 @@ from zsnapdb.planning.restore.steps import (
     Replayer,
     RestoreLayout,
     RestorePlan,
-    RestorePoint,
     Step,
 )
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_archive import BinlogArchive
-from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
@@ -93,7 +84,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     newest.refuse_without_any(catalogue, checked, target, request.to)
     servers = _of_servers(newest.choosable(catalogue, checked, target), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
-    chosen = _choose(instance, repository, candidates, target, archive, request.history)
+    chosen = choose(instance, repository, candidates, target, archive, request.history)
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
@@ -289,109 +280,3 @@ def _recovering(manifest: Manifest, layout: RestoreLayout) -> list[Step]:
     ]
     position = server_source(manifest).position
     return [MountVolumes(tuple(parts)), Recover(position.gtids, position.binlog_file, position.binlog_offset)]
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """The chosen point, and the range to replay."""
-
-    choice: RestoreRoute
-    point: RestorePoint
-    start: int = 0
-    boundary: Boundary | None = None
-
-    def replays(self, batch_bytes: int) -> tuple[Replay, ...]:
-        """Return the replay steps; none if the backup alone is the point."""
-        if self.boundary is None:
-            return ()
-        return replays(
-            self.choice.point, self.choice.files, self.start, self.boundary.stop, self.boundary.gtids, batch_bytes
-        )
-
-
-def _choose(
-    instance: Instance,
-    repository: Repository,
-    manifests: Sequence[Manifest],
-    target: Target,
-    loaded: Archive | None,
-    history: str | None,
-) -> _Chosen:
-    """Return the choice. This reads the transactions of the binlogs that decide it.
-
-    `loaded` are the archived binlogs (None: they are not needed).
-    """
-    backups = tuple(points_of(manifests))
-    if isinstance(target, AtBackup) or loaded is None:
-        choice = points.choose(target, backups, (), instance.host.now())
-        return _Chosen(choice, points.restore_point(choice, None))
-    archive = archive_of(instance, repository)
-    files = loaded.files
-    by_place = {(file.incarnation, file.name): file for file in files}
-    with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
-        reader = TransactionReader(archive, by_place, Path(folder))
-        while True:
-            choice = points.choose(target, backups, files, instance.host.now(), loaded.state, history)
-            if choice.exact_backup or not choice.files:
-                return _Chosen(choice, points.restore_point(choice, None))
-            first = choice.files[0]
-            start = points.start_in(choice.route, reader.scan(first))
-            chosen = _bounded(choice, start, reader)
-            if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
-                # The backup was begun before that time and snapshotted after it, or a clock was set back: only an older
-                # backup leads there.
-                backups = points.without(backups, choice.point)
-                if not backups:
-                    raise NotThere(
-                        f"no backup is as old as the requested time: the oldest, {choice.point.backup_id}, contains"
-                        " transactions that were committed later",
-                        hint="name a later time, or restore that backup by its id",
-                    )
-                continue
-            return chosen
-
-
-def _is_past(
-    choice: RestoreRoute,
-    start: int,
-    reader: TransactionReader,
-    files: Sequence[RouteFile],
-    manifests: Sequence[Manifest],
-) -> bool:
-    """Whether the backup of the choice may contain more than the target time."""
-    first = choice.files[0]
-    newest = contained.newest_in_backup(first, start, reader.scan(first), files)
-    backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
-    return contained.is_past(choice.target, newest, commit_time(point_of(backup).before))
-
-
-def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader) -> _Chosen:
-    last = choice.files[-1]
-    begin = start if len(choice.files) == 1 else last.start
-    if choice.boundary is None:
-        boundary = Boundary(last.end, None, None, choice.route.reached)
-        newest = _newest(choice.files, start, reader)
-        return _Chosen(choice, replace(points.restore_point(choice, boundary), last=newest), start, boundary)
-    boundary = points.boundary_in(choice, begin, reader.scan(last))
-    file = None
-    if boundary.following is None:
-        # The transaction after the boundary is the first transaction of the next binlogs.
-        for later in choice.route.files[len(choice.files) :]:
-            following = next(iter(reader.scan(later)), None)
-            if following is not None:
-                boundary, file = replace(boundary, following=following), later.name
-                break
-    point = points.restore_point(choice, boundary, file)
-    if point.last is None:
-        point = replace(point, last=_newest(choice.files[:-1], start, reader))
-    return _Chosen(choice, point, start, boundary)
-
-
-def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
-    """Return the last transaction of files, the first of them replayed from `start` on. None if they contain none."""
-    for place in range(len(files) - 1, -1, -1):
-        file, begin = files[place], files[place].start if place else start
-        if file.last_commit is not None and file.end > begin:
-            gtid = reader.files[file.incarnation, file.name].span.last_gtid
-            return ArchivedTransaction(gtid, commit_time(file.last_commit), file.name, file.end)
-    return None

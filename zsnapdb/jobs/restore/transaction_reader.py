@@ -9,7 +9,7 @@ from pathlib import Path
 from zsnapdb.mysql.transactions import transactions
 from zsnapdb.patterns import below
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
-from zsnapdb.planning.restore.points import Scanned
+from zsnapdb.planning.restore.boundaries import Scanned
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 

@@ -123,6 +123,7 @@ class _Log:
     steps: list[StepPart] = field(default_factory=list)
     checks: list[CheckPart] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    has_read_all_pages: bool = False
     damaged: dict[str, str] = field(default_factory=dict)
     """Backups with damaged stored objects, and what was found."""
 
@@ -189,6 +190,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
             steps=tuple(log.steps),
             checks=tuple(log.checks),
             notes=tuple(log.notes),
+            has_read_all_pages=log.has_read_all_pages,
         )
         key = drills.write(repository, evidence)
         _record_damage(repository, evidence, log.damaged)
@@ -240,6 +242,8 @@ def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: fl
     for page_check in check_pages(copy, innochecksum, planned.budget, planned.seed, timeout):
         log.add("pages", page_check.check)
         size += page_check.size
+    # Replayed binlogs may have removed files that the backup has.
+    log.has_read_all_pages = planned.budget is None and not planned.restore.replays
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
 
 

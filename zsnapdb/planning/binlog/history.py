@@ -38,7 +38,8 @@ class RouteFile(KnownArchived, Protocol):
 class BackupPoint:
     """The position of a backup: its id, when it was begun (`taken`), its server, its coordinates and GTIDs.
 
-    The snapshot was made between `taken` and `before`, both in microseconds UTC.
+    The snapshot was made between `taken` and `before`, both in microseconds UTC. `fingerprint` is that of the binlog in
+    the coordinates. `last_gtid` is the GTID of the last transaction in the backup. None: not known.
     """
 
     backup_id: str
@@ -48,6 +49,8 @@ class BackupPoint:
     coordinates: BinlogCoordinates | None
     gtids: Gtids | None
     flavour: Flavour
+    fingerprint: str | None = None
+    last_gtid: str | None = None
 
 
 class EndKind(StrEnum):

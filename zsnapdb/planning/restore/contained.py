@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
-from zsnapdb.planning.restore.points import Scanned
+from zsnapdb.planning.restore.boundaries import Scanned
 from zsnapdb.planning.restore.targets import AtTime, Target
 
 

@@ -5,14 +5,14 @@ A point is a transaction boundary. `targets.py` has the forms in which a point c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
 from zsnapdb.errors import HistoryError, NotThere, PreflightError, UsageError
-from zsnapdb.gtid import Gtids, contains, joined
-from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.gtid import GtidPosition, Gtids, contains, joined
+from zsnapdb.model import parse_gtids
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -25,19 +25,7 @@ from zsnapdb.planning.binlog.route import (
 )
 from zsnapdb.planning.binlog.window import leading, newer_beyond
 from zsnapdb.planning.restore.histories import ArchiveView, Reached, is_same, older_views, several, shown, view_of
-from zsnapdb.planning.restore.replays import check_stop, reached_by
-from zsnapdb.planning.restore.steps import ArchivedTransaction, RestorePoint
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
-
-
-@dataclass(frozen=True)
-class Scanned:
-    """A transaction read from a binlog: its offsets, its GTID, when it was committed (UTC)."""
-
-    gtid: str | None
-    start: int
-    end: int
-    committed: datetime
 
 
 @dataclass(frozen=True)
@@ -59,6 +47,15 @@ class RestoreRoute:
         return self.route.point
 
 
+Holds = Callable[[RestoreRoute], bool]
+"""Whether the binlogs of a choice really have the transaction that is its target."""
+
+
+def _unread(_choice: RestoreRoute) -> bool:
+    """Return True: without a look into the binlogs, what their GTIDs say counts."""
+    return True
+
+
 def choose(
     target: Target,
     backups: Sequence[BackupPoint],
@@ -66,13 +63,14 @@ def choose(
     now: datetime,
     state: ArchiveState = NOTHING_KNOWN,
     history: str | None = None,
+    holds: Holds = _unread,
 ) -> RestoreRoute:
     """Return which backup and binlogs lead to the target. NotThere or PreflightError says what can be reached instead.
 
     `backups` are oldest first. Of all backups that lead to the target the newest is chosen: it needs the least replay.
     `history` is the id of the incarnation in which the target is. HistoryError if the target is the latest state and
     the archive holds something newer that cannot be reached, or if the target is in several histories and none is
-    named.
+    named. `holds` is asked only if several histories seem to have a GTID.
     """
     if not backups:
         raise NotThere("the repository holds no backup of the instance", hint="see `zsnapdb list`")
@@ -93,8 +91,8 @@ def choose(
     if isinstance(target, Latest):
         return _choose_latest(target, backups, files, state)
     if history is not None:
-        return _choose_one(target, backups, files, now, state)
-    return _choose_of_histories(target, backups, files, now, state)
+        return _choose_one(target, backups, files, now, state, history)
+    return _choose_of_histories(target, backups, files, now, state, holds)
 
 
 def _choose_one(
@@ -103,10 +101,13 @@ def _choose_one(
     files: Sequence[RouteFile],
     now: datetime,
     state: ArchiveState,
+    history: str | None = None,
 ) -> RestoreRoute:
+    latest = "`--to latest`" if history is None else f"`--to latest --history {history}`"
+    hint = f"{latest} restores as far as the archive reaches"
     if isinstance(target, AtTime):
-        return _choose_time(target, backups, files, now, state)
-    return _choose_gtid(target, backups, files, state)
+        return _choose_time(target, backups, files, now, state, hint)
+    return _choose_gtid(target, backups, files, state, hint)
 
 
 def _choose_of_histories(
@@ -115,6 +116,7 @@ def _choose_of_histories(
     files: Sequence[RouteFile],
     now: datetime,
     state: ArchiveState,
+    holds: Holds,
 ) -> RestoreRoute:
     """Return the choice in the newest history, or in an abandoned one. HistoryError if they are different states."""
     error: NotThere | None = None
@@ -132,6 +134,9 @@ def _choose_of_histories(
         reached = _reached(choice)
         if not any(is_same(reached, _reached(known), point) for known in choices):
             choices.append(choice)
+    if len(choices) > 1 and not isinstance(target, AtTime):
+        # A position of MariaDB seems to have each lower number, whichever server gave it.
+        choices = [choice for choice in choices if choice.exact_backup or holds(choice)] or choices[:1]
     if len(choices) > 1:
         raise several(shown(point) if isinstance(point, datetime) else str(point), [_reached(one) for one in choices])
     if not choices:
@@ -184,7 +189,12 @@ def _choose_latest(
 
 
 def _choose_time(
-    target: AtTime, backups: Sequence[BackupPoint], files: Sequence[RouteFile], now: datetime, state: ArchiveState
+    target: AtTime,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    now: datetime,
+    state: ArchiveState,
+    hint: str,
 ) -> RestoreRoute:
     moment = target.moment
     if moment > now:
@@ -202,7 +212,7 @@ def _choose_time(
         at = shown(commit_time(route.to)) if route.to > route.point.taken else "the backup"
         raise NotThere(
             f"{shown(moment)} is after the end of the archive, which is at {at}{_because(route)}",
-            hint="`--to latest` restores as far as the archive reaches",
+            hint=hint,
         )
     started = [
         at
@@ -237,7 +247,11 @@ def _because(route: Route) -> str:
 
 
 def _choose_gtid(
-    target: AtGtids | BeforeGtid, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
+    target: AtGtids | BeforeGtid,
+    backups: Sequence[BackupPoint],
+    files: Sequence[RouteFile],
+    state: ArchiveState,
+    hint: str,
 ) -> RestoreRoute:
     flavour = backups[-1].flavour
     try:
@@ -254,7 +268,7 @@ def _choose_gtid(
             # The server had no GTIDs then. An older backup may lead to the transaction.
             continue
         if contains(point.gtids, gtids):
-            if isinstance(target, AtGtids) and gtids == point.gtids:
+            if isinstance(target, AtGtids) and (gtids == point.gtids or _ends_with(point, gtids)):
                 return RestoreRoute(target, follow(point, files, state), (), None, exact_backup=True)
             continue
         route = follow(point, files, state)
@@ -266,7 +280,7 @@ def _choose_gtid(
         raise NotThere(
             f"{target.text} is neither in a backup nor in the archived binlogs after {point.backup_id}, which reach to"
             f" {route.reached}{_because(route)}",
-            hint="`--to latest` restores as far as the archive reaches",
+            hint=hint,
         )
     raise NotThere(
         f"every backup already contains {target.text}, and none ends with it",
@@ -274,118 +288,16 @@ def _choose_gtid(
     )
 
 
-def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
-    """Return the offset in the route's first file at which the transactions begin that the backup does not contain.
-
-    `scanned` are all transactions of that file. They are read only if the route does not know the offset exactly.
-    """
-    if route.is_start_exact:
-        return route.start
-    end = route.start
-    for transaction in scanned:
-        if not _has(route.point, transaction):
-            return transaction.start
-        end = transaction.end
-    return end
-
-
-def _has(point: BackupPoint, transaction: Scanned) -> bool:
-    return (
-        point.gtids is not None
-        and transaction.gtid is not None
-        and contains(point.gtids, parse_gtids(point.flavour, transaction.gtid))
-    )
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """Where the replay stops in the last binlog, and the GTIDs of all transactions up to there.
-
-    The stop is after `last` (None: the replay stops where it starts) and before `following`.
-    """
-
-    stop: int
-    last: Scanned | None
-    following: Scanned | None
-    gtids: Gtids | None
-    notes: tuple[str, ...] = ()
-
-
-def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) -> Boundary:
-    """Return where to stop in the last binlog.
-
-    `start` is where the replay of this binlog begins (offset in bytes). `scanned` are all its transactions.
-
-    If the target is a time, the replay stops after the last transaction committed at or before that time. After a
-    server's clock was set back, earlier ones may have a later commit time; they are included, and a note says so.
-    NotThere if the target is a GTID and this history has another transaction in its place.
-    """
-    point, target = choice.point, choice.target
-    reached = reached_by(point, choice.files[:-1])
-    last: Scanned | None = None
-    following: Scanned | None = None
-    gtids, pending, later, passed = reached, reached, 0, 0
-    stop = start
-    for transaction in scanned:
-        if transaction.end <= start:
-            continue
-        own = parse_gtids(point.flavour, transaction.gtid) if transaction.gtid is not None else None
-        pending = joined(pending, own)
-        if _is_in(target, point.flavour, transaction, gtids):
-            last, stop, gtids, following, later = transaction, transaction.end, pending, None, later + passed
-            passed = 0
-            continue
-        following = following or transaction
-        if not isinstance(target, AtTime):
-            break
-        passed += 1
-    if isinstance(target, AtGtids | BeforeGtid):
-        at = last if isinstance(target, AtGtids) else following
-        check_stop(target.text, point.flavour, at.gtid if at else None, choice.files[-1].name)
-    note = f"{later} included transactions have a later commit time than the target: the server's clock was set back"
-    return Boundary(stop, last, following, gtids, (note,) if later else ())
-
-
-def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtids | None) -> bool:
-    """Whether a transaction belongs to the target state. `reached` are the transactions before it."""
-    if isinstance(target, AtTime):
-        return transaction.committed <= target.moment
-    if isinstance(target, BeforeGtid):
-        return transaction.gtid != target.text and not (
-            transaction.gtid is not None and parse_gtids(flavour, transaction.gtid) == parse_gtids(flavour, target.text)
-        )
-    if isinstance(target, AtGtids):
-        return reached is None or not contains(reached, parse_gtids(flavour, target.text))
-    return True
+def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
+    """Whether one of these transactions is the last one in a backup. All of them must be in the backup."""
+    if point.last_gtid is None:
+        return False
+    last = parse_gtids(point.flavour, point.last_gtid)
+    if isinstance(last, GtidPosition) and isinstance(gtids, GtidPosition):
+        return last.heads.items() <= gtids.heads.items()
+    return contains(gtids, last)
 
 
 def without(backups: Sequence[BackupPoint], point: BackupPoint) -> tuple[BackupPoint, ...]:
     """Return the backups older than this one."""
     return tuple(backups[: list(backups).index(point)])
-
-
-def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransaction | None:
-    """Return a scanned transaction as the plan shows it."""
-    if transaction is None:
-        return None
-    return ArchivedTransaction(transaction.gtid, transaction.committed, file, transaction.end)
-
-
-def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
-    """Return the point that a choice reaches; without a boundary it is that of the backup alone.
-
-    `following_file` is the binlog of the first transaction that is left out.
-    """
-    is_short = isinstance(choice.target, Latest) and choice.route.end.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE)
-    notes = [f"the archive reaches no further: {choice.route.end.reason}"] if is_short else []
-    if boundary is None:
-        gtids = choice.point.gtids
-        return RestorePoint(None if gtids is None else str(gtids), notes=tuple(notes))
-    file = choice.files[-1].name
-    following = to_transaction(boundary.following, following_file or file)
-    return RestorePoint(
-        None if boundary.gtids is None else str(boundary.gtids),
-        to_transaction(boundary.last, file),
-        following,
-        (*notes, *boundary.notes),
-    )

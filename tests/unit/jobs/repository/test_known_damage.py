@@ -73,6 +73,17 @@ def test_a_damaged_page_may_be_in_each_later_backup_until_a_drill_reads_its_file
     assert [known.name for known in again.of_chain([A, B, C, D])] == [A, C]
 
 
+def test_the_damaged_file_of_a_dropped_table_is_not_in_a_backup_that_a_drill_has_read_whole() -> None:
+    other = evidence(2, Outcome.PASSED, C)
+    other = other.model_copy(update={"checks": (other.checks[0].model_copy(update={"what": "t2.ibd"}),)})
+    bad = evidence(1, Outcome.DAMAGED)
+    assert [known.name for known in register(Checks(), [bad, other]).of_chain([A, B, C, D])] == [A]
+    damage = register(Checks(), [bad, other.model_copy(update={"has_read_all_pages": True})])
+    assert damage.of_chain([A, B, C]) == damage.of_chain([A, B, C, D]) == ()
+    assert [known.name for known in damage.of_chain([A, B])] == [A]
+    assert [known.name for known in damage.known] == [A]
+
+
 def test_a_sample_of_pages_clears_nothing() -> None:
     sampled = evidence(2, Outcome.PASSED)
     part = sampled.checks[0].model_copy(update={"finding": "pages 1 to 2 of 9"})

@@ -377,3 +377,45 @@ def test_a_time_until_which_the_archive_is_complete_is_the_state_that_a_server_h
         state = restored(simulation, chosen.route, chosen)
         had = [tuple(one for one in history if one.second * SECOND <= record.until) for history in simulation.histories]
         assert state in had, chosen
+
+
+AHEAD = [
+    Kept("1", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-20"), 20, fingerprint="old"),
+    Kept("2", 1, GtidSet(), gtids(f"{A}:1-10"), 1000, fingerprint="first"),
+    Kept("2", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-20"), 1010, fingerprint="second"),
+    Kept("2", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-30"), 960, fingerprint="third"),
+]
+"""After a reset the clock of the server is set back while it writes its second file."""
+
+
+def test_a_backup_right_after_the_clock_was_set_back_is_found_by_the_head_of_its_binlog() -> None:
+    """By its clock it was made before the server began the binlog, so name, GTIDs and clock do not find it."""
+    point = at(950, f"{A}:1-15")
+    assert names(point, AHEAD)[0] != [("2", "binlog.000002", 500), ("2", "binlog.000003", 100)]
+    known = replace(point, fingerprint="second")
+    assert names(known, AHEAD) == ([("2", "binlog.000002", 500), ("2", "binlog.000003", 100)], EndKind.NEWEST)
+
+
+def test_a_backup_is_not_found_in_a_binlog_with_another_head() -> None:
+    """Its own binlog was not archived before the reset. Later binlogs fit it in name, number, GTIDs and clock."""
+    again = [own(number, 20 + number, incarnation="2") for number in (1, 2, 3)]
+    point = replace(at(1000, f"{A}:1-15"), fingerprint="not archived")
+    assert follow(replace(point, fingerprint=None), [own(1), *again]).files != ()
+    assert follow(replace(point, gtids=None), [own(1), *again]).end == NOT_ARCHIVED
+
+
+def test_a_backup_of_a_binlog_that_is_archived_twice_begins_in_the_newest_history_that_has_its_position() -> None:
+    whole = Kept("1", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-20"), 20, fingerprint="second")
+    cut = Kept("2", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-15"), 20, end=500, size=500, fingerprint="second")
+    files = [whole, cut, Kept("2", 3, gtids(f"{A}:1-15"), gtids(f"{A}:16-30"), 100, fingerprint="third")]
+    for text, offset, expected in ((f"{A}:1-13", 300, "2"), (f"{A}:1-18", 700, "1")):
+        point = replace(at(25, text, "binlog.000002", offset), fingerprint="second")
+        assert {place[0] for place in names(point, files)[0]} == {expected}
+
+
+def test_a_backup_with_the_head_of_its_binlog_is_followed_beyond_a_rename() -> None:
+    files = [own(1), replace(own(2), fingerprint="second"), own(3, rotated=False)]
+    again = [replace(file, incarnation="2", base="other") for file in (*files, own(4))]
+    point = replace(at(25, f"{A}:1-15"), fingerprint="second")
+    route = follow(point, [*files, *again])
+    assert ([file.name for file in route.files], route.end) == ([f"other.00000{n}" for n in (2, 3, 4)], NEWEST)

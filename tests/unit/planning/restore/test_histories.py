@@ -140,3 +140,47 @@ def test_after_a_reset_the_same_gtids_are_refused_until_a_history_is_named() -> 
         choose(AtGtids(f"{A}:1-25"), points, files, NOW)
     assert choose(AtGtids(f"{A}:1-25"), points, files, NOW, history="1").point is points[0]
     assert choose(AtGtids(f"{A}:1-25"), points, files, NOW, history="2").point is points[1]
+
+
+AFTER_A_LOSS = [
+    maria("1", 1, 1, 10, 10),
+    maria("1", 2, 11, 28, 20),
+    Kept("2", 1, head(15), GtidPosition({0: (2, 29)}), 100, "server_id 2", fingerprint="2"),
+]
+"""Server 2 took over at 0-1-15, and gave the numbers 16 to 29 to other transactions."""
+TAKEN_OVER = BackupPoint(
+    "n",
+    101 * SECOND,
+    101 * SECOND,
+    "server_id 2",
+    BinlogCoordinates("binlog.000001", 300),
+    GtidPosition({0: (2, 17)}),
+    Flavour.MARIADB,
+)
+
+
+@pytest.mark.parametrize(("gtid", "history"), [("0-1-25", "1"), ("0-2-25", "2")])
+def test_a_gtid_of_mariadb_that_one_history_alone_has_needs_no_history(gtid: str, history: str) -> None:
+    """By their positions both histories seem to have each number. Only their transactions tell whose it is."""
+
+    def holds(choice: RestoreRoute) -> bool:
+        server = "server_id 2" if gtid.startswith("0-2") else ONE
+        return choice.files[-1].server == server
+
+    points = [POINT, TAKEN_OVER]
+    with pytest.raises(HistoryError, match="lies in 2 histories"):
+        choose(AtGtids(gtid), points, AFTER_A_LOSS, NOW)
+    assert choose(AtGtids(gtid), points, AFTER_A_LOSS, NOW, holds=holds).files[-1].incarnation == history
+
+
+def test_a_time_between_two_histories_is_refused_with_what_can_be_restored_of_the_named_one() -> None:
+    """After a reset at second 1000, nothing says what the server committed from second 40 to then."""
+    before = [Kept(**{**vars(own(number)), "fingerprint": str(number)}) for number in (1, 2, 3)]
+    files = [*before, Kept("2", 1, GtidSet(), gtids(f"{A}:1-40"), 1000, fingerprint="again")]
+    points = [at(25, f"{A}:1-15"), at(1001, f"{A}:1-3", "binlog.000001", 500, name="n")]
+    with pytest.raises(NotThere, match="after the end of the archive") as no:
+        choose(time(500), points, files, NOW, history="1")
+    assert "`--to latest --history 1` restores" in no.value.hint
+    assert choose(Latest(), points, files, NOW, history="1").files[-1].number == 3
+    with pytest.raises(NotThere, match="no backup is older"):
+        choose(time(500), points, files, NOW, history="2")

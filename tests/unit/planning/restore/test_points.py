@@ -13,8 +13,9 @@ from zsnapdb.errors import NotThere, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.gtid import GtidPosition, Gtids, GtidSet, joined
 from zsnapdb.model import BinlogCoordinates, Flavour, backup_time
 from zsnapdb.planning.binlog.route import BackupPoint, EndKind, commit_time, follow
+from zsnapdb.planning.restore.boundaries import Scanned, boundary_in, start_in
 from zsnapdb.planning.restore.contained import is_past, newest_in_backup
-from zsnapdb.planning.restore.points import Scanned, boundary_in, choose, start_in
+from zsnapdb.planning.restore.points import choose
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, parse_target, parse_time
 
@@ -343,3 +344,38 @@ def test_a_gtid_of_mariadb_whose_number_another_server_gave_in_this_history_is_n
     assert choose(AtGtids("0-2-15"), (backup,), (log,), NOW).exact_backup
     with pytest.raises(NotThere, match="every backup already contains 0-1-15"):
         choose(AtGtids("0-1-15"), (backup,), (log,), NOW)
+
+
+def test_a_transaction_that_is_the_last_of_a_backup_is_that_backup() -> None:
+    """MySQL's set of a backup does not say which of its transactions was the last one."""
+    known = replace(base(), last_gtid=f"{UUID}:10")
+    assert choose(AtGtids(f"{UUID}:10"), (known,), LOGS, NOW).exact_backup
+    assert choose(AtGtids(f"{UUID}:3-7:10"), (known,), LOGS, NOW).exact_backup
+    for other, backup in ((f"{UUID}:9", known), (f"{UUID}:10", base())):
+        with pytest.raises(NotThere, match="every backup already contains"):
+            choose(AtGtids(other), (backup,), LOGS, NOW)
+
+
+def test_of_mariadb_the_last_transaction_of_a_backup_decides_and_not_its_other_domains() -> None:
+    head = GtidPosition({0: (1, 15), 1: (1, 7)})
+    backup = point("20261120T120015Z-0001", Flavour.MARIADB, "server_id 1", head, "b.000001", 600)
+    known = replace(backup, last_gtid="0-1-15")
+    assert choose(AtGtids("0-1-15"), (known,), (), NOW).exact_backup
+    for other in ("1-1-7", "0-2-15"):
+        with pytest.raises(NotThere, match="every backup already contains"):
+            choose(AtGtids(other), (known,), (), NOW)
+
+
+def test_a_gtid_of_mariadb_is_found_behind_an_equal_number_of_another_server() -> None:
+    """Two servers wrote in one domain, with gtid_strict_mode=OFF: the numbers of one come again from the other."""
+    head = GtidPosition({0: (1, 20)})
+    log = Log("a", "b.000001", "server_id 2", GtidPosition({0: (2, 10)}), head, 100, 2100, at(10), at(30))
+    backup = point("20261120T120015Z-0001", Flavour.MARIADB, "server_id 2", GtidPosition({0: (2, 15)}), "b.000001", 600)
+    numbers = [(server, number) for number in range(16, 21) for server in (2, 1)]
+    scanned = [
+        Scanned(f"0-{server}-{number}", 600 + 100 * place, 700 + 100 * place, at(20))
+        for place, (server, number) in enumerate(numbers)
+    ]
+    boundary = boundary_in(choose(AtGtids("0-1-18"), (backup,), (log,), NOW), 600, scanned)
+    assert (boundary.last, boundary.following) == (scanned[5], scanned[6])
+    assert (boundary.gtids, boundary.notes) == (GtidPosition({0: (1, 18)}), ())

@@ -1,0 +1,238 @@
+"""In which archived binlog a backup's position is, and from where on that binlog continues the backup. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.gtid import GtidPosition, GtidSet, contains
+from zsnapdb.planning.binlog.archive import is_some, same_gtids
+from zsnapdb.planning.binlog.history import ArchiveState, BackupPoint, EndKind, History, RouteEnd, RouteFile
+from zsnapdb.planning.binlog.takeover import begins_at
+from zsnapdb.planning.family import family
+
+_MICROSECONDS = 1_000_000
+_Identify = Callable[[RouteFile], Hashable]
+
+NO_ARCHIVE = RouteEnd(EndKind.NO_ARCHIVE, "no binlogs are archived")
+NOT_ARCHIVED = RouteEnd(EndKind.NOT_ARCHIVED, "no archived binlog holds its position")
+_AMBIGUOUS = RouteEnd(
+    EndKind.AMBIGUOUS, "the server's history was reset while the backup was made, and two binlogs fit its position"
+)
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The place of the file with which a route begins, and the offset in it."""
+
+    at: int
+    offset: int
+    is_exact: bool
+
+
+def begin_of(
+    point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
+) -> Begin | RouteEnd:
+    """Return where a backup's position is.
+
+    The head of the backup's binlog identifies the archived file; then no clock and no name matters. If the head is not
+    known, file and offset identify it within the history of the backup's server; GTIDs identify it in any history. If
+    the archive has several histories of that server, its clock chooses between them, because the same names and GTIDs
+    come again after a reset: files that the server began after the snapshot, and files of a history that the server had
+    left before the backup was begun, are excluded. If it has only one history of that server, the clock excludes none
+    of its files that fits by GTIDs.
+    """
+    if point.fingerprint is not None:
+        return (
+            _in_own_binlog(point, files)
+            or _by_gtids(point, files, histories, state)
+            or _damage_at(point, state)
+            or NOT_ARCHIVED
+        )
+    older = list(_begun_before(point, files, histories, _identity))
+    only = _only_history(point, files, histories, state)
+    fitting = [at for at in older if _is_at_coordinates(files[at], point)] or [
+        at for at in only if _is_at_coordinates(files[at], point) and _is_at_gtids(files[at], point, files[at])
+    ]
+    if fitting:
+        first = files[fitting[0]]
+        others = [files[at] for at in fitting[1:] if files[at].created != first.created]
+        if others and first.created * _MICROSECONDS > point.taken:
+            return _AMBIGUOUS
+        offset = point.coordinates.offset if point.coordinates is not None else first.start
+        return Begin(fitting[0], max(offset, first.start), True)
+    return (
+        _by_gtids(point, files, histories, state)
+        or _before_rename(point, files, histories)
+        or _damage_at(point, state)
+        or NOT_ARCHIVED
+    )
+
+
+def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | None:
+    """Return where the position is in the binlog with the head that the backup recorded; None if it is not archived.
+
+    After a server was set back or its binlogs were renamed, the file is archived in several histories, in some of them
+    cut. Of those that have the position, the newest counts.
+    """
+    where = point.coordinates
+    if where is None:
+        return None
+    # Two binlogs without transactions that were begun within a second differ in their numbers alone.
+    own = (point.server, where.file.rpartition(".")[2], point.fingerprint)
+    for at in range(len(files) - 1, -1, -1):
+        file = files[at]
+        is_copy = (file.server, file.name.rpartition(".")[2], file.fingerprint) == own
+        if is_copy and _is_within(file, point, where.offset):
+            return Begin(at, max(where.offset, file.start), True)
+    return None
+
+
+def _by_gtids(
+    point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
+) -> Begin | None:
+    """Return where everything after the backup begins by GTIDs alone; None if no file proves it."""
+    older = _begun_before(point, files, histories, _identity)
+    only = _only_history(point, files, histories, state)
+    at = next((at for at in older if _holds(files, histories, at, point)), None)
+    if at is None:
+        at = next((at for at in only if _begins_at(files, at, point)), None)
+    return None if at is None else Begin(at, files[at].start, same_gtids(point.gtids, files[at].previous))
+
+
+def _begun_before(
+    point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], identity: _Identify
+) -> Iterator[int]:
+    """Yield the places of the files that the server had begun when the backup was made, newest first."""
+    present = _not_left(files, histories, point.taken, identity)
+    gone = {identity(files[at]) for history in histories if history not in present for at in history.places}
+    for history in reversed(present):
+        for at in reversed(history.places):
+            # A later history may begin with files of a history that the server had left before the backup was begun.
+            if files[at].created * _MICROSECONDS <= point.before and identity(files[at]) not in gone:
+                yield at
+
+
+def _before_rename(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> Begin | None:
+    """Return where the position is if the server's binlogs were renamed after the backup; None if they were not.
+
+    Renamed files are archived again, in a new history. The server has not left the old history by that.
+    """
+    older = _begun_before(point, files, histories, _identity_without_base)
+    at = next((at for at in older if _is_at_coordinates(files[at], point)), None)
+    if at is None or point.coordinates is None:
+        return None
+    return Begin(at, max(point.coordinates.offset, files[at].start), True)
+
+
+def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
+    """Return the end of a route whose backup is in a binlog that cannot be read; None if no such binlog is known."""
+    for place in reversed(state.unreadable):
+        if place.name is None or (point.coordinates is not None and place.name == point.coordinates.file):
+            what = place.name or "a history of the archive"
+            return RouteEnd(EndKind.UNREADABLE, f"{what}, which may hold its position, cannot be read: {place.reason}")
+    return None
+
+
+def _only_history(
+    point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
+) -> Sequence[int]:
+    """Return the places of the only history of the backup's server, newest first; none if the server was ever reset.
+
+    A history whose first file has number 1 and was begun after the snapshot counts as the result of a reset.
+    """
+    own = [history for history in histories if files[history.low].server == point.server]
+    if len(own) != 1 or point.gtids is None or state.has_lost_history:
+        return ()
+    first = files[own[0].low]
+    if first.number == 1 and first.created * _MICROSECONDS > point.before:
+        return ()
+    return range(own[0].high - 1, own[0].low - 1, -1)
+
+
+def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
+    """Whether a file begins exactly at the backup's GTIDs."""
+    file = files[at]
+    rest = [other for other in files[at:] if other.incarnation == file.incarnation]
+    return not file.is_anonymous and point.gtids is not None and begins_at(rest, point.gtids)
+
+
+def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, point: BackupPoint) -> bool:
+    """Whether this file and the files of its history after it contain everything after the backup, by GTIDs alone.
+
+    The file alone proves it. Otherwise the whole history does, if each of the backup's GTIDs is known to stand for one
+    transaction only: a server with several histories may have given a number twice.
+    """
+    file = files[at]
+    if isinstance(point.gtids, GtidPosition):
+        return _begins_at(files, at, point)
+    history = next(history for history in histories if at in history.places)
+    if _is_at_gtids(file, point, file):
+        return True
+    servers = [files[other.low].server for other in histories]
+    repeated = {server for server in servers if servers.count(server) > 1}
+    before = files[history.low].previous
+    if point.gtids is None or not isinstance(before, GtidSet):
+        return False
+    doubtful = {name: part for name, part in point.gtids.intervals.items() if name.partition(":")[0] in repeated}
+    return before.contains(GtidSet(doubtful)) and _is_at_gtids(file, point, files[history.high - 1])
+
+
+def _not_left(
+    files: Sequence[RouteFile], histories: Sequence[History], taken: int, identity: _Identify
+) -> list[History]:
+    """Return the histories that their servers had not yet left at a time (microseconds UTC)."""
+    left: set[History] = set()
+    earlier: dict[str, list[History]] = {}
+    for history in histories:
+        first = files[history.low]
+        before = earlier.setdefault(first.server, [])
+        if before:
+            known = {identity(files[at]) for other in before for at in other.places}
+            begun = max(files[at].created for other in before for at in other.places)
+            # After a server was set back, its first files may be older files, which other histories may lack.
+            # Only later files are new.
+            own = next(
+                (at for at in history.places if identity(files[at]) not in known and files[at].created >= begun), None
+            )
+            if own is not None and files[own].created * _MICROSECONDS <= taken:
+                left.update(before)
+        before.append(history)
+    return [history for history in histories if history not in left]
+
+
+def _identity(file: RouteFile) -> tuple[str, int, int, str]:
+    """Return what tells a file from other files of its server, also if one of them was cut."""
+    return file.name, *_identity_without_base(file)
+
+
+def _identity_without_base(file: RouteFile) -> tuple[int, int, str]:
+    """Return the same, which stays when the file gets another base name."""
+    return file.number, file.created, file.fingerprint
+
+
+def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
+    """Whether the position can be in this file by its name and offset, and its GTIDs do not contradict."""
+    where = point.coordinates
+    if where is None or (file.name, file.server) != (where.file, point.server):
+        return False
+    return _is_within(file, point, where.offset)
+
+
+def _is_within(file: RouteFile, point: BackupPoint, offset: int) -> bool:
+    """Whether a file reaches to the offset of a backup in it, and the GTIDs do not contradict."""
+    if offset > file.end:
+        return False
+    if point.gtids is None or file.previous is None or file.reached is None:
+        return True
+    # A server of MySQL may have GTIDs that are in no binlog (gtid_purged).
+    return contains(point.gtids, file.previous) and (
+        family(point.flavour).gtids_are_sets or contains(file.reached, point.gtids)
+    )
+
+
+def _is_at_gtids(file: RouteFile, point: BackupPoint, last: RouteFile) -> bool:
+    """Whether a file begins at the backup's GTIDs or before them, and the end of the file `last` reaches them."""
+    if point.gtids is None or not is_some(point.gtids) or file.previous is None or file.is_anonymous:
+        return False
+    return contains(point.gtids, file.previous) and last.reached is not None and contains(last.reached, point.gtids)

@@ -1,0 +1,152 @@
+"""Where a replay of binlogs starts and stops for a chosen point, by their transactions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from zsnapdb.gtid import GtidPosition, Gtids, contains, joined
+from zsnapdb.model import Flavour, parse_gtids
+from zsnapdb.planning.binlog.route import BackupPoint, EndKind, Route
+from zsnapdb.planning.restore.points import RestoreRoute
+from zsnapdb.planning.restore.replays import check_stop, reached_by
+from zsnapdb.planning.restore.steps import ArchivedTransaction, RestorePoint
+from zsnapdb.planning.restore.targets import AtGtids, AtTime, BeforeGtid, Latest, Target
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """A transaction read from a binlog: its offsets, its GTID, when it was committed (UTC)."""
+
+    gtid: str | None
+    start: int
+    end: int
+    committed: datetime
+
+
+def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
+    """Return the offset in the route's first file at which the transactions begin that the backup does not contain.
+
+    `scanned` are all transactions of that file. They are read only if the route does not know the offset exactly.
+    """
+    if route.is_start_exact:
+        return route.start
+    end = route.start
+    for transaction in scanned:
+        if not _has(route.point, transaction):
+            return transaction.start
+        end = transaction.end
+    return end
+
+
+def _has(point: BackupPoint, transaction: Scanned) -> bool:
+    return (
+        point.gtids is not None
+        and transaction.gtid is not None
+        and contains(point.gtids, parse_gtids(point.flavour, transaction.gtid))
+    )
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """Where the replay stops in the last binlog, and the GTIDs of all transactions up to there.
+
+    The stop is after `last` (None: the replay stops where it starts) and before `following`.
+    """
+
+    stop: int
+    last: Scanned | None
+    following: Scanned | None
+    gtids: Gtids | None
+    notes: tuple[str, ...] = ()
+
+
+def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned]) -> Boundary:
+    """Return where to stop in the last binlog.
+
+    `start` is where the replay of this binlog begins (offset in bytes). `scanned` are all its transactions.
+
+    If the target is a time, the replay stops after the last transaction committed at or before that time. After a
+    server's clock was set back, earlier ones may have a later commit time; they are included, and a note says so.
+    NotThere if the target is a GTID and this history has another transaction in its place.
+    """
+    point, target = choice.point, choice.target
+    reached = reached_by(point, choice.files[:-1])
+    last: Scanned | None = None
+    following: Scanned | None = None
+    gtids, pending, later, passed = reached, reached, 0, 0
+    stop, is_sought = start, _stops_exactly(choice)
+    for transaction in scanned:
+        if transaction.end <= start:
+            continue
+        own = parse_gtids(point.flavour, transaction.gtid) if transaction.gtid is not None else None
+        pending = joined(pending, own)
+        if _is_in(target, point.flavour, transaction, gtids):
+            last, stop, gtids, following, later = transaction, transaction.end, pending, None, later + passed
+            passed = 0
+            continue
+        following = following or transaction
+        if not isinstance(target, AtTime) and (last is not None or not is_sought):
+            break
+        passed += 1
+    if isinstance(target, AtGtids | BeforeGtid):
+        at = last if isinstance(target, AtGtids) else following
+        check_stop(target.text, point.flavour, at.gtid if at else None, choice.files[-1].name)
+    note = f"{later} included transactions have a later commit time than the target: the server's clock was set back"
+    return Boundary(stop, last, following, gtids, (note,) if later and isinstance(target, AtTime) else ())
+
+
+def _is_in(target: Target, flavour: Flavour, transaction: Scanned, reached: Gtids | None) -> bool:
+    """Whether a transaction belongs to the target state. `reached` are the transactions before it."""
+    if isinstance(target, AtTime):
+        return transaction.committed <= target.moment
+    if isinstance(target, BeforeGtid):
+        return transaction.gtid != target.text and not (
+            transaction.gtid is not None and parse_gtids(flavour, transaction.gtid) == parse_gtids(flavour, target.text)
+        )
+    if isinstance(target, AtGtids):
+        gtids = parse_gtids(flavour, target.text)
+        if _is_one_of_mariadb(gtids):
+            # Two servers may give the same number in one domain, in any order (gtid_strict_mode=OFF).
+            return transaction.gtid is not None and parse_gtids(flavour, transaction.gtid) == gtids
+        return reached is None or not contains(reached, gtids)
+    return True
+
+
+def _is_one_of_mariadb(gtids: Gtids) -> bool:
+    """Whether this is a single GTID of MariaDB, and not a set or a position of several domains."""
+    return isinstance(gtids, GtidPosition) and len(gtids.heads) == 1
+
+
+def _stops_exactly(choice: RestoreRoute) -> bool:
+    return isinstance(choice.target, AtGtids) and _is_one_of_mariadb(
+        parse_gtids(choice.point.flavour, choice.target.text)
+    )
+
+
+def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransaction | None:
+    """Return a scanned transaction as the plan shows it."""
+    if transaction is None:
+        return None
+    return ArchivedTransaction(transaction.gtid, transaction.committed, file, transaction.end)
+
+
+def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
+    """Return the point that a choice reaches; without a boundary it is that of the backup alone.
+
+    `following_file` is the binlog of the first transaction that is left out.
+    """
+    is_short = isinstance(choice.target, Latest) and choice.route.end.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE)
+    notes = [f"the archive reaches no further: {choice.route.end.reason}"] if is_short else []
+    if boundary is None:
+        gtids = choice.point.gtids
+        return RestorePoint(None if gtids is None else str(gtids), notes=tuple(notes))
+    file = choice.files[-1].name
+    following = to_transaction(boundary.following, following_file or file)
+    return RestorePoint(
+        None if boundary.gtids is None else str(boundary.gtids),
+        to_transaction(boundary.last, file),
+        following,
+        (*notes, *boundary.notes),
+    )
