@@ -52,7 +52,7 @@ def test_sizes_and_durations_have_units() -> None:
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "exactly one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),
-        (GOOD + 'stream = { chunk_size = "32 miles" }\n', "a size is a number with B, KiB, MiB or GiB", ""),
+        (GOOD + 'stream = { chunk_size = "32 miles" }\n', "a size is a number with B, KiB, MiB, GiB or TiB", ""),
         (
             GOOD + '[[instance.main.drill.probe]]\nsql = "SELECT 1"\n',
             "either expect, or at least one of at_least and at_most",

@@ -10,6 +10,7 @@ from zsnapdb import __version__
 from zsnapdb.cli import (
     backup,
     binlog,
+    completion,
     config,
     copy,
     doctor,
@@ -31,42 +32,46 @@ from zsnapdb.cli import (
 )
 from zsnapdb.cli.clone import app as clone_app
 from zsnapdb.cli.clone import reap
+from zsnapdb.cli.groups import Heading
 
 app = typer.Typer(
     name="zsnapdb",
     cls=ending.Root,
     help="Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS.",
+    epilog="A variable can set each option: ZSNAPDB_BACKUP_WAIT=10m stands for `zsnapdb backup --wait 10m`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ZSNAPDB"},
 )
-app.command("init")(init.init)
-app.command("doctor")(doctor.doctor)
-app.command("backup")(backup.backup)
-app.command("list")(inventory.list_backups)
-app.command("show")(inventory.show_backup)
-app.command("restore")(restore.restore)
-app.command("query")(query.query)
-app.command("diff")(query.diff)
-app.command("verify")(verify.verify)
-app.command("copy")(copy.copy)
-app.command("prune")(prune.prune)
-app.command("pin")(pin.pin)
-app.command("unpin")(pin.unpin)
-app.command("forget")(forget.forget)
-app.command("drill")(drill.drill)
-app.command("drills")(drill.drills)
-app.command("rescue")(rescue.rescue)
-app.command("status")(status.status)
-app.add_typer(binlog.app, name="binlog")
-app.command("runbook")(runbook.runbook)
-app.add_typer(clone_app.app, name="clone")
-app.command("reap")(reap.reap)
-app.command("example")(example.example)
-app.command("grants")(example.grants)
-app.add_typer(key.app, name="key")
-app.add_typer(config.app, name="config")
+app.command("backup", rich_help_panel=Heading.BACKUP)(backup.backup)
+app.command("list", rich_help_panel=Heading.BACKUP)(inventory.list_backups)
+app.command("show", rich_help_panel=Heading.BACKUP)(inventory.show_backup)
+app.command("status", rich_help_panel=Heading.BACKUP)(status.status)
+app.add_typer(binlog.app, name="binlog", rich_help_panel=Heading.BACKUP)
+app.command("restore", rich_help_panel=Heading.RESTORE)(restore.restore)
+app.command("runbook", rich_help_panel=Heading.RESTORE)(runbook.runbook)
+app.command("rescue", rich_help_panel=Heading.RESTORE)(rescue.rescue)
+app.command("drill", rich_help_panel=Heading.RESTORE)(drill.drill)
+app.command("drills", rich_help_panel=Heading.RESTORE)(drill.drills)
+app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)
+app.command("query", rich_help_panel=Heading.CLONES)(query.query)
+app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)
+app.command("reap", rich_help_panel=Heading.CLONES)(reap.reap)
+app.command("init", rich_help_panel=Heading.REPOSITORY)(init.init)
+app.command("verify", rich_help_panel=Heading.REPOSITORY)(verify.verify)
+app.command("copy", rich_help_panel=Heading.REPOSITORY)(copy.copy)
+app.command("prune", rich_help_panel=Heading.REPOSITORY)(prune.prune)
+app.command("pin", rich_help_panel=Heading.REPOSITORY)(pin.pin)
+app.command("unpin", rich_help_panel=Heading.REPOSITORY)(pin.unpin)
+app.command("forget", rich_help_panel=Heading.REPOSITORY)(forget.forget)
+app.add_typer(key.app, name="key", rich_help_panel=Heading.REPOSITORY)
+app.command("doctor", rich_help_panel=Heading.HOST)(doctor.doctor)
+app.add_typer(config.app, name="config", rich_help_panel=Heading.HOST)
+app.command("grants", rich_help_panel=Heading.HOST)(example.grants)
+app.command("example", rich_help_panel=Heading.HOST)(example.example)
+app.command("completion", rich_help_panel=Heading.HOST)(completion.completion)
 
 
 def _version(requested: bool) -> None:
@@ -77,7 +82,9 @@ def _version(requested: bool) -> None:
 
 @app.callback()
 def root(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, allow_from_autoenv=False, help="Print the version."
+    ),
 ) -> None:
     """Backs up, restores and clones MySQL and MariaDB servers whose files live on ZFS."""
 
@@ -86,4 +93,5 @@ def main() -> None:
     """Run the command line and end with its exit code."""
     ending.open_standard_streams()
     ending.interrupt_on_signals()
-    sys.exit(ending.exit_code_of(app))
+    completion.answer_shells()
+    sys.exit(ending.exit_code_of(lambda: app(prog_name="zsnapdb")))

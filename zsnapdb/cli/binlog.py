@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
 
-app = typer.Typer(help="Archive binlogs for restores to any point in time.", no_args_is_help=True)
+app = typer.Typer(cls=CommandGroup, help="Archive binlogs for restores to any point in time.", no_args_is_help=True)
 
 
 @app.command("archive")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import typer
 
+from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
 
-app = typer.Typer(help="Check the configuration file.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(cls=CommandGroup, help="Check the configuration file.", no_args_is_help=True, rich_markup_mode=None)
 
 
 @app.command("check")

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from typer.core import TyperGroup
-
+from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Failure(Exception):
         self.error = error
 
 
-class Root(TyperGroup):
+class Root(CommandGroup):
     """The group of all commands. Interrupts and errors of the system leave it as `Failure`."""
 
     def make_context(self, *words: Any, **options: Any) -> Any:

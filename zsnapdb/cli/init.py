@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
@@ -17,6 +18,7 @@ def init(
             metavar="REPOSITORY",
             help="A configured repository. Optional if only one is configured.",
             show_default=False,
+            autocompletion=completion.repositories,
         ),
     ] = None,
     config: ConfigFile = None,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 from zsnapdb.cli.output import show, show_errors, show_missing
 from zsnapdb.errors import DamagedError
@@ -36,7 +37,9 @@ def list_backups(
 
 def show_backup(
     instance: NamedInstance,
-    backup: Annotated[str, typer.Argument(metavar="BACKUP", help="A backup id, or latest.")] = "latest",
+    backup: Annotated[
+        str, typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="A backup id, or latest.")
+    ] = "latest",
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,

@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
 
-app = typer.Typer(help="Make and show the keys of repositories.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=CommandGroup, help="Make and show the keys of repositories.", no_args_is_help=True, rich_markup_mode=None
+)
 
 IdentityFile = Annotated[
     Path | None,

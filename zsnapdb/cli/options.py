@@ -7,13 +7,26 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
+
 InstanceName = Annotated[
     str | None,
     typer.Argument(
-        metavar="INSTANCE", help="A configured instance. Optional if only one is configured.", show_default=False
+        metavar="INSTANCE",
+        help="A configured instance. Optional if only one is configured.",
+        show_default=False,
+        autocompletion=completion.instances,
     ),
 ]
-NamedInstance = Annotated[str, typer.Argument(metavar="INSTANCE", help="A configured instance.", show_default=False)]
+NamedInstance = Annotated[
+    str,
+    typer.Argument(
+        metavar="INSTANCE",
+        help="A configured instance.",
+        show_default=False,
+        autocompletion=completion.instances,
+    ),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -25,7 +38,10 @@ ConfigFile = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-PlanOnly = Annotated[bool, typer.Option("--plan", help="Print what the command would do and why; change nothing.")]
+PlanOnly = Annotated[
+    bool,
+    typer.Option("--plan", "--dry-run", "-n", help="Print what the command would do and why; change nothing."),
+]
 ServerBinary = Annotated[
     Path | None,
     typer.Option(
@@ -57,6 +73,7 @@ RepositoryName = Annotated[
         metavar="NAME",
         help="A configured repository to use instead of the instance's own.",
         show_default=False,
+        autocompletion=completion.repositories,
     ),
 ]
 

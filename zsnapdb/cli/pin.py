@@ -6,13 +6,19 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli import completion
 from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance, RepositoryName
 from zsnapdb.cli.output import show
 
 
 def pin(
     instance: NamedInstance,
-    backup: Annotated[str, typer.Argument(metavar="BACKUP", help="A backup id, or latest.", show_default=False)],
+    backup: Annotated[
+        str,
+        typer.Argument(
+            metavar="BACKUP", autocompletion=completion.backups, help="A backup id, or latest.", show_default=False
+        ),
+    ],
     reason: Annotated[
         str,
         typer.Option(
@@ -38,7 +44,10 @@ def pin(
 
 def unpin(
     instance: NamedInstance,
-    backup: Annotated[str, typer.Argument(metavar="BACKUP", help="A backup id.", show_default=False)],
+    backup: Annotated[
+        str,
+        typer.Argument(metavar="BACKUP", autocompletion=completion.backups, help="A backup id.", show_default=False),
+    ],
     repository: RepositoryName = None,
     config: ConfigFile = None,
     json: AsJson = False,

@@ -10,8 +10,9 @@ CHECKOUT = Path(__file__).parents[3]
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(CHECKOUT), "LC_ALL": "C.UTF-8"}
 
 
-def zsnapdb(*words: str, config: str = "") -> subprocess.CompletedProcess[str]:
-    env = {**ENVIRONMENT, "ZSNAPDB_CONFIG": config}
+def zsnapdb(*words: str, config: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line. `variables` are those of its environment, beside the usual ones."""
+    env = {**ENVIRONMENT, "ZSNAPDB_CONFIG": config, **variables}
     return subprocess.run(
         [sys.executable, "-m", "zsnapdb", *words], capture_output=True, text=True, env=env, timeout=60
     )

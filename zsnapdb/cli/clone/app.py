@@ -17,8 +17,11 @@ from zsnapdb.cli.clone import (
     server,
     upgrade,
 )
+from zsnapdb.cli.groups import CommandGroup
 
-app = typer.Typer(help="Run ephemeral servers on clones of snapshots.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=CommandGroup, help="Run ephemeral servers on clones of snapshots.", no_args_is_help=True, rich_markup_mode=None
+)
 app.command("create")(create.create)
 app.command("prepare")(prepare.prepare)
 app.command("list")(inventory.list_clones)

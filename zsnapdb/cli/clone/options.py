@@ -6,5 +6,10 @@ from typing import Annotated
 
 import typer
 
-CloneName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the clone.", show_default=False)]
+from zsnapdb.cli import completion
+
+CloneName = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The name of the clone.", show_default=False, autocompletion=completion.clones),
+]
 SOURCE_HELP = "What to clone: latest, live (a snapshot taken now), the id of a backup or a commit, or @SNAPSHOT."

@@ -1,0 +1,72 @@
+"""Help shows every command in a whole line below a heading; options have short names and variables; shells complete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from tests.unit.support.command_line import zsnapdb
+from zsnapdb.cli.app import app
+from zsnapdb.cli.groups import Heading
+
+CONFIGURATION = """
+[instance.main]
+socket = "/nonexistent/server.sock"
+volumes = {{ data = "tank/data" }}
+repository = "here"
+[repository.here]
+url = "file://{folder}"
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    (tmp_path / "zsnapdb.toml").write_text(CONFIGURATION.format(folder=tmp_path))
+    return str(tmp_path / "zsnapdb.toml")
+
+
+def completed(line: str, config: str) -> list[str]:
+    """Return what the completion script of bash gets for the last word of the line."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_ZSNAPDB_COMPLETE": "complete_bash"}
+    done = zsnapdb(config=config, **words)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_help_shows_every_command_below_a_heading_and_cuts_no_line(config: str) -> None:
+    text = zsnapdb("-h", config=config).stdout
+    assert text == zsnapdb("--help", config=config).stdout
+    assert "..." not in text.split("Backup:")[1]
+    assert [heading for heading in Heading if f"\n{heading}:\n" in text] == list(Heading)
+    root = get_command(app)
+    names = root.commands  # type: ignore[attr-defined]
+    assert [name for name in names if f"\n  {name} " not in text] == []
+    assert "\nCommands:\n" not in text
+
+
+def test_a_dry_run_is_a_plan(config: str) -> None:
+    shown = zsnapdb("prune", "-h", config=config).stdout
+    assert "-n, --plan, --dry-run" in shown
+    for word in ("-n", "--dry-run", "--plan"):
+        assert "holds no repository: create one" in zsnapdb("init", word, config=config).stdout
+    assert list(Path(config).parent.iterdir()) == [Path(config)]
+
+
+def test_a_variable_sets_an_option_and_the_command_line_comes_first(config: str) -> None:
+    soon = {"ZSNAPDB_BACKUP_WAIT": "soon", "ZSNAPDB_VERSION": "1"}
+    assert "'soon' is not a duration" in zsnapdb("backup", config=config, **soon).stderr
+    assert "'later' is not a duration" in zsnapdb("backup", "--wait", "later", config=config, **soon).stderr
+
+
+def test_a_shell_completes_commands_and_names(config: str) -> None:
+    assert completed("zsnapdb b", config) == ["backup", "binlog"]
+    assert completed("zsnapdb backup m", config) == ["main"]
+    assert completed("zsnapdb list --repository h", config) == ["here"]
+    assert completed("zsnapdb backup m", "/nonexistent") == []
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_a_shell_asks_for_the_names_of_zsnapdb(shell: str, config: str) -> None:
+    assert f"_ZSNAPDB_COMPLETE=complete_{shell}" in zsnapdb("completion", shell, config=config).stdout

@@ -1,0 +1,88 @@
+"""`zsnapdb completion`, and the names that a shell completes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+_VARIABLE = "_ZSNAPDB_COMPLETE"
+"""Set by the script of a shell when it asks for completions."""
+
+
+class Shell(Enum):
+    """A shell for which there is a script."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(
+    shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
+) -> None:
+    """Print the script that makes a shell complete commands, options and names.
+
+    For bash: zsnapdb completion bash > /etc/bash_completion.d/zsnapdb
+    """
+    from typer.completion import get_completion_script
+
+    values = {"prog_name": "zsnapdb", "complete_var": _VARIABLE, "shell": shell.value}
+    print(get_completion_script(**values))
+
+
+def answer_shells() -> None:
+    """Let the command line answer a shell that asks for completions."""
+    if _VARIABLE in os.environ:
+        from typer.completion import completion_init
+
+        completion_init()
+
+
+def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
+    """Return the names with this beginning; none if they cannot be known now. A shell shows no error."""
+    from zsnapdb.errors import ZsnapdbError
+
+    try:
+        return [name for name in find() if name.startswith(beginning)]
+    except (ZsnapdbError, OSError):
+        return []
+
+
+def instances(incomplete: str) -> list[str]:
+    """Return the configured instances with this beginning."""
+    from zsnapdb.config import load
+
+    return _names(lambda: load(None).instance, incomplete)
+
+
+def repositories(incomplete: str) -> list[str]:
+    """Return the configured repositories with this beginning."""
+    from zsnapdb.config import load
+
+    return _names(lambda: load(None).repository, incomplete)
+
+
+def clones(incomplete: str) -> list[str]:
+    """Return the clones on this host with this beginning."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.clone.catalogue import listing
+
+    return _names(lambda: [clone.name for clone in listing(load(None))], incomplete)
+
+
+def backups(incomplete: str) -> list[str]:
+    """Return the stored snapshot sets on this host with this beginning, and `latest`. No repository is asked."""
+    from zsnapdb.config import load
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.local_sets import local_sets
+
+    def find() -> list[str]:
+        settings = load(None)
+        sets = [one.backup_id for name in settings.instance for one in local_sets(Instance.of(settings, name))]
+        return ["latest", *sorted(sets, reverse=True)]
+
+    return _names(find, incomplete)
