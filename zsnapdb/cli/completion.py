@@ -28,7 +28,7 @@ def completion(
 
     For bash: zsnapdb completion bash > /etc/bash_completion.d/zsnapdb
     """
-    from typer.completion import get_completion_script
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     values = {"prog_name": "zsnapdb", "complete_var": _VARIABLE, "shell": shell.value}
     print(get_completion_script(**values))
@@ -37,7 +37,7 @@ def completion(
 def answer_shells() -> None:
     """Let the command line answer a shell that asks for completions."""
     if _VARIABLE in os.environ:
-        from typer.completion import completion_init
+        from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
 
