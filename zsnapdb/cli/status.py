@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,15 @@ def status(
     instance: InstanceName = None,
     every: Annotated[bool, typer.Option("--all", help="Show every configured instance.")] = False,
     repository: RepositoryName = None,
+    metrics: Annotated[
+        Path | None,
+        typer.Option(
+            "--metrics",
+            metavar="FILE.prom",
+            help="Also write the state as metrics for the textfile collector of node_exporter.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -34,7 +44,7 @@ def status(
     if every and instance is not None:
         raise UsageError("INSTANCE and --all are given", hint="leave out one of them")
     try:
-        code = _show(instance, every, repository, config, json)
+        code = _show(instance, every, repository, metrics, config, json)
     except (ZsnapdbError, typer.Exit, BrokenPipeError):
         raise
     except OSError as error:
@@ -47,23 +57,32 @@ def status(
         raise typer.Exit(code)
 
 
-def _show(instance: str | None, every: bool, repository: str | None, config: ConfigFile, json: bool) -> int:
-    """Print the state and return the exit code."""
+def _show(
+    instance: str | None, every: bool, repository: str | None, metrics: Path | None, config: Path | None, json: bool
+) -> int:
+    """Print the state, write the metrics, and return the exit code."""
     from zsnapdb.config import load
+    from zsnapdb.jobs import metrics_file
+    from zsnapdb.jobs.host import THIS_HOST
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import status as job
+    from zsnapdb.report.metrics import text as metrics_text
     from zsnapdb.report.repository import status as report
 
+    if metrics is not None:
+        metrics_file.check_name(metrics)
     settings = load(config)
+    states = (
+        job.statuses(settings, repository) if every else [job.observed(Instance.at(settings, instance, repository))]
+    )
+    if metrics is not None:
+        metrics_file.write(metrics, metrics_text(states, THIS_HOST.now()))
     if every:
-        states = job.statuses(settings, repository)
         show(report.AllStatusView(states), json)
     else:
-        state = job.observed(Instance.at(settings, instance, repository))
-        if state.error is not None:
-            raise state.error
-        assert state.status is not None
-        states = [state]
+        (state,) = states
+        if state.status is None:
+            raise state.error or ZsnapdbError(f"instance {state.instance} has no state")
         show(report.StatusView(state.status), json)
     alarms = (job.alarm(state.status) for state in states if state.status is not None)
     show_errors([alarm for alarm in alarms if alarm is not None])

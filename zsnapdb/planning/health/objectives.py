@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from zsnapdb.config_objectives import ObjectiveSettings
@@ -51,7 +51,7 @@ class Judgement:
 
     `fact` is the time on which the verdict depends (UTC), so that a reader can compute an age that does not freeze.
     `seconds` is the measured value and `limit` the configured one; None where there is none. `subject` names the other
-    repository of a copy.
+    repository of a copy. `deadline` is when an objective about an age breaks, unless its fact changes.
     """
 
     objective: Objective
@@ -62,6 +62,7 @@ class Judgement:
     seconds: float | None = None
     limit: float | None = None
     subject: str = ""
+    deadline: datetime | None = None
 
     @property
     def name(self) -> str:
@@ -76,11 +77,9 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 @dataclass(frozen=True)
 class Health:
-    """The judgements about an instance in one repository."""
+    """The facts about an instance in one repository, and the judgements about them."""
 
-    instance: str
-    repository: str
-    at: datetime
+    facts: HealthFacts
     judgements: tuple[Judgement, ...]
 
     @property
@@ -92,7 +91,7 @@ class Health:
 def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
     """Return the judgement of every objective that is configured, and of the two that every instance has."""
     judged = (_restorable(facts), _intact(facts), *_configured(facts, objectives))
-    return Health(facts.instance, facts.repository, facts.at, judged)
+    return Health(facts, judged)
 
 
 def _restorable(facts: HealthFacts) -> Judgement:
@@ -161,13 +160,15 @@ class _Ages:
         if fact is None:
             return Judgement(kind, Verdict.BROKEN, f"{what}: there is none", hint, limit=limit)
         age = (self.at - fact).total_seconds()
+        deadline = fact + timedelta(seconds=limit)
         if age < -_CLOCKS:
             reason = f"{what} is {in_words(-age)} in the future: a clock is wrong, so its age is not known"
             check = "check `date -u` here and on the host that writes"
-            return Judgement(kind, Verdict.WARNING, reason, check, fact, age, limit)
+            return Judgement(kind, Verdict.WARNING, reason, check, fact, age, limit, deadline=deadline)
         verdict = Verdict.BROKEN if age > limit else Verdict.WARNING if age > limit * self.warn_at else Verdict.MET
         reason = f"{what} is {in_words(max(0, round(age)))} old, of at most {in_words(limit)}"
-        return Judgement(kind, verdict, reason, hint if verdict is not Verdict.MET else "", fact, age, limit)
+        advice = hint if verdict is not Verdict.MET else ""
+        return Judgement(kind, verdict, reason, advice, fact, age, limit, deadline=deadline)
 
 
 def _drill(facts: HealthFacts, limit: float, age: _Judge) -> Judgement:
@@ -178,7 +179,7 @@ def _drill(facts: HealthFacts, limit: float, age: _Judge) -> Judgement:
         return judged
     reason = f"the newest drill, {newest.drill_id} of backup {newest.backup_id}, did not pass; {judged.reason}"
     see = f"see `zsnapdb drills {facts.instance}`, mend what it found, and {hint}"
-    return Judgement(Objective.DRILL, Verdict.BROKEN, reason, see, judged.fact, judged.seconds, limit)
+    return replace(judged, verdict=Verdict.BROKEN, reason=reason, hint=see)
 
 
 def _check(kind: Objective, check: CheckFact | None, limit: float, hint: str, age: _Judge) -> Judgement:

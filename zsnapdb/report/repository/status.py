@@ -157,7 +157,7 @@ def health_lines(health: Health) -> list[str]:
 def health_fields(health: Health) -> Fields:
     """Return the verdict and the objectives as JSON fields; times in UTC."""
     return {
-        "repository": health.repository,
+        "repository": health.facts.repository,
         "verdict": health.verdict.value,
         "objectives": [
             {

@@ -1,0 +1,155 @@
+"""The state of instances as metrics, in the text format of Prometheus (version 0.0.4).
+
+Times of facts are exported, never ages: an age freezes when nothing exports it any more. The number of series is bounded
+by the configured instances and their objectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from zsnapdb import __version__
+from zsnapdb.jobs.repository.status import InstanceStatus, alarm
+from zsnapdb.planning.health.facts import HealthFacts
+from zsnapdb.planning.health.objectives import Judgement, Verdict
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A gauge: its name and its help."""
+
+    name: str
+    help: str
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One value of a metric."""
+
+    metric: Metric
+    labels: Labels
+    value: float
+
+
+BUILD = Metric("zsnapdb_build_info", "The version of zsnapdb, as a label. The value is 1.")
+JUDGED = Metric("zsnapdb_status_timestamp_seconds", "When the state was read and judged.")
+READABLE = Metric("zsnapdb_repository_readable", "Whether the repository could be read: 1 or 0.")
+VERDICT = Metric("zsnapdb_verdict", "The worst verdict of the instance: 0 met, 1 warning, 2 broken or not known.")
+OBJECTIVE = Metric("zsnapdb_objective_verdict", "The verdict of an objective: 0 met, 1 warning, 2 broken.")
+DEADLINE = Metric(
+    "zsnapdb_objective_deadline_timestamp_seconds", "When an objective about an age breaks, unless something happens."
+)
+LIMIT = Metric("zsnapdb_objective_limit_seconds", "The configured limit of an objective.")
+DRILL_PASSED = Metric("zsnapdb_drill_newest_passed", "Whether the newest drill passed: 1 or 0.")
+RESTORE = Metric("zsnapdb_restore_expected_seconds", "How long a restore of the newest point takes, by past drills.")
+DAMAGE = Metric("zsnapdb_damage_reasons", "How many reasons say that something is damaged or missing.")
+
+_TIMES: tuple[tuple[Metric, Callable[[HealthFacts], datetime | None]], ...] = (
+    (
+        Metric("zsnapdb_newest_point_timestamp_seconds", "The newest point that can be restored."),
+        lambda facts: facts.newest_point,
+    ),
+    (
+        Metric(
+            "zsnapdb_window_start_timestamp_seconds", "Since when everything can be restored without a gap until then."
+        ),
+        lambda facts: facts.window_start,
+    ),
+    (
+        Metric("zsnapdb_newest_backup_timestamp_seconds", "The time of the newest backup that can be restored."),
+        lambda facts: facts.newest_backup,
+    ),
+    (
+        Metric("zsnapdb_archive_complete_timestamp_seconds", "Until when the binlog archive is complete."),
+        lambda facts: facts.archived_until,
+    ),
+    (
+        Metric("zsnapdb_drill_newest_timestamp_seconds", "When the newest drill ended."),
+        lambda facts: facts.newest_drill.finished if facts.newest_drill else None,
+    ),
+    (
+        Metric("zsnapdb_drill_passed_timestamp_seconds", "When the newest drill that passed ended."),
+        lambda facts: facts.newest_passed_drill.finished if facts.newest_passed_drill else None,
+    ),
+)
+"""The times of facts; a fact that is not known has no sample."""
+
+METRICS = (
+    BUILD,
+    JUDGED,
+    READABLE,
+    VERDICT,
+    OBJECTIVE,
+    DEADLINE,
+    LIMIT,
+    *(metric for metric, _ in _TIMES),
+    DRILL_PASSED,
+    RESTORE,
+    DAMAGE,
+)
+"""Every metric, in the order of the text."""
+
+
+def samples(states: Sequence[InstanceStatus], at: datetime) -> Iterator[Sample]:
+    """Yield the samples of these instances, which were read at that time."""
+    yield Sample(BUILD, {"version": __version__}, 1)
+    for state in states:
+        labels = {"zsnapdb_instance": state.instance, "repository": state.repository}
+        yield Sample(JUDGED, labels, at.timestamp())
+        yield Sample(READABLE, labels, int(state.status is not None))
+        if state.status is None:
+            yield Sample(VERDICT, labels, Verdict.BROKEN.rank)
+            continue
+        health = state.status.health
+        verdict = Verdict.BROKEN if alarm(state.status) is not None else health.verdict
+        yield Sample(VERDICT, labels, verdict.rank)
+        for judgement in health.judgements:
+            yield from _of_objective(labels, judgement)
+        yield from _of_facts(labels, health.facts)
+
+
+def _of_objective(labels: Labels, judgement: Judgement) -> Iterator[Sample]:
+    own = {**labels, "objective": judgement.objective.value, "subject": judgement.subject}
+    yield Sample(OBJECTIVE, own, judgement.verdict.rank)
+    if judgement.limit is not None:
+        yield Sample(LIMIT, own, judgement.limit)
+    if judgement.deadline is not None:
+        yield Sample(DEADLINE, own, judgement.deadline.timestamp())
+
+
+def _of_facts(labels: Labels, facts: HealthFacts) -> Iterator[Sample]:
+    for metric, time_of in _TIMES:
+        time = time_of(facts)
+        if time is not None:
+            yield Sample(metric, labels, time.timestamp())
+    if facts.newest_drill is not None:
+        yield Sample(DRILL_PASSED, labels, int(facts.newest_drill.passed))
+    if facts.restore_seconds is not None:
+        yield Sample(RESTORE, labels, facts.restore_seconds)
+    yield Sample(DAMAGE, labels, len(facts.damage))
+
+
+def text(states: Sequence[InstanceStatus], at: datetime) -> str:
+    """Return the metrics of these instances. The text ends in a newline."""
+    by_name: dict[str, list[Sample]] = {}
+    for sample in samples(states, at):
+        by_name.setdefault(sample.metric.name, []).append(sample)
+    lines = []
+    for metric in METRICS:
+        if metric.name in by_name:
+            lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} gauge"]
+            lines += [_line(sample) for sample in by_name[metric.name]]
+    return "\n".join(lines) + "\n"
+
+
+def _line(sample: Sample) -> str:
+    shown = ",".join(f'{name}="{_escaped(value)}"' for name, value in sample.labels.items() if value)
+    return f"{sample.metric.name}{{{shown}}} {sample.value:.15g}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
