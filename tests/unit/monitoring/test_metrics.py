@@ -96,9 +96,9 @@ def test_every_metric_has_its_help_and_type_before_its_samples(site: Site) -> No
 
 def test_every_metric_is_documented() -> None:
     page = (CHECKOUT / "docs" / "health.md").read_text()
-    assert {(name, meaning) for name, meaning in re.findall(r"^\| `(zsnapdb_\w+)` \| (.*) \|$", page, re.MULTILINE)} == {
-        (metric.name, metric.help) for metric in METRICS
-    }
+    assert {
+        (name, meaning) for name, meaning in re.findall(r"^\| `(zsnapdb_\w+)` \| (.*) \|$", page, re.MULTILINE)
+    } == {(metric.name, metric.help) for metric in METRICS}
 
 
 @pytest.mark.parametrize("name", ["zsnapdb.rules.yml", "zsnapdb-dashboard.json"])
