@@ -273,6 +273,16 @@ class EncryptionSettings(_Section):
     """Whether a host that encrypts also uses backups that are not encrypted, such as those of before it encrypted."""
 
 
+class ObjectLockSettings(_Section):
+    """How the bucket locks what is stored: who may end a lock, and how long it lasts at least (seconds).
+
+    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, the owner neither.
+    """
+
+    mode: Literal["governance", "compliance"]
+    period: Annotated[Seconds, Field(alias="for", ge=3600, le=100 * 366 * 86400)]
+
+
 class RepositorySettings(_Section):
     """Where backups are stored: s3://bucket/prefix or file:///folder."""
 
@@ -291,6 +301,17 @@ class RepositorySettings(_Section):
     encryption: EncryptionSettings = EncryptionSettings()
     keep: KeepSettings | None = None
     objectives: ObjectiveSettings | None = None
+    object_lock: ObjectLockSettings | None = None
+
+    @model_validator(mode="after")
+    def _lockable(self) -> RepositorySettings:
+        if self.object_lock is None:
+            return self
+        if not self.url.startswith("s3:"):
+            raise ValueError("object_lock needs an s3:// url")
+        if self.checksum == "none":
+            raise ValueError('object_lock needs checksums; set checksum = "auto" or "sha256"')
+        return self
 
     @model_validator(mode="after")
     def _known_scheme(self) -> RepositorySettings:

@@ -29,7 +29,7 @@ def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[Bas
 def _known_keys(settings: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
     """Return the allowed keys of the section that contains the last element of `location`."""
     section = _section_at(settings, location[:-1])
-    return list(section.model_fields) if section is not None else []
+    return [part.alias or name for name, part in section.model_fields.items()] if section is not None else []
 
 
 def explain(error: ValidationError, settings: type[BaseModel]) -> tuple[str, str]:

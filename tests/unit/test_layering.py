@@ -104,7 +104,7 @@ IMPURE_MODULES = {
 HOMES = {
     "pymysql": {"mysql/session.py"},
     "boto3": {"store/s3.py"},
-    "botocore": {"store/s3.py", "store/s3_client.py"},
+    "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py"},
     "typer": None,
     "ctypes": {"zfs/core.py"},
     "zstandard": {"stream/chunks.py"},

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
-from zsnapdb.jobs import host_record, orphans
+from zsnapdb.jobs import host_record, object_locks, orphans
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
@@ -28,6 +28,7 @@ from zsnapdb.planning.server_copy.versions import BackupVersion, SeriesNeed, nee
 from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
+from zsnapdb.repository.repository import Repository
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,7 @@ def _repository(instance: Instance) -> list[FitnessFinding]:
         known = instance.summaries(repository)
         count = len(known.backups) + len(known.unreadable)
         lacking = host_record.findings(instance, repository, known.backups, tuple(known.unreadable))
+        locks = _object_locks(instance, repository)
     except NotThere as error:
         try:
             instance.open_store()[0].check()
@@ -140,9 +142,23 @@ def _repository(instance: Instance) -> list[FitnessFinding]:
     encryption = f", encrypted to {recipients} recipient{'s' if recipients > 1 else ''}" if recipients else ""
     doubts = [warning("repository", finding.text, finding.hint) for finding in lacking if finding.is_warning]
     doubts += [warning("repository", error.message, error.hint) for error in known.unreadable.values()]
+    doubts += locks
     if repository.note:
         return [warning("repository", f"{url}: {count} backups{encryption}; {repository.note}"), *doubts]
     return [ok("repository", f"{url}: {count} backups{encryption}"), *doubts]
+
+
+def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFinding]:
+    """Compare the configured locks with the bucket and the retention policy."""
+    lock = instance.repository.object_lock
+    if lock is None:
+        return []
+    found = [
+        FitnessFinding(Severity.UNFIT if f.prevents_backups else Severity.WARNING, "object lock", f.text, f.hint)
+        for f in object_locks.findings(instance, repository)
+    ]
+    text = f"every stored object is locked ({lock.mode}) for {lock.period / 86400:.1f} days at least"
+    return found or [ok("object lock", text)]
 
 
 def _unprotected(instance: Instance) -> list[FitnessFinding]:

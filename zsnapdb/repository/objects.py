@@ -121,6 +121,10 @@ class RepositoryObjects:
         """Return the lock or legal hold that protects the object from removal. None if there is none."""
         return self._store.hold(self._prefix + key)
 
+    def extend_lock(self, key: Key, until: datetime) -> None:
+        """Lock the object in the store until this time (UTC) at least. NotThere if it does not exist."""
+        self._store.extend_lock(self._prefix + key, until)
+
     def afterlife(self) -> Afterlife:
         """Return how the store treats removed objects."""
         return self._store.afterlife()

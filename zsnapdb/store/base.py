@@ -113,6 +113,12 @@ class Store(Protocol):
         None if there is none, or if the object does not exist.
         """
 
+    def extend_lock(self, key: str, until: datetime) -> None:
+        """Lock the object until this time (UTC) at least. A lock that ends later stays.
+
+        NotThere if the object does not exist. RepositoryError if the store has no locks, or if none are configured.
+        """
+
     def afterlife(self) -> Afterlife:
         """Return how the store treats removed objects."""
 

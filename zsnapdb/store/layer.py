@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 
@@ -45,6 +46,9 @@ class Layer:
 
     def hold(self, key: str) -> ObjectHold | None:
         return self.inner.hold(key)
+
+    def extend_lock(self, key: str, until: datetime) -> None:
+        self.inner.extend_lock(key, until)
 
     def afterlife(self) -> Afterlife:
         return self.inner.afterlife()

@@ -212,6 +212,12 @@ class LocalStore:
         """Return None: this store protects no file from removal."""
         return None
 
+    def extend_lock(self, key: str, until: datetime) -> None:  # noqa: ARG002 - the protocol has it
+        """Raise RepositoryError: this store has no locks."""
+        raise RepositoryError(
+            f"{self.folder / key} cannot be locked: a folder has no locks", hint="use an s3:// url with object_lock"
+        )
+
     def afterlife(self) -> Afterlife:
         """Return that removed files are gone. Snapshots of the folder's file system are not known here."""
         return Afterlife(keeps_versions=False)

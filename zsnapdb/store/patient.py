@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, UnreachableError
@@ -160,6 +161,10 @@ class PatientStore(Layer):
     def hold(self, key: str) -> ObjectHold | None:
         """Return the lock or legal hold of the object."""
         return self._again(lambda: self.inner.hold(key), self.patience)
+
+    def extend_lock(self, key: str, until: datetime) -> None:
+        """Lock the object until this time at least."""
+        self._again(lambda: self.inner.extend_lock(key, until), self.patience)
 
     def afterlife(self) -> Afterlife:
         """Return how the store treats removed objects."""

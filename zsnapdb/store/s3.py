@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import urlsplit
@@ -28,6 +28,7 @@ from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
 from zsnapdb.store.s3_client import client_core, error_code, http_status, without_expect
+from zsnapdb.store.s3_locks import afterlife_of, extend_lock_of, hold_of
 from zsnapdb.store.s3_parts import (
     AGAIN,
     CHECKSUM_REFUSED,
@@ -124,6 +125,10 @@ class S3Store:
                 raise NotThere(message) from error
             if code in _CONDITION_FAILED:
                 raise ExistsError(message, hint="another run wrote the object; it was not changed") from error
+            if "object lock" in message.lower() and code not in DENIED:
+                raise RepositoryError(
+                    message, hint="create the bucket with object lock, or remove object_lock from the configuration"
+                ) from error
             if code in DENIED:
                 raise RepositoryError(
                     message, hint="check the credentials and the bucket's policy (`zsnapdb example iam-policy.json`)"
@@ -159,12 +164,18 @@ class S3Store:
             self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=1)
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object. `only_if_absent` makes a conditional request (If-None-Match: *)."""
+        """Store the object, locked if so configured. `only_if_absent` makes the request conditional (If-None-Match)."""
         with self._requesting(f"writing {key}"):
-            self._put(key, body, sha256, {"IfNoneMatch": "*"} if only_if_absent else {})
+            self._put(key, body, sha256, {**self._lock(), **({"IfNoneMatch": "*"} if only_if_absent else {})})
 
-    def _put(self, key: str, body: Body, sha256: str | None, conditions: dict[str, str]) -> None:
-        parameters: dict[str, Any] = {"Bucket": self.bucket, "Key": key, **conditions}
+    def _lock(self) -> dict[str, object]:
+        if self._options.lock_mode is None:
+            return {}
+        until = datetime.now(UTC) + timedelta(seconds=self._options.lock_period)
+        return {"ObjectLockMode": self._options.lock_mode, "ObjectLockRetainUntilDate": until}
+
+    def _put(self, key: str, body: Body, sha256: str | None, more: Mapping[str, object]) -> None:
+        parameters: dict[str, Any] = {"Bucket": self.bucket, "Key": key, **more}
         if self._options.storage_class and len(body) >= _SMALL:
             parameters["StorageClass"] = self._options.storage_class
         if self._options.sse:
@@ -318,63 +329,22 @@ class S3Store:
                     )
 
     def hold(self, key: str) -> ObjectHold | None:
-        """Return the object's lock or legal hold, from its headers. An account without the permission sees none."""
+        """Return the object's lock or legal hold. An account without the permission sees none."""
         with self._requesting(f"looking at {key}"):
-            try:
-                head = self._client.head_object(Bucket=self.bucket, Key=key)
-            except ClientError as error:
-                if error_code(error) in _MISSING:
-                    return None
-                raise
-        if head.get("ObjectLockLegalHoldStatus") == "ON":
-            return ObjectHold(None)
-        until = head.get("ObjectLockRetainUntilDate")
-        return ObjectHold(until) if until is not None and until > datetime.now(UTC) else None
+            return hold_of(self._client, self.bucket, key)
+
+    def extend_lock(self, key: str, until: datetime) -> None:
+        """Lock the object's newest version until then at least, in the configured mode."""
+        if self._options.lock_mode is None:
+            raise RepositoryError(
+                f"locking {key} in s3://{self.bucket}: no lock is configured", hint="set object_lock of the repository"
+            )
+        with self._requesting(f"locking {key}"):
+            extend_lock_of(self._client, self.bucket, key, self._options.lock_mode, until)
 
     def afterlife(self) -> Afterlife:
-        """Return the bucket's versioning, its rule for older versions, and whether it has locks.
-
-        Only lifecycle rules for the complete bucket count.
-        """
-        try:
-            with self._requesting("reading the versioning"):
-                status = self._client.get_bucket_versioning(Bucket=self.bucket).get("Status")
-        except RepositoryError:
-            # Many accounts may remove objects and not read the versioning. Locks need versions: if the versioning is
-            # not known, there may be locks.
-            return Afterlife(keeps_versions=None, has_locks=True)
-        if status != "Enabled":
-            return Afterlife(keeps_versions=False)
-        return Afterlife(keeps_versions=True, days=self._version_days(), has_locks=self._has_locks())
-
-    def _has_locks(self) -> bool:
-        try:
-            self._client.get_object_lock_configuration(Bucket=self.bucket)
-        except ClientError as error:
-            return error_code(error) not in {
-                "ObjectLockConfigurationNotFoundError",
-                "NotImplemented",
-                "MethodNotAllowed",
-            }
-        except BotoCoreError:
-            return True
-        return True
-
-    def _version_days(self) -> int | None:
-        try:
-            with self._requesting("reading the lifecycle rules"):
-                rules = self._client.get_bucket_lifecycle_configuration(Bucket=self.bucket)["Rules"]
-        except RepositoryError:
-            return None
-        days = [
-            rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
-            for rule in rules
-            if rule["Status"] == "Enabled"
-            and "NoncurrentDays" in rule.get("NoncurrentVersionExpiration", {})
-            and not rule.get("Prefix")
-            and not any(rule.get("Filter", {}).values())
-        ]
-        return min(days, default=None)
+        """Return the bucket's versioning, its rule for older versions, and whether it has locks."""
+        return afterlife_of(self._client, self.bucket)
 
     def give_up(self) -> None:
         """Do nothing: no call of this store waits for another attempt."""
@@ -385,6 +355,7 @@ def open_at(settings: RepositorySettings) -> tuple[Store, str]:
     address = urlsplit(settings.url)
     path = address.path.strip("/")
     prefix = f"{path}/" if path else ""
+    lock = settings.object_lock
     store = S3Store(
         address.netloc,
         endpoint=settings.endpoint,
@@ -392,6 +363,14 @@ def open_at(settings: RepositorySettings) -> tuple[Store, str]:
         credentials_file=settings.credentials_file,
         addressing=settings.addressing,
         connections=settings.stream.concurrency,
-        options=S3Options(settings.storage_class, settings.sse, settings.sse_key, settings.checksum, prefix),
+        options=S3Options(
+            settings.storage_class,
+            settings.sse,
+            settings.sse_key,
+            settings.checksum,
+            prefix,
+            "GOVERNANCE" if lock is not None and lock.mode == "governance" else "COMPLIANCE" if lock else None,
+            lock.period if lock is not None else 0.0,
+        ),
     )
     return store, prefix

@@ -47,7 +47,8 @@ CHECKSUM_REFUSED = {
 class S3Options:
     """Options of a bucket: storage class, encryption by the provider and its key, the checksum, and the prefix.
 
-    `prefix` is the beginning of all keys that this account may list; "": every key.
+    `prefix` is the beginning of all keys that this account may list; "": every key. `lock_mode`: how new objects are
+    locked (None: they are not), for `lock_period` seconds.
     """
 
     storage_class: str | None = None
@@ -55,6 +56,8 @@ class S3Options:
     sse_key: str | None = None
     checksum: Literal["auto", "sha256", "none"] = "auto"
     prefix: str = ""
+    lock_mode: Literal["GOVERNANCE", "COMPLIANCE"] | None = None
+    lock_period: float = 0.0
 
 
 class BlockReader:

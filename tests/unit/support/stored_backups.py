@@ -273,6 +273,9 @@ class DyingStore:
     def hold(self, key: str) -> ObjectHold | None:
         return self.inner.hold(key)
 
+    def extend_lock(self, key: str, until: datetime) -> None:
+        self._change("lock", key, lambda: self.inner.extend_lock(key, until))
+
     def afterlife(self) -> Afterlife:
         return self.inner.afterlife()
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from zsnapdb.errors import DamagedError, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.host_record import note_stored
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.object_locks import extend_locks
 from zsnapdb.jobs.set_properties import BASE_TAG, REPOSITORY_PROPERTY, STATE_PROPERTY, STORED
 from zsnapdb.model import Progress
 from zsnapdb.repository import layout
@@ -108,6 +109,7 @@ class Sender:
         self.lease.confirm()
         self.repository.commit(manifest)
         note_stored(self.instance, self.repository, manifest)
+        extend_locks(self.instance, self.repository, manifest.backup_id)
         settle(self.instance.name, self.repository, self.journal)
         return manifest
 

@@ -16,6 +16,7 @@ from threading import Lock
 
 from zsnapdb.errors import ConfigError, ConsistencyError, DamagedError, NotThere, UsageError
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.object_locks import extend_locks
 from zsnapdb.jobs.repository import copy_binlogs
 from zsnapdb.jobs.repository.copy_binlogs import CopiedBinlogs
 from zsnapdb.model import Progress
@@ -177,6 +178,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                 run.copy_chunks(manifest)
                 writer.confirm()
                 run.copy_manifest(backup.backup_id)
+                extend_locks(target, there, backup.backup_id)
             except (DamagedError, NotThere) as error:
                 failed[backup.backup_id] = error.message
                 target.events.warn(f"backup {backup.backup_id} could not be copied: {error.message}")
