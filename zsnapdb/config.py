@@ -360,6 +360,21 @@ class CloneSettings(_Section):
         return self
 
 
+class MachineSettings(_Section):
+    """Where virtual machines are cloned, how libvirt is reached, and what the clones are connected to.
+
+    `network` None: a network that leads nowhere but to other clones. Leases and limits are those of `clones`.
+    """
+
+    dataset: str | None = None
+    uri: str = "qemu:///system"
+    folder: Path = Path("/var/lib/zsnapdb/vms")
+    network: str | None = None
+    device_timeout: Annotated[Seconds, Field(gt=0)] = 30.0
+    start_timeout: Annotated[Seconds, Field(gt=0)] = 300.0
+    stop_timeout: Annotated[Seconds, Field(ge=0)] = 60.0
+
+
 class RestoreSettings(_Section):
     """Where restored datasets are mounted, where journals are kept, and how binlogs are replayed.
 
@@ -387,6 +402,7 @@ class Settings(_Section):
     instance: dict[str, InstanceSettings]
     repository: dict[str, RepositorySettings]
     clones: CloneSettings = CloneSettings()
+    vms: MachineSettings = MachineSettings()
     restore: RestoreSettings = RestoreSettings()
     site: SiteSettings = SiteSettings()
 

@@ -55,6 +55,14 @@ def duration(text: str) -> float:
         raise UsageError(f"{text!r} is not a duration: {error}", hint='write a duration such as "30m"') from error
 
 
+def parse_size(text: str) -> int:
+    """Return a size from the command line, in bytes. UsageError if the text is not a size."""
+    try:
+        return int(str(_size(text)))
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a size: {error}", hint='write a size such as "2GiB"') from error
+
+
 def in_words(seconds: float) -> str:
     """Return a length of time in its one or two largest units, for example `2 h` or `1 d 4 h`."""
     units = (("d", 86400), ("h", 3600), ("min", 60))

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import host, recipe
+from . import host, recipe, virtual
 from .cache import Cache, digest
 
 INSIDE = Path(__file__).parent / "inside"
@@ -322,6 +322,10 @@ def _text(name: str) -> str:
     return (INSIDE / name).read_text()
 
 
+def _vm_text(name: str) -> str:
+    return (virtual.INSIDE / name).read_text()
+
+
 def products() -> list[Product]:
     """Return all products, each after what it needs."""
     return [
@@ -361,6 +365,10 @@ def products() -> list[Product]:
                 _image(flavour),
             )
             for flavour in ("mysql", "mariadb")
+        ),
+        Product("guest-vm", virtual.inputs(), ("guest",), virtual.root),
+        Product(
+            "vm-cache", (_vm_text("libvirt-start"), "1"), ("guest-vm", "kernel", "image-mariadb"), virtual.capabilities
         ),
     ]
 

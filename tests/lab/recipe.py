@@ -51,6 +51,39 @@ GUEST_PACKAGES = [
     "zstd",
 ]
 
+VM_PACKAGES = (
+    "qemu-system-x86",
+    "qemu-utils",
+    "libvirt-daemon",
+    "libvirt-daemon-driver-qemu",
+    "libvirt-daemon-driver-network",
+    "libvirt-daemon-log",
+    "libvirt-clients",
+    "python3-libvirt",
+    "dbus",
+    "cpio",
+    "xz-utils",
+    "bridge-utils",
+)
+VM_MODULES = (
+    "virtio",
+    "virtio_ring",
+    "virtio_pci_legacy_dev",
+    "virtio_pci_modern_dev",
+    "virtio_pci",
+    "virtio_blk",
+    "failover",
+    "net_failover",
+    "virtio_net",
+    "crc16",
+    "crc32c_generic",
+    "mbcache",
+    "jbd2",
+    "ext4",
+)
+"""Modules of the tiny machine's kernel, in the order in which they are loaded. One that is built in is not there."""
+VM_DISK_BYTES = 32 << 20
+
 MYSQL_PACKAGES = ("mysql-server-core", "mysql-client-core")
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"

@@ -53,7 +53,8 @@ ALLOWED = {
     "store": BASE | {"planning", "store"},
     "stream": BASE | {"planning", "stream"},
     "repository": BASE | {"planning", "stream", "store", "repository"},
-    "jobs": BASE | {"planning", "zfs", "mysql", "store", "stream", "repository", "hooks", "jobs"},
+    "vm": BASE | {"planning", "vm"},
+    "jobs": BASE | {"planning", "zfs", "mysql", "store", "stream", "vm", "repository", "hooks", "jobs"},
     "report": BASE | {"planning", "repository", "jobs", "report"},
     "cli": BASE | {"jobs", "report", "cli"},
     "__main__": {"cli"},
@@ -67,6 +68,7 @@ SUB_ROOMS = {
     "jobs.restore": {"jobs", "jobs.backup", "jobs.server_copy"},
     "jobs.trial": {"jobs", "jobs.backup", "jobs.restore", "jobs.server_copy"},
     "jobs.clone": {"jobs", "jobs.backup", "jobs.restore", "jobs.server_copy"},
+    "jobs.vm": {"jobs", "jobs.clone"},
     "planning.server_copy": {"planning"},
     "planning.backup": {"planning"},
     "planning.binlog": {"planning"},
@@ -75,15 +77,17 @@ SUB_ROOMS = {
     "planning.restore": {"planning", "planning.binlog", "planning.repository", "planning.trial"},
     "planning.clone": {"planning", "planning.server_copy"},
     "planning.health": {"planning", "planning.binlog", "planning.trial"},
+    "planning.vm": {"planning", "planning.clone"},
     "report.repository": {"report"},
     "report.restore": {"report"},
     "report.trial": {"report", "report.restore"},
     "report.clone": {"report"},
+    "report.vm": {"report"},
 }
 """What a use case may import of its own room, beside itself: "jobs" stands for the modules that lie in no use case."""
 ABOVE_ALL = {
     "jobs.orphans": {"jobs", "jobs.clone", "jobs.restore", "jobs.server_copy", "jobs.trial"},
-    "jobs.doctor": {"jobs", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository"},
+    "jobs.doctor": {"jobs", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository", "jobs.vm"},
 }
 """Modules of a room that ask its use cases; no use case imports them."""
 PURE = {"errors", "gtid", "model", "planning"}
@@ -110,6 +114,8 @@ HOMES = {
     "zstandard": {"stream/chunks.py"},
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
+    "libvirt": {"vm/hypervisor.py"},
+    "libvirt_qemu": {"vm/hypervisor.py"},
     "cryptography": {"repository/keys.py", "stream/crypto.py"},
 }
 PROCESSES = {
@@ -117,6 +123,7 @@ PROCESSES = {
     "zfs/streams.py",
     "mysql/processes.py",
     "mysql/programs.py",
+    "vm/images.py",
     "hooks.py",
     "jobs/binlog/new_history.py",
 }

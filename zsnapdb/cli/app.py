@@ -33,6 +33,7 @@ from zsnapdb.cli import (
 from zsnapdb.cli.clone import app as clone_app
 from zsnapdb.cli.clone import reap
 from zsnapdb.cli.groups import Heading
+from zsnapdb.cli.vm import app as vm_app
 
 app = typer.Typer(
     name="zsnapdb",
@@ -56,6 +57,7 @@ app.command("rescue", rich_help_panel=Heading.RESTORE)(rescue.rescue)
 app.command("drill", rich_help_panel=Heading.RESTORE)(drill.drill)
 app.command("drills", rich_help_panel=Heading.RESTORE)(drill.drills)
 app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)
+app.add_typer(vm_app.app, name="vm", rich_help_panel=Heading.CLONES)
 app.command("query", rich_help_panel=Heading.CLONES)(query.query)
 app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)
 app.command("reap", rich_help_panel=Heading.CLONES)(reap.reap)

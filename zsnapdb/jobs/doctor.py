@@ -18,6 +18,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
 from zsnapdb.jobs.repeated_gtids import repeated
 from zsnapdb.jobs.repository.status import status
+from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.damage import sentences
@@ -222,7 +223,7 @@ def _objectives(instance: Instance) -> list[FitnessFinding]:
 
 def _leaks(settings: Settings) -> list[Leak]:
     try:
-        return [*leaks(settings), *orphans.leaks(settings)]
+        return [*leaks(settings), *orphans.leaks(settings), *vm_reaper.leaks(settings)]
     except ZsnapdbError:
         # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
         return []
@@ -232,5 +233,5 @@ def _clones(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFind
     return [
         warning("clones", f"{leak.what}: {leak.where}", leak.hint)
         for leak in clone_leaks
-        if leak.instance == instance.name
+        if leak.instance in (instance.name, "")
     ]

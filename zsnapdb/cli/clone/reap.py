@@ -12,17 +12,22 @@ def reap(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Destroy expired clones and the leftovers of runs that died, and end the servers that such runs left."""
+    """Destroy expired clones and virtual machines and the leftovers of runs that died.
+
+    Servers that such runs left are ended.
+    """
     from zsnapdb.config import load
     from zsnapdb.jobs import orphans
     from zsnapdb.jobs.clone import reaper
     from zsnapdb.jobs.clone.destroy import GoesToo
+    from zsnapdb.jobs.vm import reaper as vm_reaper
     from zsnapdb.report.clone import destroy as report
 
     settings = load(config)
     also = [GoesToo.FOREIGN_SNAPSHOTS] if with_foreign_snapshots else []
     clones = reaper.plan(settings) if plan else reaper.reap(settings, also)
     outcomes = [*clones, *(orphans.plan(settings) if plan else orphans.reap(settings))]
+    outcomes += vm_reaper.sweep(settings, act=not plan)
     show(report.ReapPlanView(outcomes) if plan else report.ReapView(outcomes), json)
     for item in outcomes:
         if item.error is not None:

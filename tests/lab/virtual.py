@@ -1,0 +1,93 @@
+"""The product `guest-vm`: the guest root with libvirt and QEMU, and a tiny virtual machine to run in it.
+
+Its key depends on this file, the recipe and the guest root. No other product depends on it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import host, recipe
+
+if TYPE_CHECKING:
+    from .build import Builder
+
+INSIDE = Path(__file__).parent / "inside" / "vm"
+FOLDER = "opt/vm"
+"""Where the root has the kernel, the initial file system and the disk of the tiny machine."""
+CAPABILITIES = "var/cache/libvirt"
+"""libvirt's cache of what QEMU can do. It fills it at its first start in a guest, which takes 90 seconds."""
+
+_KERNEL = """
+cd /build
+apt-get -q update
+package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \\(linux-image-[^ ]*\\)/\\1/p' | head -n 1)
+apt-get -q download $package
+dpkg -x linux-image-*.deb .
+cp boot/vmlinuz-* /out/vmlinuz
+mkdir -p root/bin root/dev root/proc root/sys root/mnt root/modules
+cp /bin/busybox root/bin/busybox
+n=10
+for name in {modules}; do
+  for file in $(find usr/lib/modules lib/modules -name "$name.ko*" 2>/dev/null); do
+    case $file in *.xz) xz -dc $file > root/modules/$n-$name.ko ;; *) cp $file root/modules/$n-$name.ko ;; esac
+  done
+  n=$((n + 1))
+done
+cp /inside/init root/init
+chmod 755 root/init
+(cd root && find . | cpio -o -H newc) | gzip -1 > /out/initrd
+truncate -s {disk} /out/disk.raw
+mkfs.ext4 -q -F /out/disk.raw
+"""
+
+
+def root(b: Builder, out: Path) -> None:
+    """Make the root: a copy of the guest root, the packages of the recipe, and the tiny machine below /opt/vm."""
+    b.run(["cp", "-a", "--reflink=auto", f"{b.paths['guest']}/.", str(out)])
+    b.chroot(out, f"apt-get -q update; apt-get -q -y install {' '.join(recipe.VM_PACKAGES)}; apt-get clean")
+    # The package's interpreter is that of the virtual environment.
+    b.chroot(out, "ln -s /usr/lib/python3/dist-packages/libvirt* /opt/venv/lib/python3*/site-packages/")
+    for name in ("qemu.conf", "libvirtd.conf"):
+        shutil.copy(INSIDE / name, out / "etc/libvirt" / name)
+    build, machine = out / "build", out / FOLDER
+    build.mkdir()
+    machine.mkdir(parents=True)
+    script = _KERNEL.format(modules=" ".join(recipe.VM_MODULES), disk=recipe.VM_DISK_BYTES)
+    binds = [host.Bind(build, "/build"), host.Bind(machine, "/out"), host.Bind(INSIDE, "/inside")]
+    b.chroot(out, script, binds)
+    shutil.rmtree(build)
+    shutil.rmtree(out / "var/lib/apt/lists", ignore_errors=True)
+
+
+def capabilities(b: Builder, out: Path) -> None:
+    """Start libvirt once in a guest, and keep what it learned of QEMU."""
+    from .guest import Guest, Lab
+
+    lab = Lab(
+        kernel=b.paths["kernel"] / "linux",
+        base=b.paths["base"],
+        root=b.paths["guest-vm"],
+        images={"mariadb": b.paths["image-mariadb"]},
+        cache=b.cache,
+    )
+    with Guest.boot(lab, "none", log=b.log) as guest:
+        done = guest.run(["sh", "-ec", f"{START}; virsh domcapabilities --virttype qemu; {KEEP}"], timeout=900)
+        with b.log.open("a") as log:
+            log.write(done.stdout + done.stderr)
+        if done.code != 0:
+            raise host.LabError(f"libvirt did not start: exit status {done.code}")
+        shutil.copytree(guest.out / "libvirt", out / "libvirt")
+
+
+START = "/checkout/tests/lab/inside/vm/libvirt-start"
+KEEP = f"cp -a /{CAPABILITIES} /out/libvirt"
+
+
+def inputs() -> tuple[str, ...]:
+    """Return what the key of the root depends on, beside the guest root."""
+    files = tuple((INSIDE / name).read_text() for name in ("init", "qemu.conf", "libvirtd.conf"))
+    return (*recipe.VM_PACKAGES, *recipe.VM_MODULES, str(recipe.VM_DISK_BYTES), _KERNEL, *files, "1")
+

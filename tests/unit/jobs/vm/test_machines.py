@@ -1,0 +1,256 @@
+"""Machines are cloned all or none; what is not ours never changes; what a killed run left is named and removed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support import machine_pool
+from tests.unit.support.machine_pool import HOME, MachinePool, MemoryHypervisor
+from zsnapdb.config import Settings
+from zsnapdb.errors import CommandError, ConsistencyError, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.events import Silent
+from zsnapdb.jobs.vm import base, catalogue, create, life, reaper
+from zsnapdb.jobs.vm.base import BaseRequest
+from zsnapdb.jobs.vm.create import MachinesRequest
+from zsnapdb.jobs.vm.readiness import ReadyMarker
+from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
+from zsnapdb.planning.vm.domain import parse
+from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView
+from zsnapdb.vm.hypervisor import MachineState
+
+GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
+SOURCES = ("tank/vms/gold", "tank/vms/gold-data")
+
+
+@dataclass
+class House:
+    """A host with a domain `gold` on two zvols, and the base `pxc` made of it."""
+
+    settings: Settings
+    pool: MachinePool
+    libvirt: MemoryHypervisor
+
+    def clone(self, count: int = 3, **more: object) -> create.MadeMachines:
+        request = MachinesRequest("pxc", "ada", "pxc{n}", count, **more)  # type: ignore[arg-type]
+        return create.create(self.settings, request, Silent())
+
+    def state(self) -> tuple[set[str], set[str]]:
+        """Return all datasets and snapshots, and all domains."""
+        return set(self.pool.things), set(self.libvirt.known)
+
+
+@pytest.fixture
+def house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> House:
+    pool, libvirt = machine_pool.install(monkeypatch, tmp_path)
+    pool.volume("tank/vms")
+    for source in SOURCES:
+        pool.volume(source)
+    nvram = tmp_path / "gold_VARS.fd"
+    nvram.write_bytes(b"variables")
+    libvirt.add(GOLD.replace("/var/lib/libvirt/qemu/nvram/gold_VARS.fd", str(nvram)))
+    made = House(machine_pool.settings(tmp_path), pool, libvirt)
+    base.create(made.settings, BaseRequest("pxc", from_domain="gold"))
+    return made
+
+
+def test_three_clones_of_a_base_run_with_identities_and_disks_of_their_own(house: House) -> None:
+    made = house.clone()
+    assert [seen.machine.name for seen in made.machines] == ["pxc1", "pxc2", "pxc3"]
+    assert {seen.state for seen in made.machines} == {MachineState.RUNNING}
+    domains = [house.libvirt.named(name).domain for name in ("pxc1", "pxc2", "pxc3")]
+    assert len({domain.uuid for domain in domains}) == 3
+    assert len({mac for domain in domains for mac in domain.macs}) == 6
+    assert len({disk.source for domain in domains for disk in domain.volumes}) == 6
+    assert {Path(domain.nvram or "").read_bytes() for domain in domains} == {b"variables"}
+    assert all(f"{HOME}/machines/{name}/vdb" in house.pool.things for name in ("pxc1", "pxc2", "pxc3"))
+    assert "zsnapdb changed nothing inside the guest" in MachinesMadeView(made).text()
+
+
+def test_a_plan_changes_nothing_and_says_what_the_clones_will_be(house: House) -> None:
+    before = house.state()
+    planned = create.plan(house.settings, MachinesRequest("pxc", "ada", "pxc{n}", 2))
+    assert house.state() == before
+    text = MachinesPlanView(planned).text()
+    for words in ("volblocksize 16384", "reserves nothing (thin)", "network zsnapdb-isolated", "zfs clone", "pxc2"):
+        assert words in text
+
+
+@pytest.mark.parametrize("step", ["network", "define pxc2", "start pxc1", "start pxc3"])
+def test_an_error_at_any_step_leaves_no_machine_at_all(house: House, step: str) -> None:
+    before = house.state()
+    house.libvirt.fails_at = {step}
+    with pytest.raises(CommandError, match="failed"):
+        house.clone()
+    assert house.state()[1] == before[1]
+    assert house.state()[0] - before[0] == {f"{HOME}/machines"}
+    assert reaper.leaks(house.settings) == []
+
+
+def test_a_device_node_that_is_not_that_of_the_clone_is_not_used(house: House) -> None:
+    before = house.state()
+    house.pool.lost_devices.add(f"{HOME}/machines/pxc2/vdb")
+    with pytest.raises(ConsistencyError, match="pxc2/vdb"):
+        house.clone()
+    assert house.state()[1] == before[1]
+
+
+def test_what_a_failed_run_cannot_remove_doctor_names_and_reap_removes(house: House) -> None:
+    before = house.state()
+    house.libvirt.fails_at = {"start", "power_off"}
+    with pytest.raises(CommandError, match="failed"):
+        house.clone()
+    assert [leak.where.rpartition("/")[2] for leak in reaper.leaks(house.settings)] == ["pxc1", "pxc2", "pxc3"]
+    house.libvirt.fails_at = set()
+    swept = reaper.sweep(house.settings, act=True)
+    assert [item.verdict for item in swept] == [LeaseVerdict.REAP] * 3
+    assert reaper.leaks(house.settings) == []
+    assert house.state()[1] == before[1]
+
+
+def test_a_name_of_a_foreign_domain_is_refused_and_the_domain_is_not_touched(house: House) -> None:
+    foreign = GOLD.replace("<name>gold<", "<name>pxc2<").replace("11111111", "22222222")
+    house.libvirt.add(foreign, MachineState.RUNNING)
+    before = dict(house.libvirt.known)
+    with pytest.raises(ExistsError, match="pxc2"):
+        house.clone()
+    assert house.libvirt.known == before
+
+
+def test_a_domain_that_lost_its_mark_is_somebody_elses(house: House) -> None:
+    house.clone(1)
+    (uuid,) = [m.uuid for m in catalogue.machines(house.settings)]
+    xml, state = house.libvirt.known[uuid]
+    house.libvirt.known[uuid] = (xml.replace('name="pxc1" uuid', 'name="other" uuid'), state)
+    before = house.state()
+    for act in (
+        lambda: life.destroy(house.settings, "pxc1", snapshots_may_go=True),
+        lambda: life.stop(house.settings, "pxc1"),
+        lambda: life.reset(house.settings, "pxc1", ReadyMarker()),
+    ):
+        with pytest.raises(PreflightError, match="not its mark"):
+            act()
+    assert house.state() == before
+
+
+def test_destroying_a_machine_leaves_everything_as_it_was_before_it(house: House) -> None:
+    house.clone(1)
+    before = house.state()
+    gone = life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    assert gone is not None
+    left = before[0] - house.state()[0]
+    assert left == {name for name in before[0] if "/machines/pxc1" in name}
+    assert life.destroy(house.settings, "pxc1", snapshots_may_go=False) is None
+    assert not list((house.settings.vms.folder / "machines").iterdir())
+
+
+def test_a_snapshot_that_somebody_made_of_a_machine_keeps_it(house: House) -> None:
+    house.clone(1)
+    house.pool.snapshot(f"{HOME}/machines/pxc1/vda@mine")
+    before = house.state()
+    for act in (
+        lambda: life.destroy(house.settings, "pxc1", snapshots_may_go=False),
+        lambda: life.reset(house.settings, "pxc1", ReadyMarker()),
+    ):
+        with pytest.raises(PreflightError, match="vda@mine"):
+            act()
+    assert house.state() == before
+    life.destroy(house.settings, "pxc1", snapshots_may_go=True)
+    assert not any("/machines/pxc1" in name for name in house.pool.things)
+
+
+def test_a_base_with_machines_stays(house: House) -> None:
+    house.clone(1)
+    with pytest.raises(PreflightError, match="has clones"):
+        base.destroy(house.settings, "pxc")
+    life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    base.destroy(house.settings, "pxc")
+    assert base.destroy(house.settings, "pxc") is None
+    assert not any("zsnapdb-base" in name or "/bases/" in name for name in house.pool.things)
+    assert all(source in house.pool.things for source in SOURCES)
+
+
+def test_a_reset_goes_back_to_the_disks_of_the_base_and_starts_what_ran(house: House) -> None:
+    house.clone(1)
+    seen = life.reset(house.settings, "pxc1", ReadyMarker())
+    assert seen.state is MachineState.RUNNING
+    rolled = [command[-1] for command in house.pool.commands if command[0] == "rollback"]
+    assert rolled == [f"{HOME}/machines/pxc1/{target}@zsnapdb-start" for target in ("vda", "vdb")]
+    assert seen.machine.phase == "ready"
+
+
+def test_an_expired_machine_is_reaped_and_a_protected_one_stays(house: House) -> None:
+    house.clone(2)
+    past = {"zsnapdb:expires": stamp(now() - timedelta(hours=1))}
+    for name in ("pxc1", "pxc2"):
+        house.pool.things[f"{HOME}/machines/{name}"].properties |= past
+    life.protect(house.settings, "pxc2", 3600)
+    swept = {item.name: item.verdict for item in reaper.sweep(house.settings, act=True)}
+    assert swept == {"pxc1": LeaseVerdict.REAP, "pxc2": LeaseVerdict.KEEP}
+    assert [machine.name for machine in catalogue.machines(house.settings)] == ["pxc2"]
+
+
+def test_the_limits_of_clones_hold_for_machines_before_anything_is_made(house: House, tmp_path: Path) -> None:
+    house.settings = machine_pool.settings(tmp_path, per_owner=2)
+    before = house.state()
+    with pytest.raises(PreflightError, match="per_owner"):
+        house.clone(3)
+    assert house.state() == before
+
+
+def _running(house: House) -> None:
+    for uuid, (xml, _) in list(house.libvirt.known.items()):
+        house.libvirt.known[uuid] = (xml, MachineState.RUNNING)
+
+
+def _on_a_file(house: House) -> None:
+    (uuid,) = house.libvirt.known
+    xml, state = house.libvirt.known[uuid]
+    house.libvirt.known[uuid] = (xml.replace("/dev/zvol/tank/vms/gold-data", "/dev/sdb"), state)
+
+
+def _with_a_host_device(house: House) -> None:
+    (uuid,) = house.libvirt.known
+    xml, state = house.libvirt.known[uuid]
+    house.libvirt.known[uuid] = (xml.replace("</devices>", "<hostdev/></devices>"), state)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"), [(_running, "is running"), (_on_a_file, "not a zvol"), (_with_a_host_device, "hostdev")]
+)
+def test_a_domain_that_cannot_be_a_base_is_refused_and_nothing_changes(
+    house: House, change: Callable[[House], None], reason: str
+) -> None:
+    change(house)
+    before = house.state()
+    with pytest.raises(PreflightError, match=reason):
+        base.create(house.settings, BaseRequest("second", from_domain="gold"))
+    assert house.state() == before
+
+
+def test_a_base_that_cannot_be_finished_leaves_nothing(house: House, tmp_path: Path) -> None:
+    before = house.state()
+    (tmp_path / "gold_VARS.fd").unlink()
+    with pytest.raises(PreflightError, match="NVRAM"):
+        base.create(house.settings, BaseRequest("second", from_domain="gold"))
+    assert house.state() == before
+
+
+def test_the_domain_of_a_base_is_kept_whole(house: House) -> None:
+    assert parse(catalogue.find_base(house.settings, "pxc").domain_xml).macs == (
+        "52:54:00:de:ad:01",
+        "52:54:00:de:ad:02",
+    )
+
+
+@pytest.mark.parametrize("name", ["", "nothing", "../pxc"])
+def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: str) -> None:
+    with pytest.raises(ZsnapdbError):
+        catalogue.find_base(house.settings, name)
+    with pytest.raises(NotThere):
+        life.stop(house.settings, "nothing")

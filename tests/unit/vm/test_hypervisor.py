@@ -1,0 +1,106 @@
+"""The adapter of libvirt, on libvirt's own test driver: a hypervisor in memory."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.planning.vm.test_clone_domain import FIRST
+from zsnapdb.errors import CommandError, PreflightError
+from zsnapdb.planning.vm.clone_domain import clone_xml, new_domain
+from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, MachineState, connected
+
+with_libvirt = pytest.mark.skipif(
+    importlib.util.find_spec("libvirt") is None, reason="the extra zsnapdb[vm] (libvirt-python) is not installed"
+)
+URI = "test:///default"
+
+
+@pytest.fixture
+def hypervisor() -> Iterator[Hypervisor]:
+    with connected(URI) as opened:
+        yield opened
+
+
+def _domain(name: str = "pxc1") -> str:
+    base = new_domain("base", {"vda": "/dev/null"}, 64 << 20, 1, kind="test")
+    # The test driver knows the machine type of its own guests only.
+    base = base.replace(' machine="q35"', "").replace('arch="x86_64"', 'arch="i686"')
+    base = base.replace("<genid>00000000-0000-0000-0000-000000000000</genid>", "")
+    return clone_xml(base, replace(FIRST, name=name, nvram=None))
+
+
+@with_libvirt
+def test_a_clone_is_defined_started_found_by_its_mark_and_forgotten(hypervisor: Hypervisor) -> None:
+    hypervisor.define(_domain())
+    known = hypervisor.find(FIRST.uuid)
+    assert known is not None
+    assert (known.state, known.domain.name) == (MachineState.OFF, "pxc1")
+    assert known.domain.is_marked(FIRST.name, FIRST.uuid, FIRST.dataset)
+    assert [disk.source for disk in known.domain.volumes] == [FIRST.disks["vda"]]
+    hypervisor.make_isolated_network()
+    hypervisor.start(FIRST.uuid)
+    hypervisor.start(FIRST.uuid)
+    assert hypervisor.named("pxc1").state is MachineState.RUNNING
+    assert not hypervisor.agent_answers(FIRST.uuid)
+    assert hypervisor.shut_down(FIRST.uuid, 10)
+    hypervisor.start(FIRST.uuid)
+    hypervisor.power_off(FIRST.uuid)
+    hypervisor.power_off(FIRST.uuid)
+    hypervisor.undefine(FIRST.uuid)
+    hypervisor.undefine(FIRST.uuid)
+    assert hypervisor.find(FIRST.uuid) is None
+
+
+@with_libvirt
+def test_what_libvirt_refuses_is_an_error_with_its_words_and_prints_nothing(
+    hypervisor: Hypervisor, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CommandError, match="defining a domain at test:///default"):
+        hypervisor.define("<domain type='test'/>")
+    with pytest.raises(PreflightError, match="no domain"):
+        hypervisor.start("00000000-0000-4000-8000-00000000000f")
+    with pytest.raises(PreflightError, match="no domain nothing"):
+        hypervisor.named("nothing")
+    assert capfd.readouterr() == ("", "")
+
+
+@with_libvirt
+def test_the_isolated_network_has_no_address_and_leads_nowhere(hypervisor: Hypervisor) -> None:
+    hypervisor.make_isolated_network()
+    hypervisor.make_isolated_network()
+    assert ISOLATED_NETWORK in hypervisor.networks()
+    network = hypervisor._connection.networkLookupByName(ISOLATED_NETWORK)
+    text = network.XMLDesc(0)
+    assert network.isActive()
+    assert "<forward" not in text
+    assert "<ip " not in text
+    network.destroy()
+    network.undefine()
+    hypervisor._connection.networkDefineXML(
+        f"<network><name>{ISOLATED_NETWORK}</name><forward mode='nat'/><ip address='10.9.9.1' prefix='24'/></network>"
+    )
+    with pytest.raises(PreflightError, match="is not isolated"):
+        hypervisor.make_isolated_network()
+    hypervisor._connection.networkLookupByName(ISOLATED_NETWORK).undefine()
+
+
+@with_libvirt
+def test_a_libvirt_that_does_not_answer_is_an_error_with_its_address(tmp_path: Path) -> None:
+    with (
+        pytest.raises(PreflightError, match="connecting to libvirt at qemu"),
+        connected(f"qemu:///system?socket={tmp_path}/none"),
+    ):
+        pass
+
+
+def test_without_its_library_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    with pytest.raises(PreflightError) as caught, connected(URI):
+        pass
+    assert "zsnapdb[vm]" in caught.value.hint

@@ -1,0 +1,88 @@
+"""`zsnapdb vm clone`."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
+from zsnapdb.cli.output import show
+from zsnapdb.cli.vm.options import BaseName, WaitFor
+
+
+def clone(
+    base: BaseName,
+    name_template: Annotated[
+        str,
+        typer.Option(
+            "--name-template",
+            metavar="TEMPLATE",
+            help="The name of each clone; {n} becomes its number.",
+            show_default=False,
+        ),
+    ],
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", help="How many clones to make: all of them, or none.")
+    ] = 1,
+    ttl: Annotated[
+        str | None,
+        typer.Option(
+            "--ttl", metavar="DURATION", help="How long the lease lasts, for example 2h.", show_default="clones.ttl"
+        ),
+    ] = None,
+    owner: Annotated[
+        str | None, typer.Option("--owner", metavar="NAME", help="The owner of the clones.", show_default="the caller")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="The memory.", show_default="that of the base")
+    ] = None,
+    cpus: Annotated[
+        int | None,
+        typer.Option("--cpus", metavar="N", min=1, help="The number of processors.", show_default="that of the base"),
+    ] = None,
+    network: Annotated[
+        str | None,
+        typer.Option(
+            "--network",
+            metavar="NAME",
+            help="A network of libvirt, or bridge:NAME of this host, for all interfaces.",
+            show_default="vms.network, else a network that leads to other clones only",
+        ),
+    ] = None,
+    no_start: Annotated[bool, typer.Option("--no-start", help="Define the machines and do not start them.")] = False,
+    wait_for: WaitFor = "started",
+    config: ConfigFile = None,
+    plan: PlanOnly = False,
+    json: AsJson = False,
+) -> None:
+    """Clone virtual machines from a base and start them."""
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config import load
+    from zsnapdb.jobs.vm import create as job
+    from zsnapdb.jobs.vm import readiness
+    from zsnapdb.quantities import duration, parse_size
+    from zsnapdb.report.vm import machines as report
+
+    settings = load(config)
+    request = job.MachinesRequest(
+        base=base,
+        owner=owner or os.environ.get("SUDO_USER") or getpass.getuser(),
+        template=name_template,
+        count=count,
+        ttl=duration(ttl) if ttl is not None else None,
+        memory=parse_size(memory) if memory is not None else None,
+        cpus=cpus,
+        network=network,
+        starts=not no_start,
+        marker=readiness.marker(wait_for),
+    )
+    if plan:
+        show(report.MachinesPlanView(job.plan(settings, request)), json)
+        return
+    terminal = Terminal()
+    made = job.create(settings, request, terminal)
+    terminal.end()
+    show(report.MachinesMadeView(made), json)

@@ -1,0 +1,1 @@
+"""Bases of virtual machines, and clones of them on zvols."""

@@ -1,0 +1,244 @@
+"""Bases: machines that never run, of which machines are cloned. Made from an image, or from a domain that is off."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError, UsageError
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.jobs.vm import catalogue, locks, properties, removal
+from zsnapdb.jobs.vm.catalogue import MachineBase
+from zsnapdb.jobs.vm.properties import MachinePhase
+from zsnapdb.model import pool_of
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.vm import clone_domain, request
+from zsnapdb.planning.vm.domain import Domain, parse
+from zsnapdb.text_files import read_text
+from zsnapdb.vm import images
+from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
+from zsnapdb.vm.images import DiskImage
+from zsnapdb.zfs import datasets, owned, snapshots, zvols
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class BaseRequest:
+    """What the caller requests: a base of that name from an image, or from a domain.
+
+    With an image, `domain_file` has the XML of the machine; without one the machine is a plain one with `memory` bytes
+    and `cpus`.
+    """
+
+    name: str
+    image: Path | None = None
+    from_domain: str | None = None
+    domain_file: Path | None = None
+    memory: int = 2 << 30
+    cpus: int = 2
+
+
+@dataclass(frozen=True)
+class BasePlan:
+    """What `create` does. `sources` has the dataset that each disk is cloned from; empty: the image is copied."""
+
+    name: str
+    anchor: str
+    made_of: str
+    xml: str
+    image: DiskImage | None
+    sources: Mapping[str, str]
+    sizes: Mapping[str, int]
+    nvram: Path | None
+    uuid: str = ""
+
+    @property
+    def volumes(self) -> dict[str, str]:
+        """The volumes of the base, by the target of their disk."""
+        return {target: f"{self.anchor}/{target}" for target in self.sizes}
+
+    @property
+    def source_snapshots(self) -> dict[str, str]:
+        """The snapshots of the domain's disks that are taken, by target."""
+        return {target: f"{name}@{properties.BASE_SNAPSHOT}-{self.name}" for target, name in self.sources.items()}
+
+
+def plan(settings: Settings, wanted: BaseRequest) -> BasePlan:
+    """Return what `create` would do; change nothing. The errors say why the image or domain cannot be a base."""
+    request.checked_name(wanted.name)
+    if (wanted.image is None) == (wanted.from_domain is None):
+        raise UsageError("give either --image or --from-domain", hint="see `zsnapdb vm base create --help`")
+    if wanted.image is not None:
+        planned = _of_image(settings, wanted, wanted.image)
+    else:
+        with connected(settings.vms.uri) as hypervisor:
+            planned = _of_domain(settings, hypervisor, wanted.name, wanted.from_domain or "")
+    if datasets.exists(planned.anchor):
+        raise ExistsError(f"the dataset {planned.anchor} exists", hint="choose another name; `zsnapdb vm base list`")
+    properties.encode_domain(planned.xml)
+    return planned
+
+
+def _of_image(settings: Settings, wanted: BaseRequest, path: Path) -> BasePlan:
+    image = images.describe(path.absolute())
+    if wanted.domain_file is None:
+        xml = clone_domain.new_domain(wanted.name, {"vda": "/dev/null"}, wanted.memory, wanted.cpus)
+    else:
+        xml = read_text(wanted.domain_file, "the XML of the domain", "give the output of `virsh dumpxml`")
+    domain = parse(xml)
+    request.refuse_obstacles(domain.name, clone_domain.obstacles(xml))
+    if len(domain.volumes) != 1:
+        raise PreflightError(
+            f"the domain {domain.name} has {len(domain.volumes)} disks, and the image is one",
+            hint="give the XML of a domain with one disk, or make the base --from-domain",
+        )
+    size = -(-image.size // _MIB) * _MIB
+    anchor = f"{catalogue.home(settings, None)}/bases/{wanted.name}"
+    return BasePlan(
+        wanted.name,
+        anchor,
+        f"image {path.name}",
+        xml,
+        image,
+        {},
+        {domain.volumes[0].target: size},
+        Path(domain.nvram) if domain.nvram else None,
+    )
+
+
+def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_name: str) -> BasePlan:
+    known = hypervisor.named(domain_name)
+    if known.state is not MachineState.OFF:
+        raise PreflightError(
+            f"the domain {domain_name} is {known.state}, so its disks change",
+            hint=f"shut it down first: `virsh shutdown {domain_name}`",
+        )
+    request.refuse_obstacles(domain_name, clone_domain.obstacles(known.xml))
+    sources = _zvols_of(known.domain)
+    request.refuse_other_pools([pool_of(dataset) for dataset in sources.values()])
+    facts = zvols.describe(list(sources.values()))
+    anchor = f"{catalogue.home(settings, pool_of(next(iter(sources.values()))))}/bases/{name}"
+    nvram = Path(known.domain.nvram) if known.domain.nvram else None
+    sizes = {target: facts[dataset].size for target, dataset in sources.items()}
+    return BasePlan(name, anchor, f"domain {domain_name}", known.xml, None, sources, sizes, nvram, known.domain.uuid)
+
+
+def _zvols_of(domain: Domain) -> dict[str, str]:
+    """Return the dataset of each disk of the domain. The device itself is asked; PreflightError if one is no zvol."""
+    found = {}
+    for disk in domain.volumes:
+        dataset = zvols.dataset_behind(Path(disk.source)) if disk.kind == "block" and disk.source else None
+        if dataset is None:
+            raise PreflightError(
+                f"the disk {disk.target} of the domain {domain.name} is not a zvol of this host: {disk.kind}"
+                f" {disk.source or 'without a source'}",
+                hint="a base is made of zvols; copy the disk with --image",
+            )
+        found[disk.target] = dataset
+    if not found:
+        raise PreflightError(f"the domain {domain.name} has no disk", hint="see `virsh domblklist`")
+    return found
+
+
+def create(settings: Settings, wanted: BaseRequest) -> BasePlan:
+    """Make the base as planned, and return the plan. After an error nothing of it is left."""
+    with locks.on_base(wanted.name):
+        planned = plan(settings, wanted)
+        top = planned.anchor.rpartition("/")[0]
+        datasets.ensure(top, properties.NO_FILES)
+        mark = properties.base_mark(wanted.name)
+        facts = {
+            properties.BASE_PROPERTY: wanted.name,
+            properties.PHASE_PROPERTY: MachinePhase.MAKING,
+            properties.CREATED_PROPERTY: stamp(now()),
+            properties.MADE_OF_PROPERTY: planned.made_of,
+            properties.DOMAIN_PROPERTY: properties.encode_domain(planned.xml),
+        }
+        datasets.create(planned.anchor, {**properties.NO_FILES, **facts})
+        with undone_on_error(lambda: _undo(settings, planned)):
+            marks = {mark.name: wanted.name}
+            if planned.image is not None:
+                _copy_image(settings, planned, planned.image, marks)
+            else:
+                _clone_domain(settings, planned, marks)
+            if planned.nvram is not None:
+                _keep_nvram(settings, planned, planned.nvram)
+            _snapshot([f"{name}@{properties.BASE_SNAPSHOT}" for name in planned.volumes.values()], marks)
+            datasets.set_properties(planned.anchor, {properties.PHASE_PROPERTY: MachinePhase.READY})
+    return planned
+
+
+def _copy_image(settings: Settings, planned: BasePlan, image: DiskImage, marks: Mapping[str, str]) -> None:
+    for target, dataset in planned.volumes.items():
+        zvols.create(dataset, planned.sizes[target], marks)
+        images.write(image, zvols.wait_for_device(dataset, settings.vms.device_timeout))
+
+
+def _clone_domain(settings: Settings, planned: BasePlan, marks: Mapping[str, str]) -> None:
+    _snapshot(list(planned.source_snapshots.values()), marks)
+    with connected(settings.vms.uri) as hypervisor:
+        known = hypervisor.find(planned.uuid)
+    if known is None or known.state is not MachineState.OFF:
+        raise ConsistencyError(
+            f"the {planned.made_of} was started while its disks were snapshotted", hint="shut it down and try again"
+        )
+    for target, dataset in planned.volumes.items():
+        datasets.clone(planned.source_snapshots[target], dataset, marks)
+
+
+def _keep_nvram(settings: Settings, planned: BasePlan, source: Path) -> None:
+    target = catalogue.nvram_file(settings, "bases", planned.name)
+    make_private(target.parent)
+    try:
+        shutil.copyfile(source, target)
+    except OSError as error:
+        raise PreflightError(
+            f"copying the NVRAM file {source} of the base: {error.strerror}",
+            hint="see <nvram> in the XML of the domain",
+        ) from error
+    target.chmod(0o600)
+
+
+def _snapshot(names: list[str], marks: Mapping[str, str]) -> None:
+    """Snapshot all volumes in one request, and prove that it was one transaction group."""
+    pending = snapshots.PendingSnapshots.of(names, marks)
+    pending.start()
+    pending.finish()
+    snapshots.check_one_group(snapshots.describe(names))
+
+
+def _undo(settings: Settings, planned: BasePlan) -> None:
+    removal.remove_base(settings, _as_base(planned))
+    mark = properties.base_mark(planned.name)
+    for name in planned.source_snapshots.values():
+        if owned.is_ours(name, mark):
+            owned.destroy_snapshot(name, mark)
+
+
+def _as_base(planned: BasePlan) -> MachineBase:
+    volumes = {target: name for target, name in planned.volumes.items() if datasets.exists(name)}
+    return MachineBase(planned.name, planned.anchor, MachinePhase.MAKING, "", planned.made_of, volumes, "", 0)
+
+
+def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
+    """Return the base that `destroy` would remove; None if there is none. PreflightError if machines depend on it."""
+    base = next((base for base in catalogue.bases(settings) if base.name == name), None)
+    if base is not None:
+        found = removal.others(base.anchor, properties.base_mark(name))
+        removal.refuse_others(f"the base {name}", found, snapshots_may_go=False)
+    return base
+
+
+def destroy(settings: Settings, name: str) -> MachineBase | None:
+    """Remove the base, and return it; None if there was none. PreflightError if machines depend on it."""
+    with locks.on_base(name):
+        base = plan_destroy(settings, name)
+        if base is not None:
+            removal.remove_base(settings, base)
+    return base

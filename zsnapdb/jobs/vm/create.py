@@ -1,0 +1,309 @@
+"""Clones machines from a base: all that were requested, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import PreflightError, UsageError, ZsnapdbError
+from zsnapdb.jobs.clock import now
+from zsnapdb.jobs.clone.properties import owner_text
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.jobs.undo import undone_on_error
+from zsnapdb.jobs.vm import catalogue, locks, properties, readiness, removal
+from zsnapdb.jobs.vm.catalogue import Machine, MachineBase, SeenMachine
+from zsnapdb.jobs.vm.properties import MachinePhase
+from zsnapdb.jobs.vm.readiness import ReadyMarker
+from zsnapdb.planning.clone.lease import CloneLease, Quota, first_lease, stamp
+from zsnapdb.planning.vm import request
+from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml, obstacles
+from zsnapdb.planning.vm.domain import parse
+from zsnapdb.planning.vm.request import ZvolSpace
+from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, connected
+from zsnapdb.zfs import datasets, snapshots, zvols
+
+
+@dataclass(frozen=True)
+class MachinesRequest:
+    """What the caller requests: `count` clones of the base.
+
+    `ttl` (seconds), `memory` (bytes), `cpus` and `network` None: as configured, or as in the base. `marker` says when a
+    started machine is ready.
+    """
+
+    base: str
+    owner: str
+    template: str
+    count: int = 1
+    ttl: float | None = None
+    memory: int | None = None
+    cpus: int | None = None
+    network: str | None = None
+    starts: bool = True
+    marker: ReadyMarker = field(default_factory=ReadyMarker)
+
+
+@dataclass(frozen=True)
+class PlannedMachine:
+    """One clone: its name, anchor, volumes by target, and the XML of its domain."""
+
+    name: str
+    anchor: str
+    uuid: str
+    volumes: Mapping[str, str]
+    xml: str
+
+
+@dataclass(frozen=True)
+class MachinesPlan:
+    """What `create` does."""
+
+    base: MachineBase
+    machines: tuple[PlannedMachine, ...]
+    spaces: tuple[ZvolSpace, ...]
+    snapshots: Mapping[str, str]
+    network: CloneNetwork
+    lease: CloneLease
+    owner: str
+    starts: bool
+    marker: ReadyMarker
+    has_nvram: bool
+
+
+@dataclass(frozen=True)
+class MadeMachines:
+    """The machines that were made, and how many seconds each phase took for all of them."""
+
+    plan: MachinesPlan
+    machines: tuple[SeenMachine, ...]
+    seconds: Mapping[str, float]
+
+
+class _Phases:
+    """Measures the phases of one run."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def measured(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - began, 3)
+
+
+def plan(settings: Settings, wanted: MachinesRequest) -> MachinesPlan:
+    """Return what `create` would do; change nothing. The errors say what is in the way."""
+    with connected(settings.vms.uri) as hypervisor:
+        return _plan(settings, hypervisor, wanted)
+
+
+def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -> MachinesPlan:
+    names = request.names(wanted.template, wanted.count)
+    base = catalogue.find_base(settings, wanted.base)
+    if base.phase is not MachinePhase.READY:
+        raise PreflightError(
+            f"the base {base.name} is not complete (phase {base.phase})",
+            hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",
+        )
+    known = catalogue.machines(settings)
+    domains = hypervisor.domains()
+    request.refuse_taken(names, [m.name for m in known], [d.domain.name for d in domains])
+    limits = settings.clones
+    request.admit_all(
+        Quota(limits.per_owner, limits.total, limits.free_floor),
+        owner_text(wanted.owner),
+        [machine.owner for machine in known],
+        datasets.available(base.anchor),
+        wanted.count,
+    )
+    xml = base.domain_xml
+    request.refuse_obstacles(base.name, obstacles(xml))
+    targets = [disk.target for disk in parse(xml).volumes]
+    if sorted(targets) != sorted(base.volumes):
+        raise PreflightError(
+            f"the base {base.name} has the volumes {', '.join(sorted(base.volumes))}, its domain the disks"
+            f" {', '.join(sorted(targets))}",
+            hint="make the base again",
+        )
+    return MachinesPlan(
+        base=base,
+        machines=tuple(_machine(settings, base, xml, name, wanted) for name in names),
+        spaces=catalogue.spaces(base.volumes),
+        snapshots={target: f"{name}@{properties.BASE_SNAPSHOT}" for target, name in base.volumes.items()},
+        network=_network(settings, wanted, hypervisor),
+        lease=first_lease(wanted.ttl, catalogue.lease_policy(settings), now()),
+        owner=owner_text(wanted.owner),
+        starts=wanted.starts,
+        marker=wanted.marker,
+        has_nvram=parse(xml).nvram is not None,
+    )
+
+
+def _chosen_network(settings: Settings, name: str | None) -> CloneNetwork:
+    """Return the network: NAME of libvirt, bridge:NAME of the host; without one the isolated network."""
+    chosen = name or settings.vms.network or ISOLATED_NETWORK
+    kind, separator, bridge = chosen.partition(":")
+    if separator and (kind != "bridge" or not bridge):
+        raise UsageError(f"{chosen!r} is not a network", hint="give the name of a libvirt network, or bridge:NAME")
+    return CloneNetwork("bridge", bridge) if separator else CloneNetwork("network", chosen)
+
+
+def _network(settings: Settings, wanted: MachinesRequest, hypervisor: Hypervisor) -> CloneNetwork:
+    network = _chosen_network(settings, wanted.network)
+    if network.kind == "network" and network.name != ISOLATED_NETWORK:
+        known = hypervisor.networks()
+        if network.name not in known:
+            raise PreflightError(
+                f"libvirt has no network {network.name}", hint=f"known networks: {', '.join(known) or 'none'}"
+            )
+    return network
+
+
+def _machine(settings: Settings, base: MachineBase, xml: str, name: str, wanted: MachinesRequest) -> PlannedMachine:
+    anchor = f"{base.anchor.rpartition('/bases/')[0]}/machines/{name}"
+    volumes = {target: f"{anchor}/{target}" for target in base.volumes}
+    own = str(uuid.uuid4())
+    identity = DomainIdentity(
+        name=name,
+        uuid=own,
+        generation=str(uuid.uuid4()),
+        dataset=anchor,
+        disks={target: str(zvols.link_of(dataset)) for target, dataset in volumes.items()},
+        network=_chosen_network(settings, wanted.network),
+        serial_log=str(catalogue.serial_log(settings, name)),
+        nvram=str(catalogue.nvram_file(settings, "machines", name)),
+        memory=wanted.memory,
+        cpus=wanted.cpus,
+    )
+    return PlannedMachine(name, anchor, own, volumes, clone_xml(xml, identity))
+
+
+def create(settings: Settings, wanted: MachinesRequest, events: Events) -> MadeMachines:
+    """Make all machines that were requested, and start them if requested.
+
+    After an error none of them is left. If something cannot be removed, `doctor` names it and `reap` removes it.
+    """
+    phases = _Phases()
+    with connected(settings.vms.uri) as hypervisor, contextlib.ExitStack() as locked:
+        locked.enter_context(locks.on_base(wanted.base))
+        for name in request.names(wanted.template, wanted.count):
+            locked.enter_context(locks.on_machine(name))
+        with locks.names():
+            planned = _plan(settings, hypervisor, wanted)
+            datasets.ensure(planned.machines[0].anchor.rpartition("/")[0], properties.NO_FILES)
+            locked.enter_context(undone_on_error(lambda: _remove_all(settings, hypervisor, planned)))
+            for machine in planned.machines:
+                datasets.create(machine.anchor, {**properties.NO_FILES, **_facts(planned, machine)})
+        _execute(settings, hypervisor, planned, phases, events)
+        names = {machine.name for machine in planned.machines}
+        made = [machine for machine in catalogue.machines(settings) if machine.name in names]
+        return MadeMachines(planned, tuple(catalogue.seen(hypervisor, m) for m in made), phases.seconds)
+
+
+def _facts(planned: MachinesPlan, machine: PlannedMachine) -> dict[str, str]:
+    return {
+        properties.MACHINE_PROPERTY: machine.name,
+        properties.BASE_PROPERTY: planned.base.name,
+        properties.PHASE_PROPERTY: MachinePhase.MAKING,
+        properties.CREATED_PROPERTY: stamp(now()),
+        properties.OWNER_PROPERTY: planned.owner,
+        properties.EXPIRES_PROPERTY: stamp(planned.lease.expires),
+        properties.PROTECTED_PROPERTY: "no",
+        properties.UUID_PROPERTY: machine.uuid,
+        properties.NETWORK_PROPERTY: planned.network.words,
+    }
+
+
+def _execute(
+    settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan, phases: _Phases, events: Events
+) -> None:
+    with phases.measured("clone"):
+        for machine in planned.machines:
+            _clone_volumes(planned, machine)
+    with phases.measured("device"):
+        verify_devices(settings, [dataset for machine in planned.machines for dataset in machine.volumes.values()])
+    with phases.measured("define"):
+        if planned.network == CloneNetwork("network", ISOLATED_NETWORK):
+            hypervisor.make_isolated_network()
+        for machine in planned.machines:
+            if planned.has_nvram:
+                copy_nvram(settings, planned.base.name, machine.name)
+            prepare_log(settings, machine.name)
+            hypervisor.define(machine.xml)
+    if planned.starts:
+        with phases.measured("start"):
+            for machine in planned.machines:
+                verify_devices(settings, list(machine.volumes.values()))
+                hypervisor.start(machine.uuid)
+                events.tell(f"virtual machine {machine.name} is started")
+        with phases.measured("ready"):
+            for machine in planned.machines:
+                log = catalogue.serial_log(settings, machine.name)
+                readiness.wait(hypervisor, machine.name, machine.uuid, planned.marker, log, settings.vms.start_timeout)
+    for machine in planned.machines:
+        datasets.set_properties(machine.anchor, {properties.PHASE_PROPERTY: MachinePhase.READY})
+
+
+def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
+    marks = {properties.MACHINE_PROPERTY: machine.name}
+    for target, dataset in machine.volumes.items():
+        datasets.clone(planned.snapshots[target], dataset, marks)
+    pending = snapshots.PendingSnapshots.of(
+        [f"{dataset}@{properties.START_SNAPSHOT}" for dataset in machine.volumes.values()], marks
+    )
+    pending.start()
+    pending.finish()
+
+
+def verify_devices(settings: Settings, volumes: list[str]) -> None:
+    """Wait until the device node of each volume is there and says that it is of this volume.
+
+    ConsistencyError for the first that does not within vms.device_timeout.
+    """
+    for dataset in volumes:
+        zvols.wait_for_device(dataset, settings.vms.device_timeout)
+
+
+def copy_nvram(settings: Settings, base: str, name: str) -> None:
+    """Give the machine a copy of the base's NVRAM file. PreflightError if the base has none."""
+    source, target = catalogue.nvram_file(settings, "bases", base), catalogue.nvram_file(settings, "machines", name)
+    make_private(target.parent)
+    try:
+        shutil.copyfile(source, target)
+    except OSError as error:
+        raise PreflightError(
+            f"copying the NVRAM file {source}: {error.strerror}", hint=f"make the base {base} again"
+        ) from error
+    target.chmod(0o600)
+
+
+def prepare_log(settings: Settings, name: str) -> Path:
+    """Make the folder of the machine's serial log, and remove an old log."""
+    log = catalogue.serial_log(settings, name)
+    make_private(log.parent)
+    log.unlink(missing_ok=True)
+    return log
+
+
+def _remove_all(settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan) -> None:
+    """Remove what was made of each machine. An error with one does not keep the others."""
+    failures: list[str] = []
+    made = {machine.name: machine for machine in catalogue.machines(settings)}
+    for item in planned.machines:
+        machine: Machine | None = made.get(item.name)
+        if machine is None or machine.uuid != item.uuid:
+            continue
+        try:
+            removal.remove_machine(settings, hypervisor, machine)
+        except ZsnapdbError as error:
+            failures.append(f"{item.name}: {error.message}")
+    if failures:
+        raise PreflightError("; ".join(failures), hint="run `zsnapdb reap`")

@@ -1,0 +1,1 @@
+"""Decisions about virtual machines: their domains, names, identities and space. Pure."""

@@ -1,0 +1,141 @@
+"""The XML of a libvirt domain, read into a model. Pure.
+
+The elements are those of https://libvirt.org/formatdomain.html.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from zsnapdb.errors import DamagedError
+from zsnapdb.patterns import is_line
+
+NAMESPACE = "https://github.com/zsnapdb/vm/1"
+"""The namespace of our element in the metadata of a domain."""
+_MARK = f"{{{NAMESPACE}}}vm"
+_QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
+QEMU_COMMAND_LINE = f"{{{_QEMU}}}commandline"
+QEMU_ARGUMENT = f"{{{_QEMU}}}arg"
+_LONGEST = 1 << 20
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_AGENT_CHANNEL = "org.qemu.guest_agent.0"
+
+ElementTree.register_namespace("zsnapdb", NAMESPACE)
+ElementTree.register_namespace("qemu", _QEMU)
+
+
+@dataclass(frozen=True)
+class DomainMark:
+    """Our element in a domain's metadata: the machine's name, its UUID, and the dataset of its anchor."""
+
+    name: str
+    uuid: str
+    dataset: str
+
+
+@dataclass(frozen=True)
+class DomainDisk:
+    """A disk of a domain. `kind` is its type (block, file, …), `source` its device or file (None: no medium)."""
+
+    target: str
+    kind: str
+    device: str
+    source: str | None
+    is_shared: bool
+
+    @property
+    def is_volume(self) -> bool:
+        """Whether it is a disk that the machine writes to, and not a CD or a floppy."""
+        return self.device == "disk"
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What zsnapdb reads of a domain. `uuid` is "" if the text has none."""
+
+    name: str
+    uuid: str
+    disks: tuple[DomainDisk, ...]
+    macs: tuple[str, ...]
+    nvram: str | None
+    has_agent: bool
+    mark: DomainMark | None
+
+    @property
+    def volumes(self) -> tuple[DomainDisk, ...]:
+        """The disks that the machine writes to."""
+        return tuple(disk for disk in self.disks if disk.is_volume)
+
+    def is_marked(self, name: str, uuid: str, dataset: str) -> bool:
+        """Whether this is the domain that zsnapdb defined for the machine with this anchor.
+
+        A copy of the domain (virt-clone copies metadata) has another UUID than its mark, so it is not.
+        """
+        return self.mark == DomainMark(name, uuid, dataset) and self.uuid == uuid
+
+
+def root_of(text: str) -> ElementTree.Element:
+    """Return the root element of a domain's XML. DamagedError if the text is not the XML of a domain.
+
+    Entities are refused: libvirt writes none.
+    """
+    if len(text) > _LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise DamagedError("the XML of the domain is too long, or declares entities", hint="see `virsh dumpxml`")
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314
+    except ElementTree.ParseError as error:
+        raise DamagedError(f"the XML of the domain cannot be read: {error}", hint="see `virsh dumpxml`") from error
+    if root.tag != "domain":
+        raise DamagedError(f"the XML describes a {root.tag}, not a domain", hint="give the output of `virsh dumpxml`")
+    return root
+
+
+def parse(text: str) -> Domain:
+    """Return the domain that the XML describes. DamagedError if a part that zsnapdb needs cannot be read."""
+    root = root_of(text)
+    name = (root.findtext("name") or "").strip()
+    uuid = (root.findtext("uuid") or "").strip().lower()
+    if not name or not is_line(name) or (uuid and not _UUID.fullmatch(uuid)):
+        raise DamagedError("the XML of the domain has no name, or a wrong UUID", hint="see `virsh dumpxml`")
+    channels = [target.get("name") for target in root.iterfind("devices/channel/target")]
+    return Domain(
+        name=name,
+        uuid=uuid,
+        disks=tuple(_disk(disk) for disk in root.iterfind("devices/disk")),
+        macs=tuple(mac.get("address", "").lower() for mac in root.iterfind("devices/interface/mac")),
+        nvram=(root.findtext("os/nvram") or "").strip() or None,
+        has_agent=_AGENT_CHANNEL in channels,
+        mark=_mark(root),
+    )
+
+
+def _disk(element: ElementTree.Element) -> DomainDisk:
+    target = element.find("target")
+    name = target.get("dev", "") if target is not None else ""
+    if not re.fullmatch(r"[a-z]{1,8}", name):
+        raise DamagedError(f"a disk of the domain has the target {name!r}", hint="a target is like vda or sda")
+    source = element.find("source")
+    place = None if source is None else source.get("dev") or source.get("file") or source.get("name")
+    return DomainDisk(
+        target=name,
+        kind=element.get("type", ""),
+        device=element.get("device", "disk"),
+        source=place if place is None or is_line(place) else "(not a line)",
+        is_shared=element.find("shareable") is not None,
+    )
+
+
+def _mark(root: ElementTree.Element) -> DomainMark | None:
+    element = root.find(f"metadata/{_MARK}")
+    if element is None:
+        return None
+    return DomainMark(element.get("name", ""), element.get("uuid", ""), element.get("dataset", ""))
+
+
+def mark_element(mark: DomainMark) -> ElementTree.Element:
+    """Return the metadata of a domain with our element, and nothing else."""
+    metadata = ElementTree.Element("metadata")
+    ElementTree.SubElement(metadata, _MARK, {"name": mark.name, "uuid": mark.uuid, "dataset": mark.dataset})
+    return metadata

@@ -1,0 +1,99 @@
+"""Decides on a request for clones of a base: names, limits, space. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.errors import ExistsError, PreflightError, UsageError
+from zsnapdb.planning.clone.lease import Quota, admit
+
+LARGEST = 50
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+"""The name of a base or a machine: also a dataset, a libvirt domain and a host name."""
+
+
+def checked_name(name: str) -> str:
+    """Return the name. UsageError if it is not the name of a base or a machine."""
+    if not NAME.fullmatch(name):
+        raise UsageError(
+            f"{name[:80]!r} is not a name of a virtual machine",
+            hint="use at most 32 lower-case letters, digits and -; begin with a letter or a digit",
+        )
+    return name
+
+
+def names(template: str, count: int) -> tuple[str, ...]:
+    """Return the names of the clones: the template with `{n}` replaced by 1 to `count`.
+
+    UsageError if the count is out of range, or if the template gives no names, or one name twice.
+    """
+    if not 1 <= count <= LARGEST:
+        raise UsageError(f"--count {count} is out of range", hint=f"--count must be 1 to {LARGEST}")
+    if count > 1 and "{n}" not in template:
+        raise UsageError(
+            f"the template {template!r} gives all {count} clones one name", hint="put {n} where the number belongs"
+        )
+    return tuple(checked_name(template.replace("{n}", str(number))) for number in range(1, count + 1))
+
+
+def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Collection[str]) -> None:
+    """Raise ExistsError if a machine of ours or a domain of libvirt has one of the names."""
+    for name in wanted:
+        if name in machines:
+            raise ExistsError(
+                f"there is a virtual machine {name} already",
+                hint=f"destroy it (`zsnapdb vm destroy {name}`), or choose another --name-template",
+            )
+        if name in domains:
+            raise ExistsError(
+                f"libvirt has a domain {name}, which zsnapdb did not make",
+                hint="choose another --name-template; zsnapdb does not touch the domain",
+            )
+
+
+def admit_all(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
+    """Raise PreflightError with the limit if the owner may not have `count` more machines."""
+    current = list(owners)
+    for _ in range(count):
+        admit(quota, owner, current, available)
+        current.append(owner)
+
+
+@dataclass(frozen=True)
+class ZvolSpace:
+    """The space of one zvol of a base: its size, its block size, and what it reserves, in bytes."""
+
+    target: str
+    size: int
+    block_size: int
+    reserved: int
+
+    @property
+    def words(self) -> str:
+        """The space of a clone of it, in words.
+
+        `volblocksize` is that of the base for ever (zfsprops(7)). A clone does not get the base's `refreservation`, so
+        it is thin (zfs-clone(8), OpenZFS issue 12892).
+        """
+        reserved = f"the base reserves {self.reserved} bytes, the clone" if self.reserved else "it"
+        return f"{self.size} bytes, volblocksize {self.block_size}; {reserved} reserves nothing (thin)"
+
+
+def refuse_other_pools(pools: Collection[str]) -> None:
+    """Raise PreflightError unless all zvols are in one pool: only then one request snapshots them all."""
+    if len(set(pools)) > 1:
+        raise PreflightError(
+            f"the disks of the domain are in several pools: {', '.join(sorted(set(pools)))}",
+            hint="move the disks to one pool",
+        )
+
+
+def refuse_obstacles(domain: str, found: Sequence[str]) -> None:
+    """Raise PreflightError if the domain cannot be a base, with all that is in the way."""
+    if found:
+        raise PreflightError(
+            f"the domain {domain} cannot be a base: {'; '.join(found)}",
+            hint="clones would share these with it; give a domain without them (see `virsh edit`)",
+        )

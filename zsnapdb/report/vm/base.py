@@ -1,0 +1,106 @@
+"""Views of bases: what making one does, the list, and the removal of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.vm.base import BasePlan
+from zsnapdb.jobs.vm.catalogue import MachineBase
+from zsnapdb.quantities import size
+from zsnapdb.report.units import table
+from zsnapdb.report.view import Fields, View
+from zsnapdb.report.vm.fields import base_fields
+
+
+@dataclass(frozen=True)
+class BasePlanView(View):
+    """What making a base would do."""
+
+    plan: BasePlan
+    kind: ClassVar[str] = "vm-base-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [f"base      {plan.name} of {plan.made_of}"]
+        for target, dataset in plan.volumes.items():
+            source = plan.source_snapshots.get(target)
+            how = f"zfs clone of {source}" if source else f"copy of {plan.image.path if plan.image else ''}"
+            lines.append(f"disk      {target}: {dataset}, {plan.sizes[target]} bytes, {how}")
+        if plan.sources:
+            lines.append("note      the disks of the domain cannot be destroyed while the base exists")
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        return {
+            "name": plan.name,
+            "dataset": plan.anchor,
+            "made_of": plan.made_of,
+            "volumes": plan.volumes,
+            "sizes": dict(plan.sizes),
+            "source_snapshots": plan.source_snapshots,
+        }
+
+
+@dataclass(frozen=True)
+class BaseCreatedView(BasePlanView):
+    """A base that was made."""
+
+    kind: ClassVar[str] = "vm-base-created"
+
+    def text(self) -> str:
+        return f"{super().text()}\nthe base {self.plan.name} is ready: `zsnapdb vm clone {self.plan.name}`"
+
+
+@dataclass(frozen=True)
+class BasesView(View):
+    """All bases."""
+
+    bases: Sequence[MachineBase]
+    kind: ClassVar[str] = "vm-bases"
+
+    def text(self) -> str:
+        rows = [
+            (
+                base.name,
+                base.made_of,
+                base.phase.value,
+                base.created,
+                ", ".join(sorted(base.volumes)),
+                size(base.own_bytes),
+            )
+            for base in self.bases
+        ]
+        return table(("BASE", "MADE OF", "PHASE", "CREATED", "DISKS", "OWN BYTES"), rows)
+
+    def fields(self) -> Fields:
+        return {"bases": [base_fields(base) for base in self.bases]}
+
+
+@dataclass(frozen=True)
+class BaseDestroyPlanView(View):
+    """What removing a base would do."""
+
+    name: str
+    base: MachineBase | None
+    kind: ClassVar[str] = "vm-base-destroy-plan"
+
+    def text(self) -> str:
+        if self.base is None:
+            return f"there is no base {self.name}; nothing to do"
+        return "\n".join(f"zfs destroy {name}" for name in (*self.base.volumes.values(), self.base.anchor))
+
+    def fields(self) -> Fields:
+        return {"name": self.name, "base": base_fields(self.base) if self.base else None}
+
+
+@dataclass(frozen=True)
+class BaseDestroyedView(BaseDestroyPlanView):
+    """A base that was removed."""
+
+    kind: ClassVar[str] = "vm-base-destroyed"
+
+    def text(self) -> str:
+        return f"there is no base {self.name}" if self.base is None else f"the base {self.name} was destroyed"

@@ -1,0 +1,68 @@
+"""Fields and words of bases and machines that several views share."""
+
+from __future__ import annotations
+
+from zsnapdb.jobs.vm.catalogue import MachineBase, SeenMachine
+from zsnapdb.jobs.vm.properties import MachinePhase
+from zsnapdb.planning.clone.lease import stamp
+from zsnapdb.planning.vm.request import ZvolSpace
+from zsnapdb.report.view import Fields
+
+SAME_INSIDE = (
+    "zsnapdb changed nothing inside the guest: its machine-id, host keys, host name and the identity of its servers are"
+    " those of the base"
+)
+"""Said of every clone, because nothing inside it was changed."""
+
+
+def state(seen: SeenMachine) -> str:
+    """Return what the machine does now, or the phase of a machine that is not complete."""
+    if seen.machine.phase is not MachinePhase.READY:
+        return seen.machine.phase
+    return seen.state
+
+
+def machine_fields(seen: SeenMachine) -> Fields:
+    """Return the JSON fields of a machine."""
+    machine = seen.machine
+    return {
+        "name": machine.name,
+        "base": machine.base,
+        "uuid": machine.uuid,
+        "phase": machine.phase.value,
+        "state": seen.state.value,
+        "addresses": list(seen.addresses),
+        "network": machine.network,
+        "created": machine.created,
+        "owner": machine.owner,
+        "expires": stamp(machine.lease.expires),
+        "protected_until": stamp(machine.lease.protected_until) if machine.lease.protected_until else None,
+        "dataset": machine.anchor,
+        "volumes": dict(machine.volumes),
+        "own_bytes": machine.own_bytes,
+        "identity_inside": "base",
+    }
+
+
+def base_fields(base: MachineBase) -> Fields:
+    """Return the JSON fields of a base."""
+    return {
+        "name": base.name,
+        "made_of": base.made_of,
+        "phase": base.phase.value,
+        "created": base.created,
+        "dataset": base.anchor,
+        "volumes": dict(base.volumes),
+        "own_bytes": base.own_bytes,
+    }
+
+
+def space_fields(space: ZvolSpace) -> Fields:
+    """Return the JSON fields of the space of a clone's volume."""
+    return {
+        "target": space.target,
+        "size": space.size,
+        "volblocksize": space.block_size,
+        "base_refreservation": space.reserved,
+        "refreservation": 0,
+    }

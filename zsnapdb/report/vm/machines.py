@@ -1,0 +1,176 @@
+"""Views of machines: clones that are planned and made, the list, and what a command does to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from zsnapdb.jobs.vm.catalogue import SeenMachine
+from zsnapdb.jobs.vm.create import MachinesPlan, MadeMachines
+from zsnapdb.jobs.vm.life import MachineDestroyPlan, MachineStep
+from zsnapdb.planning.clone.lease import remaining, stamp
+from zsnapdb.quantities import size
+from zsnapdb.report.units import duration, table
+from zsnapdb.report.view import Fields, View
+from zsnapdb.report.vm.fields import SAME_INSIDE, machine_fields, space_fields, state
+
+
+@dataclass(frozen=True)
+class MachinesPlanView(View):
+    """What cloning machines would do."""
+
+    plan: MachinesPlan
+    kind: ClassVar[str] = "vm-clone-plan"
+
+    def text(self) -> str:
+        plan = self.plan
+        lines = [f"base      {plan.base.name}, made of {plan.base.made_of}"]
+        lines += [f"disk      {space.target}: {space.words}" for space in plan.spaces]
+        for machine in plan.machines:
+            lines.append(f"machine   {machine.name}, UUID {machine.uuid}")
+            lines += [f"          zfs clone {plan.snapshots[t]} {name}" for t, name in machine.volumes.items()]
+        lines.append(f"network   {plan.network.words}")
+        lines.append(f"lease     until {stamp(plan.lease.expires)}, owner {plan.owner}")
+        lines.append(f"start     {f'wait for {plan.marker.words}' if plan.starts else 'no'}")
+        lines.append(f"identity  {SAME_INSIDE}")
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        plan = self.plan
+        return {
+            "base": plan.base.name,
+            "machines": [
+                {"name": m.name, "uuid": m.uuid, "dataset": m.anchor, "volumes": dict(m.volumes), "domain": m.xml}
+                for m in plan.machines
+            ],
+            "spaces": [space_fields(space) for space in plan.spaces],
+            "network": plan.network.words,
+            "expires": stamp(plan.lease.expires),
+            "owner": plan.owner,
+            "starts": plan.starts,
+            "waits_for": plan.marker.words,
+            "identity_inside": "base",
+        }
+
+
+@dataclass(frozen=True)
+class MachinesMadeView(View):
+    """Machines that were cloned."""
+
+    made: MadeMachines
+    kind: ClassVar[str] = "vm-cloned"
+
+    def text(self) -> str:
+        lines = []
+        for seen in self.made.machines:
+            addresses = f" at {', '.join(seen.addresses)}" if seen.addresses else ""
+            lines.append(f"virtual machine {seen.machine.name} is {seen.state}{addresses}")
+        lines.append("  ".join(f"{phase} {duration(seconds)}" for phase, seconds in self.made.seconds.items()))
+        lines.append(SAME_INSIDE)
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        return {
+            "machines": [machine_fields(seen) for seen in self.made.machines],
+            "seconds": dict(self.made.seconds),
+            "identity_inside": "base",
+        }
+
+
+@dataclass(frozen=True)
+class MachinesView(View):
+    """All machines."""
+
+    machines: Sequence[SeenMachine]
+    now: datetime
+    kind: ClassVar[str] = "vms"
+
+    def text(self) -> str:
+        rows = [
+            (
+                seen.machine.name,
+                seen.machine.base,
+                state(seen),
+                ", ".join(seen.addresses) or "-",
+                seen.machine.network,
+                seen.machine.owner,
+                remaining(seen.machine.lease, self.now),
+                "yes" if seen.machine.lease.protected_until else "no",
+                size(seen.machine.own_bytes),
+            )
+            for seen in self.machines
+        ]
+        headings = ("MACHINE", "BASE", "STATE", "ADDRESS", "NETWORK", "OWNER", "EXPIRES", "PROTECTED", "OWN BYTES")
+        return table(headings, rows)
+
+    def fields(self) -> Fields:
+        return {"machines": [machine_fields(seen) for seen in self.machines]}
+
+
+@dataclass(frozen=True)
+class MachineStepView(View):
+    """What a command would do to a machine."""
+
+    step: MachineStep
+    verb: str
+    kind: ClassVar[str] = "vm-plan"
+
+    def text(self) -> str:
+        nothing = f"the virtual machine {self.step.seen.machine.name} is {state(self.step.seen)}; nothing to do"
+        return "\n".join(self.step.steps) or nothing
+
+    def fields(self) -> Fields:
+        return {"verb": self.verb, "machine": machine_fields(self.step.seen), "steps": list(self.step.steps)}
+
+
+@dataclass(frozen=True)
+class MachineChangedView(View):
+    """A machine after a command."""
+
+    seen: SeenMachine
+    verb: str
+    kind: ClassVar[str] = "vm-changed"
+
+    def text(self) -> str:
+        until = stamp(self.seen.machine.lease.expires)
+        return f"virtual machine {self.seen.machine.name}: {self.verb}, {state(self.seen)}, lease until {until}"
+
+    def fields(self) -> Fields:
+        return {"verb": self.verb, "machine": machine_fields(self.seen)}
+
+
+@dataclass(frozen=True)
+class MachineDestroyPlanView(View):
+    """What destroying a machine would do."""
+
+    name: str
+    plan: MachineDestroyPlan | None
+    kind: ClassVar[str] = "vm-destroy-plan"
+
+    def text(self) -> str:
+        if self.plan is None:
+            return f"there is no virtual machine {self.name}; nothing to do"
+        machine = self.plan.seen.machine
+        lines = [f"end and undefine the domain {machine.name} with the UUID {machine.uuid}"]
+        lines += [f"zfs destroy {name}" for name in self.plan.others.snapshots]
+        return "\n".join([*lines, *(f"zfs destroy {name}" for name in (*machine.volumes.values(), machine.anchor))])
+
+    def fields(self) -> Fields:
+        return {
+            "name": self.name,
+            "machine": machine_fields(self.plan.seen) if self.plan else None,
+            "foreign_snapshots": list(self.plan.others.snapshots) if self.plan else [],
+        }
+
+
+@dataclass(frozen=True)
+class MachineDestroyedView(MachineDestroyPlanView):
+    """A machine that was destroyed."""
+
+    kind: ClassVar[str] = "vm-destroyed"
+
+    def text(self) -> str:
+        gone = "there is no virtual machine" if self.plan is None else "destroyed the virtual machine"
+        return f"{gone} {self.name}"

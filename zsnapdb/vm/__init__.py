@@ -1,0 +1,1 @@
+"""Virtual machines of this host: libvirt (`hypervisor.py`) and images (`images.py`)."""

@@ -1,0 +1,239 @@
+"""Speaks to libvirt. Only this module imports its library, the extra `zsnapdb[vm]`.
+
+A domain is found by its UUID and never by its name alone. What libvirt returns is read by `planning/vm/domain.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import ipaddress
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from zsnapdb.errors import CommandError, CommandTimeout, PreflightError
+from zsnapdb.planning.vm.domain import Domain, parse
+
+ISOLATED_NETWORK = "zsnapdb-isolated"
+"""The network of clones for which no other is named: a bridge without an address, a forwarding or a name server."""
+_POLL_SECONDS = 0.2
+_ISOLATED_XML = (
+    f"<network><name>{ISOLATED_NETWORK}</name><bridge name='zsnapdb0' stp='off' delay='0'/><mac "
+    "address='52:54:00:00:00:01'/></network>"
+)
+
+
+class MachineState(StrEnum):
+    """What a domain does now."""
+
+    RUNNING = "running"
+    OFF = "off"
+    OTHER = "other"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class KnownDomain:
+    """A domain that libvirt knows: the description that the next start uses, and the state."""
+
+    domain: Domain
+    xml: str
+    state: MachineState
+
+
+class Hypervisor:
+    """An open connection to libvirt. Use `connected`."""
+
+    def __init__(self, library: Any, connection: Any, uri: str) -> None:
+        self._library = library
+        self._connection = connection
+        self._uri = uri
+
+    def domains(self) -> list[KnownDomain]:
+        """Return all domains, running or not. A domain that goes away meanwhile is left out."""
+        known = []
+        for handle in self._call("listing the domains", self._connection.listAllDomains):
+            with contextlib.suppress(self._library.libvirtError):
+                known.append(self._known(handle))
+        return known
+
+    def _known(self, handle: Any) -> KnownDomain:
+        text = handle.XMLDesc(self._library.VIR_DOMAIN_XML_INACTIVE)
+        number = handle.state()[0]
+        states = {
+            self._library.VIR_DOMAIN_RUNNING: MachineState.RUNNING,
+            self._library.VIR_DOMAIN_SHUTOFF: MachineState.OFF,
+        }
+        return KnownDomain(parse(text), text, states.get(number, MachineState.OTHER))
+
+    def find(self, uuid: str) -> KnownDomain | None:
+        """Return the domain with the UUID; None if there is none."""
+        handle = self._handle(uuid)
+        return None if handle is None else self._call(f"reading the domain {uuid}", lambda: self._known(handle))
+
+    def named(self, name: str) -> KnownDomain:
+        """Return the domain of that name. PreflightError if there is none."""
+        for known in self.domains():
+            if known.domain.name == name:
+                return known
+        raise PreflightError(f"libvirt at {self._uri} has no domain {name}", hint="see `virsh list --all`")
+
+    def define(self, xml: str) -> None:
+        """Define the domain. libvirt checks the text against its schema first, so that no part of it is ignored."""
+        self._call("defining a domain", lambda: self._connection.defineXMLFlags(xml, self._define_flags()))
+
+    def _define_flags(self) -> int:
+        # libvirt's test driver refuses the flag.
+        return 0 if self._uri.startswith("test:") else int(self._library.VIR_DOMAIN_DEFINE_VALIDATE)
+
+    def start(self, uuid: str) -> None:
+        """Start the domain. A domain that runs does not change."""
+        handle = self._required(uuid)
+        if not self._call(f"reading the domain {uuid}", handle.isActive):
+            self._call(f"starting the domain {uuid}", handle.create)
+
+    def shut_down(self, uuid: str, patience: float) -> bool:
+        """Ask the guest to shut down. Return whether it is off after `patience` seconds."""
+        handle = self._required(uuid)
+        deadline = time.monotonic() + patience
+        while self._call(f"reading the domain {uuid}", handle.isActive):
+            if time.monotonic() >= deadline:
+                return False
+            with contextlib.suppress(self._library.libvirtError):
+                handle.shutdown()
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def power_off(self, uuid: str) -> None:
+        """Take the power from the domain. A domain that is off, or that does not exist, does not change."""
+        handle = self._handle(uuid)
+        if handle is not None and self._call(f"reading the domain {uuid}", handle.isActive):
+            with self._unless_off(handle):
+                handle.destroy()
+
+    @contextlib.contextmanager
+    def _unless_off(self, handle: Any) -> Iterator[None]:
+        try:
+            yield
+        except self._library.libvirtError as error:
+            if handle.isActive():
+                raise self._error("ending a domain", error) from error
+
+    def undefine(self, uuid: str) -> None:
+        """Let libvirt forget the domain, with its NVRAM file and saved state. No such domain: nothing is done."""
+        handle = self._handle(uuid)
+        if handle is not None:
+            flags = (
+                self._library.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE
+                | self._library.VIR_DOMAIN_UNDEFINE_NVRAM
+                | self._library.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
+            )
+            if self._uri.startswith("test:"):
+                flags = 0
+            self._call(f"removing the domain {uuid}", lambda: handle.undefineFlags(flags))
+
+    def agent_answers(self, uuid: str) -> bool:
+        """Whether the agent inside the guest answers now."""
+        try:
+            guest = importlib.import_module("libvirt_qemu")
+            return bool(guest.qemuAgentCommand(self._required(uuid), '{"execute": "guest-ping"}', 2, 0))
+        except (self._library.libvirtError, ImportError):
+            return False
+
+    def addresses(self, uuid: str) -> tuple[str, ...]:
+        """Return the addresses of the guest that its agent, a lease or the host's ARP table knows."""
+        handle = self._required(uuid)
+        found: set[str] = set()
+        for source in ("AGENT", "LEASE", "ARP"):
+            number = getattr(self._library, f"VIR_DOMAIN_INTERFACE_ADDRESSES_SRC_{source}")
+            with contextlib.suppress(self._library.libvirtError):
+                for interface in handle.interfaceAddresses(number, 0).values():
+                    found |= {str(item["addr"]) for item in interface["addrs"] or ()}
+        return tuple(sorted(address for address in found if _is_reachable(address)))
+
+    def networks(self) -> tuple[str, ...]:
+        """Return the names of libvirt's networks, active or not."""
+        return tuple(network.name() for network in self._call("listing networks", self._connection.listAllNetworks))
+
+    def make_isolated_network(self) -> None:
+        """Define and start the isolated network, unless it runs. Afterwards it leads nowhere but to other clones.
+
+        PreflightError if another network has its name.
+        """
+        known = {n.name(): n for n in self._call("listing networks", self._connection.listAllNetworks)}
+        network = known.get(ISOLATED_NETWORK)
+        if network is None:
+            network = self._call(
+                "defining the isolated network", lambda: self._connection.networkDefineXML(_ISOLATED_XML)
+            )
+        text = self._call("reading the isolated network", lambda: network.XMLDesc(0))
+        if "<forward" in text or "<ip " in text:
+            raise PreflightError(
+                f"the network {ISOLATED_NETWORK} is not isolated: it has an address or forwards",
+                hint=f"see `virsh net-dumpxml {ISOLATED_NETWORK}`; remove the network, or name one with --network",
+            )
+        if not network.isActive():
+            self._call(f"starting the network {ISOLATED_NETWORK}", network.create)
+
+    def _handle(self, uuid: str) -> Any:
+        try:
+            return self._connection.lookupByUUIDString(uuid)
+        except self._library.libvirtError as error:
+            if error.get_error_code() == self._library.VIR_ERR_NO_DOMAIN:
+                return None
+            raise self._error(f"finding the domain {uuid}", error) from error
+
+    def _required(self, uuid: str) -> Any:
+        handle = self._handle(uuid)
+        if handle is None:
+            raise PreflightError(f"libvirt at {self._uri} has no domain {uuid}", hint="see `virsh list --all --uuid`")
+        return handle
+
+    def _call(self, doing: str, act: Any) -> Any:
+        try:
+            return act()
+        except self._library.libvirtError as error:
+            raise self._error(doing, error) from error
+
+    def _error(self, doing: str, error: Exception) -> CommandError:
+        text = " ".join(str(error).split())
+        if "timed out" in text:
+            return CommandTimeout(f"{doing} at {self._uri}: {text}", hint="see the log of libvirt")
+        return CommandError(f"{doing} at {self._uri}: {text}", hint="see the log of libvirt and `virsh list --all`")
+
+
+def _is_reachable(address: str) -> bool:
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    return not (parsed.is_loopback or parsed.is_link_local)
+
+
+@contextlib.contextmanager
+def connected(uri: str) -> Iterator[Hypervisor]:
+    """Connect to libvirt for the block. PreflightError without its library, or if libvirt does not answer."""
+    try:
+        library = importlib.import_module("libvirt")
+    except ImportError as error:
+        raise PreflightError(
+            f"virtual machines need the Python library of libvirt, which cannot be imported: {error}",
+            hint="install the extra: `pip install 'zsnapdb[vm]'`, or Debian's package python3-libvirt",
+        ) from error
+    # The library prints every error to stderr unless it is given a function.
+    library.registerErrorHandler(lambda _context, _error: None, None)
+    try:
+        connection = library.open(uri)
+    except library.libvirtError as error:
+        raise PreflightError(
+            f"connecting to libvirt at {uri}: {' '.join(str(error).split())}",
+            hint="start libvirt (`systemctl start libvirtd`), or set vms.uri",
+        ) from error
+    try:
+        yield Hypervisor(library, connection, uri)
+    finally:
+        with contextlib.suppress(library.libvirtError):
+            connection.close()

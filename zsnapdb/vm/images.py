@@ -1,0 +1,90 @@
+"""Reads and copies images of disks with qemu-img. Only this module runs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.child_environment import for_children
+from zsnapdb.errors import CommandError, CommandTimeout, PreflightError
+
+_FORMATS = ("raw", "qcow2")
+
+
+@dataclass(frozen=True)
+class DiskImage:
+    """An image: its format, and the size in bytes of the disk that it describes."""
+
+    path: Path
+    format: str
+    size: int
+
+
+def describe(path: Path) -> DiskImage:
+    """Return what the image is. PreflightError if it is no image, or if it names other files as parts of itself.
+
+    Whoever wrote such an image could have any file of this host copied into a machine's disk.
+    """
+    text = _run(["qemu-img", "info", "--output=json", "--", str(path)], timeout=60.0)
+    try:
+        document = json.loads(text)
+        image = DiskImage(path, str(document["format"]), int(document["virtual-size"]))
+        details = json.dumps(document.get("format-specific", {}))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CommandError(f"qemu-img info of {path} cannot be read: {error}", hint="see `qemu-img info`") from error
+    if image.format not in _FORMATS:
+        raise PreflightError(
+            f"the image {path} has the format {image.format}", hint=f"give an image in {' or '.join(_FORMATS)}"
+        )
+    if document.get("backing-filename") or '"data-file"' in details:
+        raise PreflightError(
+            f"the image {path} names another file as a part of itself",
+            hint="make one file of it: `qemu-img convert -O qcow2 IMAGE NEW`",
+        )
+    return image
+
+
+def write(image: DiskImage, device: Path) -> None:
+    """Copy the disk that the image describes to the block device, which must be as large and empty."""
+    # -n: the target exists. -S 0 is not given, so that zeros are left out: a new zvol reads as zeros.
+    argv = [
+        "qemu-img",
+        "convert",
+        "-n",
+        "--target-is-zero",
+        "-f",
+        image.format,
+        "-O",
+        "raw",
+        str(image.path),
+        str(device),
+    ]
+    _run(argv, timeout=24 * 3600.0)
+
+
+def _run(argv: Sequence[str], *, timeout: float) -> str:
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=for_children(LC_ALL="C"),
+            timeout=timeout,
+        )
+    except FileNotFoundError as error:
+        raise PreflightError("the command qemu-img was not found", hint="install qemu-utils") from error
+    except OSError as error:
+        raise PreflightError(f"the command qemu-img cannot be started: {error.strerror}", hint="see PATH") from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandTimeout(
+            f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="see `zpool status`"
+        ) from error
+    if done.returncode != 0:
+        output = " ".join(done.stderr.decode(errors="replace").split())[:2000]
+        raise CommandError(
+            f"`{' '.join(argv)}` ended with exit status {done.returncode}: {output}", hint="see `qemu-img info`"
+        )
+    return done.stdout.decode(errors="replace")

@@ -1,0 +1,108 @@
+"""Volumes (zvols) and their device nodes. Which dataset a node is of, the node itself is asked: links can be wrong.
+
+udev makes the links below /dev/zvol in the background. They may be late, missing or those of another volume (OpenZFS
+issues 12507, 10603, 12484 and 15904).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb.errors import ConsistencyError, PreflightError
+from zsnapdb.zfs.command import ZFS, run, set_options
+from zsnapdb.zfs.datasets import UNSET, properties_of
+
+LINKS = Path("/dev/zvol")
+_NAME_BYTES = 256
+_BLKZNAME = (2 << 30) | (_NAME_BYTES << 16) | (0x12 << 8) | 125
+"""_IOR(0x12, 125, char[ZFS_MAX_DATASET_NAME_LEN]): the name of the dataset (OpenZFS, include/sys/fs/zfs.h)."""
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Zvol:
+    """A volume: its size, block size and reservation in bytes, its mode, and the snapshot that it was cloned from."""
+
+    dataset: str
+    size: int
+    block_size: int
+    reserved: int
+    used: int
+    mode: str
+    origin: str
+
+
+def describe(names: list[str]) -> dict[str, Zvol]:
+    """Return the volumes of these names. PreflightError if one is not a volume, NotThere if one does not exist."""
+    keys = ["type", "volsize", "volblocksize", "refreservation", "used", "volmode", "origin"]
+    found = {}
+    for name, values in (properties_of(names, keys) if names else {}).items():
+        if values["type"].value != "volume":
+            raise PreflightError(f"{name} is a {values['type'].value}, not a volume", hint="name a zvol")
+        reserved, origin = values["refreservation"].value, values["origin"].value
+        found[name] = Zvol(
+            dataset=name,
+            size=int(values["volsize"].value),
+            block_size=int(values["volblocksize"].value),
+            reserved=int(reserved) if reserved.isdigit() else 0,
+            used=int(values["used"].value),
+            mode=values["volmode"].value,
+            origin="" if origin == UNSET else origin,
+        )
+    return found
+
+
+def create(dataset: str, size: int, options: Mapping[str, str]) -> None:
+    """Create a thin volume (-s: it reserves nothing) of this size in bytes. ExistsError if it exists."""
+    run([ZFS, "create", "-s", *set_options(options), "-V", str(size), dataset])
+
+
+def link_of(dataset: str) -> Path:
+    """Return the link by which programs name the device of the volume."""
+    return LINKS / dataset
+
+
+def dataset_behind(path: Path) -> str | None:
+    """Return the dataset of which the block device is; None if there is no such device, or if it is not a volume.
+
+    The kernel says it by BLKZNAME, as zvol_id(1) asks it.
+    """
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISBLK(os.fstat(opened).st_mode):
+            return None
+        answer = bytearray(_NAME_BYTES)
+        fcntl.ioctl(opened, _BLKZNAME, answer)
+    except OSError:
+        return None
+    finally:
+        os.close(opened)
+    return bytes(answer).partition(b"\0")[0].decode(errors="replace")
+
+
+def wait_for_device(dataset: str, patience: float) -> Path:
+    """Return the link of the volume's device, as soon as it leads to a device that says it is of this dataset.
+
+    ConsistencyError after `patience` seconds, with what the link leads to.
+    """
+    link, deadline = link_of(dataset), time.monotonic() + patience
+    while True:
+        behind = dataset_behind(link)
+        if behind == dataset:
+            return link
+        if time.monotonic() >= deadline:
+            found = f"it leads to the device of {behind}" if behind else "there is no device of a volume behind it"
+            raise ConsistencyError(
+                f"the device node {link} of the volume {dataset} is not there after {patience:g} s: {found}",
+                hint="see `zfs get volmode,snapdev` and `udevadm settle`; the link is made by udev",
+            )
+        time.sleep(_POLL_SECONDS)
