@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.vm import base, clone, life
 
-app = typer.Typer(help="Clone virtual machines on zvols from a base.", no_args_is_help=True, rich_markup_mode=None)
-_base = typer.Typer(help="Make, list and destroy bases.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    cls=CommandGroup, help="Clone virtual machines on zvols from a base.", no_args_is_help=True, rich_markup_mode=None
+)
+_base = typer.Typer(cls=CommandGroup, help="Make, list and destroy bases.", no_args_is_help=True, rich_markup_mode=None)
 _base.command("create")(base.create)
 _base.command("list")(base.list_bases)
 _base.command("destroy")(base.destroy)
