@@ -90,4 +90,3 @@ def inputs() -> tuple[str, ...]:
     """Return what the key of the root depends on, beside the guest root."""
     files = tuple((INSIDE / name).read_text() for name in ("init", "qemu.conf", "libvirtd.conf"))
     return (*recipe.VM_PACKAGES, *recipe.VM_MODULES, str(recipe.VM_DISK_BYTES), _KERNEL, *files, "1")
-
