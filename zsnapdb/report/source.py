@@ -43,6 +43,7 @@ def detail_lines(source: SourcePart) -> list[str]:
         f"position  {position.position(server.flavour).describe()} ({position.source})",
         f"lock      {lock.strategy}, held {lock.held_ms:.1f} ms: {lock.reason}",
         *(f"source    {_channel(channel)}" for channel in source.channels),
+        *(f"keys      in {path} of the server" for path in server.key_files),
         *(f"lacks     {sentence}" for sentence in rows_not_restored(server.engines)),
     ]
 

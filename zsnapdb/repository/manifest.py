@@ -122,7 +122,7 @@ class ServerPart(Part):
     """The identity of a server, and the settings that a server needs to start on its files.
 
     `absolute_tablespaces` are the paths of tablespaces outside the data directory. `engines` says how many user tables
-    have each storage engine.
+    have each storage engine. `key_files` are the files with the keys of encrypted tables; they may be in no backup.
     """
 
     flavour: Flavour
@@ -132,6 +132,7 @@ class ServerPart(Part):
     variables: dict[VariableName, Line]
     absolute_tablespaces: tuple[Line, ...] = ()
     engines: dict[ShortLine, Count] = {}
+    key_files: tuple[Line, ...] = ()
 
 
 class ServerSourcePart(Part):

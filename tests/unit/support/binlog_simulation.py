@@ -31,13 +31,17 @@ class Written:
 
 @dataclass(frozen=True)
 class Binlog:
-    """A binlog of the server: its transactions, and the transactions that the server had numbered before."""
+    """A binlog of the server: its transactions, and the transactions that the server had numbered before.
+
+    `begun` tells binlogs apart that have the same number and were begun at the same time by a clock that was set back.
+    """
 
     number: int
     created: int
     before: tuple[Written, ...]
     written: tuple[Written, ...] = ()
     is_rotated: bool = False
+    begun: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,9 @@ class Server:
             binlogs=(*self.binlogs[:-1], last),
         )
 
-    def rotate(self, second: int) -> Server:
+    def rotate(self, clock: int, begun: int) -> Server:
         last = replace(self.binlogs[-1], is_rotated=True)
-        following = Binlog(last.number + 1, second, self.numbered)
+        following = Binlog(last.number + 1, clock, self.numbered, begun=begun)
         return replace(self, binlogs=(*self.binlogs[:-1], last, following))
 
 
@@ -105,11 +109,11 @@ class Simulation:
 
     def head(self, server: Server, binlog: Binlog) -> str:
         """Return the fingerprint of a binlog."""
-        return f"{self.name(server.id)} {binlog.number} {binlog.created}"
+        return f"{self.name(server.id)} {binlog.number} {binlog.created} {binlog.begun}"
 
-    def back_up(self, server: Server, second: int, *, has_head: bool) -> None:
+    def back_up(self, server: Server, second: int, clock: int, *, has_head: bool) -> None:
         """Take a backup of the server. It records the head of its binlog if `has_head`."""
-        name, moment, active = f"b{second:06d}", second * SECOND, server.binlogs[-1]
+        name, moment, active = f"b{second:06d}", clock * SECOND, server.binlogs[-1]
         position = BinlogCoordinates(f"binlog.{active.number:06d}", HEAD + SIZE * len(active.written))
         gtids = self.gtids(server.numbered)
         head = self.head(server, active) if has_head else None
@@ -166,7 +170,7 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
     server = Server(1, (), (), (Binlog(1, 10, ()),))
     earlier: list[Server] = [server]
     known: set[Binlog] = set()
-    incarnation, ids = 1, 1
+    incarnation, ids, behind = 1, 1, 0
 
     def leave() -> None:
         """End an incarnation. Its files are archived up to now."""
@@ -177,27 +181,30 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
         incarnation += 1
 
     for second, (happening, way) in zip(range(20, 10_000, 10), happenings, strict=False):
+        clock = second - behind
         if happening == "write":
             numbers = [
                 one.number for one in server.numbered if made.flavour is Flavour.MARIADB or one.server == server.id
             ]
-            server = server.write(Written(second, server.id, max(numbers, default=0) + 1, second))
+            server = server.write(Written(second, server.id, max(numbers, default=0) + 1, clock))
         elif happening == "rotate":
-            server = server.rotate(second)
+            server = server.rotate(clock, second)
+        elif happening == "clock":
+            behind += 30 + way
         elif happening == "backup":
-            made.back_up(server, second, has_head=bool(way % 2))
+            made.back_up(server, second, clock, has_head=bool(way % 2))
         elif happening == "quiet":
             active = server.binlogs[-1]
             end = HEAD + SIZE * len(active.written)
-            record = CompleteUntil(f"{incarnation:03d}", f"binlog.{active.number:06d}", end, second * SECOND)
+            record = CompleteUntil(f"{incarnation:03d}", f"binlog.{active.number:06d}", end, clock * SECOND)
             made.complete.append(record)
         elif happening == "reset":
             leave()
-            server = replace(server, numbered=(), binlogs=(Binlog(1, second, ()),))
+            server = replace(server, numbered=(), binlogs=(Binlog(1, clock, (), begun=second),))
             earlier = [server]
         elif happening == "back":
             leave()
-            server = earlier[way % len(earlier)].rotate(second)
+            server = earlier[way % len(earlier)].rotate(clock, second)
         elif happening == "failover":
             leave()
             ids += 1

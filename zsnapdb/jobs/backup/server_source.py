@@ -28,7 +28,7 @@ from zsnapdb.model import Position, Snapshot, SnapshotSet
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.binlog import position_in
 from zsnapdb.mysql.ddl_log import statements_half_done
-from zsnapdb.mysql.paths import absolute_tablespaces
+from zsnapdb.mysql.paths import absolute_tablespaces, keyring_paths
 from zsnapdb.mysql.probe import published_position, what_may_have_changed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.backup.fitness import judge_durability, objection
@@ -137,6 +137,7 @@ class ServerSource:
                 variables={name: facts.variables[name] for name in RECORDED if name in facts.variables},
                 absolute_tablespaces=absolute_tablespaces(facts),
                 engines=dict(facts.engines),
+                key_files=tuple(path.path for path in keyring_paths(facts)),
             ),
         )
         return SourceDescription(

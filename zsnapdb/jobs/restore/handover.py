@@ -196,7 +196,13 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
     root = Path(min(places.values(), key=len))
     paths = PathMap(tuple((point, point) for point in places.values()))
     copy = Copy(
-        work.plan.flavour, work.plan.server_version, work.plan.variables, paths, root, work.instance.settings.server
+        work.plan.flavour,
+        work.plan.server_version,
+        work.plan.variables,
+        paths,
+        root,
+        work.instance.settings.server,
+        work.plan.key_files,
     )
     copy.turn_lists()
     server.remove_identity(copy.datadir)

@@ -113,6 +113,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         backup_id=manifest.backup_id,
         point=replace(chosen.point, notes=(*newer, *chosen.point.notes)),
         layout=layout,
+        key_files=facts.key_files,
     )
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
@@ -176,7 +177,13 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
     pairs = tuple((point, layout.mountpoints[role]) for role, (_, point) in layout.places.items())
     root = Path(layout.mountpoints[min(layout.mountpoints, key=lambda role: len(layout.mountpoints[role]))])
     return Copy(
-        planned.flavour, planned.server_version, planned.variables, PathMap(pairs), root, instance.settings.server
+        planned.flavour,
+        planned.server_version,
+        planned.variables,
+        PathMap(pairs),
+        root,
+        instance.settings.server,
+        planned.key_files,
     )
 
 

@@ -15,7 +15,7 @@ from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.plan import copy_of
-from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
+from zsnapdb.jobs.server_copy.prepare import Copy, absent_files, check_inside, check_recovered
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import PROPERTY, Position, Progress
@@ -142,6 +142,10 @@ def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
     if missing:
         lines = ", ".join(option.line for option in missing)
         return warning("server program", f"the server of the backup had {lines}", advice(missing, "") or "")
+    absent = absent_files(work.plan.key_files)
+    if absent:
+        detail = f"the server of the backup read keys from {', '.join(absent)}, and this host has no such file"
+        return warning("server program", detail, "give this host the keys if tables are encrypted")
     return ok("server program", f"{program.path} {program.version}, the backup is of {step.server_version}")
 
 

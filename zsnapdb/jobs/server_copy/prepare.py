@@ -76,7 +76,10 @@ def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Copy
 
 @dataclass(frozen=True)
 class Copy:
-    """A mounted copy of an instance's files: the server it was made of, and where its volumes are now."""
+    """A mounted copy of an instance's files: the server it was made of, and where its volumes are now.
+
+    `key_files` are the files from which that server read the keys of encrypted tables, as far as they are known.
+    """
 
     flavour: Flavour
     version: str
@@ -84,6 +87,7 @@ class Copy:
     paths: PathMap
     root: Path
     settings: ServerSettings
+    key_files: tuple[str, ...] = ()
 
     @property
     def folder(self) -> Path:
@@ -189,8 +193,14 @@ class Copy:
                 limits=limits,
             )
         except ServerError as error:
-            hint = advice(missing_options(self.variables, self.settings.options), error.message)
+            missing = missing_options(self.variables, self.settings.options)
+            hint = advice(missing, error.message, absent_files(self.key_files))
             raise ServerError(error.message, hint=hint or error.hint) from error
+
+
+def absent_files(paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the files among these that are not on this host."""
+    return tuple(path for path in paths if not os.path.exists(path))
 
 
 def check_recovered(

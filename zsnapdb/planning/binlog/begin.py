@@ -91,8 +91,16 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | No
 def _by_gtids(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Begin | None:
-    """Return where everything after the backup begins by GTIDs alone; None if no file proves it."""
-    older = _begun_before(point, files, histories, _identity)
+    """Return where everything after the backup begins by GTIDs alone; None if no file proves it.
+
+    If the head of the backup's binlog is known, no other file that the server had begun before has the position.
+    """
+    is_head_known = point.fingerprint is not None
+    older = (
+        at
+        for at in _begun_before(point, files, histories, _identity)
+        if not (is_head_known and files[at].server == point.server)
+    )
     only = _only_history(point, files, histories, state)
     at = next((at for at in older if _holds(files, histories, at, point)), None)
     if at is None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from zsnapdb.errors import AmbiguousPointError, NotThere
-from zsnapdb.gtid import Gtids, contains
+from zsnapdb.gtid import Gtids, GtidSet, contains
+from zsnapdb.model import parse_gtids
 from zsnapdb.planning.binlog.history import History, histories_of
 from zsnapdb.planning.binlog.route import ArchiveState, BackupPoint, Route, RouteFile, commit_time, follow
 
@@ -145,6 +146,28 @@ def several(what: str, candidates: Sequence[Reached]) -> AmbiguousPointError:
     return AmbiguousPointError(
         f"{what} lies in {len(lines)} histories of the server, which was set back: {', '.join(lines)}",
         hint="name one of them with --history; `zsnapdb binlog status` lists them",
+    )
+
+
+def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile | None:
+    """Return an archived binlog of the server that has the backup's last transaction, and is not the backup's binlog.
+
+    If there is one, the server gave the GTID twice. None of MariaDB: its positions do not say which GTIDs a file has.
+    """
+    last = parse_gtids(point.flavour, point.last_gtid) if point.last_gtid is not None else None
+    for file in files:
+        is_other = file.server == point.server and file.fingerprint != point.fingerprint
+        if is_other and isinstance(last, GtidSet) and file.gtids is not None and contains(file.gtids, last):
+            return file
+    return None
+
+
+def also_archived(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
+    """Return the error for GTIDs with which a backup ends, and which an archived history has too."""
+    return AmbiguousPointError(
+        f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
+        f" {file.incarnation} (in {file.name} of server {file.server}): the server gave the GTID twice",
+        hint=f"`--to {point.backup_id}` restores the backup, `--history {file.incarnation}` the other transaction",
     )
 
 

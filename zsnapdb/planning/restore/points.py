@@ -24,7 +24,17 @@ from zsnapdb.planning.binlog.route import (
     follow,
 )
 from zsnapdb.planning.binlog.window import leading, newer_beyond
-from zsnapdb.planning.restore.histories import ArchiveView, Reached, is_same, older_views, several, shown, view_of
+from zsnapdb.planning.restore.histories import (
+    ArchiveView,
+    Reached,
+    also_archived,
+    file_with_last,
+    is_same,
+    older_views,
+    several,
+    shown,
+    view_of,
+)
 from zsnapdb.planning.restore.targets import AtBackup, AtGtids, AtTime, BeforeGtid, Latest, Target
 
 
@@ -141,7 +151,11 @@ def _choose_of_histories(
         raise several(shown(point) if isinstance(point, datetime) else str(point), [_reached(one) for one in choices])
     if not choices:
         raise error or NotThere("no backup leads to the point", hint="see `zsnapdb status`")
-    return choices[0]
+    choice = choices[0]
+    again = file_with_last(choice.point, files) if choice.exact_backup and choice.route.is_empty else None
+    if again is not None:
+        raise also_archived(str(point), choice.point, again)
+    return choice
 
 
 def _reached(choice: RestoreRoute) -> Reached:

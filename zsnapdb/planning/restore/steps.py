@@ -271,7 +271,8 @@ Step = Preflight | MakeTop | Receive | MountVolumes | Recover | Replay | CheckSe
 class RestorePlan:
     """What a restore does, in order. `requested` is the point as it was requested, `point` the point that is reached.
 
-    `variables` are the variables of the backup's server that another server needs to start on its files.
+    `variables` are the variables of the backup's server that another server needs to start on its files. `key_files`
+    are the files from which it read the keys of encrypted tables.
     """
 
     restore_id: str
@@ -288,6 +289,7 @@ class RestorePlan:
     point: RestorePoint
     layout: RestoreLayout
     steps: tuple[Step, ...] = field(default=())
+    key_files: tuple[str, ...] = ()
 
     @property
     def point_identity(self) -> str:

@@ -57,15 +57,19 @@ def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tup
     return tuple(missing)
 
 
-def advice(missing: Sequence[MissingOption], log: str) -> str | None:
-    """Return what to do if a server on a copy did not start; None if its log and options say nothing of encryption."""
+def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = ()) -> str | None:
+    """Return what to do if a server on a copy did not start; None if its log and options say nothing of encryption.
+
+    `absent` are the key files of the source that this host lacks.
+    """
+    files = f"; the source read its keys from {', '.join(absent)}, and this host has no such file" if absent else ""
     if missing:
         lines = ", ".join(f'"{option.line}"' for option in missing)
-        return f"the source loaded a key plugin: add {lines} to server.options, and give this host the keys"
+        return f"the source loaded a key plugin: add {lines} to server.options, and give this host the keys{files}"
     errors = [line.lower() for line in log.splitlines() if "error" in line.lower()]
     if any(sign in line for line in errors for sign in _SIGNS):
         return (
             "files of the server are encrypted: give this host the keys, and the server program the keyring component"
-            " or plugin of the source (mysqld.my beside the program, or server.options)"
+            f" or plugin of the source (mysqld.my beside the program, or server.options){files}"
         )
     return None

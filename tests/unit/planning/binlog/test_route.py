@@ -295,6 +295,39 @@ SIMULATIONS = st.builds(
 """Random histories: what happened to the server, and which of the archived files were lost."""
 
 
+CLOCKS = st.builds(
+    simulate,
+    st.sampled_from([(Flavour.MYSQL, True), (Flavour.MYSQL, False), (Flavour.MARIADB, True)]),
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.sampled_from(["write", "write", "write", "rotate", "clock", "reset", "back", "failover"]),
+                st.integers(0, 20),
+            ),
+            st.just(("backup", 1)),
+        ),
+        min_size=5,
+        max_size=40,
+    ),
+    st.sets(st.integers(0, 20), max_size=2),
+)
+"""Random histories with clocks that are set back; each backup records the head of its binlog."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(CLOCKS)
+def test_whatever_the_clocks_say_a_backup_is_found_in_its_own_binlog_and_never_elsewhere(
+    simulation: Simulation,
+) -> None:
+    for point in simulation.points:
+        route = follow(point, simulation.files)
+        state = restored(simulation, route)
+        assert any(history[: len(state)] == state for history in simulation.histories), route
+        assert point.coordinates is not None
+        own = [file for file in simulation.files if file.fingerprint == point.fingerprint]
+        assert bool(route.files) >= any(file.end >= point.coordinates.offset for file in own), route
+
+
 @settings(max_examples=300, deadline=None)
 @given(SIMULATIONS)
 @example(simulate((Flavour.MYSQL, True), SET_BACK_BEHIND_A_LOST_FILE, {9}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -184,3 +185,18 @@ def test_a_time_between_two_histories_is_refused_with_what_can_be_restored_of_th
     assert choose(Latest(), points, files, NOW, history="1").files[-1].number == 3
     with pytest.raises(NotThere, match="no backup is older"):
         choose(time(500), points, files, NOW, history="2")
+
+
+def test_a_gtid_at_the_end_of_a_backup_that_an_archived_history_has_too_is_refused() -> None:
+    """After a reset the new history is not archived yet, and its backup ends with a GTID that was given before."""
+    files = [Kept(**{**vars(own(number)), "fingerprint": str(number)}) for number in (1, 2, 3)]
+    old = at(11, f"{A}:1-2", "binlog.000001", 200, name="o")
+    new = at(1001, f"{A}:1-3", "binlog.000001", 500, name="n")
+    known = replace(new, fingerprint="again", last_gtid=f"{A}:3")
+    for target in (AtGtids(f"{A}:3"), AtGtids(f"{A}:1-3")):
+        with pytest.raises(HistoryError, match="gave the GTID twice") as no:
+            choose(target, [old, known], files, NOW)
+        assert "`--to n` restores the backup" in no.value.hint
+        assert choose(target, [old, known], files, NOW, history="1").point == old
+    lagging = replace(at(45, f"{A}:1-33", "binlog.000004", 400), fingerprint="4", last_gtid=f"{A}:33")
+    assert choose(AtGtids(f"{A}:33"), [old, lagging], files, NOW).point == lagging

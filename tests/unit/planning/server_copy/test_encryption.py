@@ -20,6 +20,14 @@ def test_options_that_are_there_are_not_missing_however_they_are_written() -> No
     assert missing_options(SOURCE, options) == ()
 
 
+def test_the_key_files_that_this_host_lacks_are_named() -> None:
+    log = "[ERROR] InnoDB: Encryption can't find master key"
+    for words in (advice((), log, ["/etc/keys"]), advice(missing_options(SOURCE, ()), "", ["/etc/keys"])):
+        assert words is not None
+        assert "read its keys from /etc/keys, and this host has no such file" in words
+    assert advice((), "[ERROR] unknown variable", ["/etc/keys"]) is None
+
+
 def test_a_log_that_speaks_of_encryption_leads_to_the_keyring_and_any_other_log_to_nothing() -> None:
     assert "keyring component" in (advice((), "[ERROR] InnoDB: Encryption can't find master key") or "")
     assert advice((), "[ERROR] unknown variable 'no_such_option=1'") is None
