@@ -198,6 +198,13 @@ class InstanceSettings(_Section):
     user: str = "zsnapdb"
     password_file: Path | None = None
     password_env: str | None = None
+    tls: Literal["required", "preferred", "off"] | None = None
+    """None: required, except for a socket or the loopback interface, where it is preferred."""
+    tls_ca: Path | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_verify: Literal["identity", "ca"] = "identity"
+    allow_public_key: bool = False
     volumes: Volumes | None = None
     repository: str
     lock: LockSettings = LockSettings()
@@ -217,6 +224,10 @@ class InstanceSettings(_Section):
             raise ValueError("give exactly one of socket and host")
         if self.password_file is not None and self.password_env is not None:
             raise ValueError("give at most one of password_file and password_env")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("give tls_cert and tls_key together")
+        if self.tls == "off" and (self.tls_ca or self.tls_cert):
+            raise ValueError('tls = "off" and certificates contradict each other; remove tls, tls_ca and tls_cert')
         if self.password_env is not None and not is_secret_name(self.password_env):
             raise ValueError(
                 "the name in password_env must contain PASS, SECRET or TOKEN: programs that zsnapdb starts do not"

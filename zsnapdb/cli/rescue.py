@@ -110,7 +110,9 @@ def rescue(
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal).waiting(duration(wait))
-    destination = job.destination(settings, into=into, instance=into_instance, password_file=password_file)
+    destination = job.destination(
+        settings, into=into, instance=into_instance, password_file=password_file, tls=chosen.tls
+    )
     request = job.RescueRequest(
         job.original_name(table, schema),
         to,

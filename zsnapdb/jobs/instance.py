@@ -13,6 +13,7 @@ from zsnapdb.jobs.events import SILENT, Events
 from zsnapdb.jobs.host import THIS_HOST, Host
 from zsnapdb.mysql import locks
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.tls import Tls, TlsMode
 from zsnapdb.planning.backup.lock_strategy import check_name
 from zsnapdb.planning.chain import ChainPolicy
 from zsnapdb.repository.catalogue import Cache, Summaries, summaries
@@ -142,7 +143,20 @@ class Instance:
     def address(self) -> Address:
         """The address and account of its server."""
         s = self.settings
-        return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port)
+        return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port, tls=self.tls)
+
+    @property
+    def tls(self) -> Tls:
+        """How connections over TCP to its server, and for it to other servers, are protected."""
+        s = self.settings
+        return Tls(
+            mode=TlsMode(s.tls) if s.tls else None,
+            ca=s.tls_ca,
+            cert=s.tls_cert,
+            key=s.tls_key,
+            checks_name=s.tls_verify == "identity",
+            asks_for_public_key=s.allow_public_key,
+        )
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
         """Open a session to its server."""

@@ -7,16 +7,35 @@ from dataclasses import dataclass
 from zsnapdb.gtid import Gtids
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode
 
 
 @dataclass(frozen=True)
 class ReplicationSource:
-    """A replication source, and the account for the replica."""
+    """A replication source, the account for the replica, and how its connection is protected."""
 
     host: str
     port: int
     user: str
     password: str
+    tls: Tls = NO_SETTINGS
+
+    def protection(self, flavour: Flavour) -> tuple[str, tuple[object, ...]]:
+        """Return the end of the statement that names the source, and its parameters.
+
+        With TLS required, the certificate is verified (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"; MariaDB
+        manual, "CHANGE MASTER TO"). Else the server chooses, and MySQL may ask for a public key on loopback.
+        """
+        word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
+        if self.tls.mode_to(self.host) is not TlsMode.REQUIRED:
+            may_ask = flavour is Flavour.MYSQL and self.tls.may_send_to(self.host)
+            return (", GET_SOURCE_PUBLIC_KEY = 1" if may_ask else "", ())
+        files = {"CA": self.tls.ca, "CERT": self.tls.cert, "KEY": self.tls.key}
+        given = {name: str(file) for name, file in files.items() if file is not None}
+        names = "".join(f", {word}_SSL_{name} = %s" for name in given)
+        # The switch demands a certificate that names the host. Without it, a CA alone is verified on MySQL.
+        checks = f", {word}_SSL_VERIFY_SERVER_CERT = {int(self.tls.checks_name or flavour is Flavour.MARIADB)}"
+        return f", {word}_SSL = 1{names}{checks}", tuple(given.values())
 
 
 def options(flavour: Flavour) -> tuple[str, ...]:
@@ -45,14 +64,15 @@ def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids:
     (refman 8.4, "Setting Up Replication Using GTIDs"); MariaDB: gtid_slave_pos = `gtids` (MariaDB manual, "Global
     Transaction ID").
     """
+    protection, files = source.protection(flavour)
     if flavour is Flavour.MARIADB:
         session.query("STOP ALL SLAVES")
         session.query("RESET SLAVE ALL")
         session.query("SET GLOBAL gtid_slave_pos = %s", (str(gtids),))
         session.query(
             "CHANGE MASTER TO MASTER_HOST = %s, MASTER_PORT = %s, MASTER_USER = %s, MASTER_PASSWORD = %s,"
-            " MASTER_USE_GTID = slave_pos",
-            (source.host, source.port, source.user, source.password),
+            f" MASTER_USE_GTID = slave_pos{protection}",
+            (source.host, source.port, source.user, source.password, *files),
         )
         session.query("START SLAVE")
         return
@@ -64,8 +84,8 @@ def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids:
     session.query("SET GLOBAL gtid_purged = %s", (str(gtids),))
     session.query(
         "CHANGE REPLICATION SOURCE TO SOURCE_HOST = %s, SOURCE_PORT = %s, SOURCE_USER = %s, SOURCE_PASSWORD = %s, "
-        "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1",
-        (source.host, source.port, source.user, source.password),
+        f"SOURCE_AUTO_POSITION = 1{protection}",
+        (source.host, source.port, source.user, source.password, *files),
     )
     session.query("START REPLICA")
 

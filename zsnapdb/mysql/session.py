@@ -7,13 +7,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pymysql
 from pydantic import SecretStr
 from pymysql.constants import CLIENT, FIELD_TYPE
 
 from zsnapdb.errors import LockNotGranted, ServerError
+from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, context
+
+if TYPE_CHECKING:
+    _PlainConnection = pymysql.Connection[Any]
+else:
+    _PlainConnection = pymysql.Connection
 
 Row = tuple[Any, ...]
 
@@ -36,9 +42,66 @@ class Address:
     socket: Path | None = None
     host: str = "127.0.0.1"
     port: int = 3306
+    tls: Tls = NO_SETTINGS
 
     def __str__(self) -> str:
         return f"{self.user}@{self.socket}" if self.socket else f"{self.user}@{self.host}:{self.port}"
+
+
+_READABLE_PLUGINS = {b"mysql_clear_password", b"dialog", b"mysql_old_password"}
+"""Plugins with which a client sends the password itself, or what is as good (refman 8.4, "Authentication Plugins")."""
+_NO_TLS = 2026
+
+
+class _Connection(_PlainConnection):
+    """A connection that sends nothing of an account to a server before the line is protected as the address demands."""
+
+    server_capabilities: int
+
+    def __init__(self, address: Address, **options: Any) -> None:
+        self._address = address
+        self._public_key: bytes | None = None
+        self._secure = False
+        protection = None if address.socket else context(address.tls, address.host)
+        super().__init__(
+            user=address.user,
+            unix_socket=str(address.socket) if address.socket else None,
+            host=address.host,
+            port=address.port,
+            ssl=protection,
+            ssl_disabled=protection is None,
+            **options,
+        )
+
+    @property
+    def server_public_key(self) -> bytes | None:
+        """The key that encrypts the password on a line without TLS."""
+        return self._public_key
+
+    @server_public_key.setter
+    def server_public_key(self, key: bytes | None) -> None:
+        """Take the key that whoever answers has sent. OperationalError if a password must not be encrypted with it."""
+        if key is not None:
+            self._refuse_open_line("it asks for the password, encrypted with a key that it sends itself")
+        self._public_key = key
+
+    def _refuse_open_line(self, why: str) -> None:
+        if not (self._secure or self._address.socket or self._address.tls.may_send_to(self._address.host)):
+            raise pymysql.OperationalError(_NO_TLS, f"the connection has no TLS, and {why}")
+
+    def _request_authentication(self) -> None:
+        """Log in. OperationalError, before anything is sent, if TLS is required and the server does not offer it."""
+        if self.ssl and not self.server_capabilities & CLIENT.SSL:
+            if self._address.tls.mode_to(self._address.host) is TlsMode.REQUIRED:
+                raise pymysql.OperationalError(_NO_TLS, "TLS is required, and the server does not offer it")
+            self.ssl = False
+            self.client_flag &= ~CLIENT.SSL
+        super()._request_authentication()  # type: ignore[misc]
+
+    def _process_auth(self, plugin_name: bytes, auth_packet: Any, *handler: Any) -> Any:
+        if plugin_name in _READABLE_PLUGINS:
+            self._refuse_open_line(f"it asks for the password in a readable form ({plugin_name.decode()})")
+        return super()._process_auth(plugin_name, auth_packet, *handler)  # type: ignore[misc]
 
 
 def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> ServerError:
@@ -49,6 +112,12 @@ def _classified(error: pymysql.MySQLError, doing: str, address: Address) -> Serv
         return ServerError(
             message,
             hint="check user and password_file of the instance; `zsnapdb grants` prints the statements for its account",
+        )
+    if number == _NO_TLS or "CERTIFICATE_VERIFY_FAILED" in text or "[SSL" in text:
+        return ServerError(
+            message,
+            hint="set tls_ca of the instance to the authority of the server's certificate (ca.pem of MySQL's own);"
+            ' tls_verify = "ca" if the certificate does not name the host; or tls = "preferred" in a network you trust',
         )
     if number in _UNREACHABLE:
         return ServerError(message, hint="is the server running, and are socket, host and port of the instance right?")
@@ -120,12 +189,9 @@ class Session:
         statements in one text.
         """
         try:
-            connection = pymysql.connect(
-                user=address.user,
+            connection = _Connection(
+                address,
                 password=password.get_secret_value(),
-                unix_socket=str(address.socket) if address.socket else None,
-                host=address.host,
-                port=address.port,
                 connect_timeout=max(1, round(timeout)),
                 read_timeout=read_timeout,
                 write_timeout=read_timeout,

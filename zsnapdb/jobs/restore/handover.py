@@ -135,7 +135,9 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
             "the server's transactions have no GTIDs, so a replica would not know where to begin",
             hint="set gtid_mode = ON on the source, or use --handover run",
         )
-    source = replica.ReplicationSource(step.source_host, step.source_port, step.source_user, password)
+    source = replica.ReplicationSource(
+        step.source_host, step.source_port, step.source_user, password, work.instance.tls
+    )
     flavour = work.plan.flavour
     with served(
         work,

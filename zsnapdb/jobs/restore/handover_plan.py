@@ -12,6 +12,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repeated_gtids import repeated_after
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.model import pool_of
+from zsnapdb.mysql.tls import TlsMode
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.handover_steps import (
@@ -72,6 +73,12 @@ def handover_step(
         raise PreflightError(
             f"the password file {source.password_file} of the source does not exist",
             hint="create it; it must contain only the password",
+        )
+    if instance.tls.mode_to(source.host) is TlsMode.REQUIRED and instance.tls.ca is None:
+        raise PreflightError(
+            f"the connection to the source {source.host} requires TLS, and the replica knows no authority to verify its"
+            " certificate by",
+            hint=f"set tls_ca of instance {instance.name} to a file that the server's account may read",
         )
     return MakeReplica(
         chosen, port, source.host, source.port, source.user, str(source.password_file) if source.password_file else None

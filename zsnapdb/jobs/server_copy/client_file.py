@@ -11,6 +11,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb.mysql.session import Address
+from zsnapdb.mysql.tls import client_options
 from zsnapdb.planning.quoting import option_value
 
 
@@ -22,6 +23,7 @@ def client_text(address: Address, password: SecretStr) -> str:
         if address.socket
         else [f"host={option_value(address.host)}", f"port={address.port}"]
     )
+    lines += () if address.socket else client_options(address.tls, address.host)
     return "\n".join([*lines, ""])
 
 

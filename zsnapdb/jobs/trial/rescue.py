@@ -27,6 +27,7 @@ from zsnapdb.jobs.trial.server_checks import Isolated
 from zsnapdb.model import SnapshotSet, backup_time, pool_of
 from zsnapdb.mysql import programs, server_program
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family, flavour_of
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
@@ -46,6 +47,7 @@ class Destination:
 
     where: DumpFile | LiveServer
     password: SecretStr
+    tls: Tls = NO_SETTINGS
 
 
 @dataclass(frozen=True)
@@ -113,20 +115,22 @@ def transport(text: str) -> Transport | None:
 
 
 def destination(
-    settings: Settings, *, into: str | None, instance: str | None, password_file: Path | None
+    settings: Settings, *, into: str | None, instance: str | None, password_file: Path | None, tls: Tls = NO_SETTINGS
 ) -> Destination:
     """Return the destination: a file, an address, or the server of a configured instance.
 
-    UsageError unless exactly one is named.
+    `tls` protects the connection to an address. A configured instance has its own settings. UsageError unless exactly
+    one destination is named.
     """
     if into is not None and instance is None:
-        return Destination(parse_destination(into), _read_password(password_file))
+        return Destination(parse_destination(into), _read_password(password_file), tls)
     if instance is not None and into is None and password_file is None:
-        _, live = settings.one_instance(instance)
+        configured = Instance.of(settings, instance)
+        live = configured.settings
         where = LiveServer(
             live.user, live.host or "127.0.0.1", live.port, str(live.socket) if live.socket else None, None
         )
-        return Destination(where, live.password())
+        return Destination(where, live.password(), configured.tls)
     raise UsageError(
         "a rescue needs either a file, an address or an instance as its destination",
         hint="name one: --into FILE, --into mysql://user@host/schema --password-file F, or --into-instance NAME",
@@ -215,7 +219,11 @@ def _refuse_file(path: Path) -> None:
 
 def _session(request: RescueRequest, where: LiveServer) -> Session:
     address = Address(
-        user=where.user, socket=Path(where.socket) if where.socket else None, host=where.host, port=where.port
+        user=where.user,
+        socket=Path(where.socket) if where.socket else None,
+        host=where.host,
+        port=where.port,
+        tls=request.destination.tls,
     )
     return Session.open(address, request.destination.password, read_timeout=request.timeout)
 

@@ -1,0 +1,119 @@
+"""How connections to a server over TCP are protected: our own sessions, clients that we start, and replicas."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from zsnapdb.errors import ConfigError
+from zsnapdb.planning.quoting import option_value
+
+
+class TlsMode(StrEnum):
+    """REQUIRED: TLS, and the server's certificate is verified. PREFERRED: TLS if the server offers it. OFF: no TLS.
+
+    PREFERRED verifies the certificate only if a CA is configured: it keeps listeners out, and nobody who answers in
+    the server's place.
+    """
+
+    REQUIRED = "required"
+    PREFERRED = "preferred"
+    OFF = "off"
+
+
+@dataclass(frozen=True)
+class Tls:
+    """How a connection over TCP is protected. A socket of this host needs no protection.
+
+    `mode` None: required, except for the loopback interface, where it is preferred. `ca`: the authorities that signed
+    the server's certificate (None: those of this host). `checks_name`: whether the certificate must name the host.
+    `asks_for_public_key`: whether a password may be encrypted, on a line without TLS, with a key that whoever answers
+    sends.
+    """
+
+    mode: TlsMode | None = None
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    checks_name: bool = True
+    asks_for_public_key: bool = False
+
+    def mode_to(self, host: str) -> TlsMode:
+        """Return the mode of a connection to the host."""
+        if self.mode is not None:
+            return self.mode
+        return TlsMode.PREFERRED if is_loopback(host) else TlsMode.REQUIRED
+
+    def verifies(self, host: str) -> bool:
+        """Whether the certificate of the host's server is verified."""
+        mode = self.mode_to(host)
+        return mode is TlsMode.REQUIRED or (mode is TlsMode.PREFERRED and self.ca is not None)
+
+    def may_send_to(self, host: str) -> bool:
+        """Whether a password may be sent without TLS in a form that its receiver can read."""
+        return is_loopback(host) or self.asks_for_public_key
+
+
+NO_SETTINGS = Tls()
+"""What protects a connection that nothing is configured for."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this host's loopback interface, whose packets no neighbour sees or answers."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def context(tls: Tls, host: str) -> ssl.SSLContext | None:
+    """Return what makes TLS of a connection to the host; None: the connection has no TLS.
+
+    ConfigError if a configured file cannot be used.
+    """
+    if tls.mode_to(host) is TlsMode.OFF:
+        return None
+    try:
+        made = ssl.create_default_context(cafile=str(tls.ca) if tls.ca else None)
+        # Certificates that servers make for themselves lack extensions that the strict check of Python 3.13 demands.
+        made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        made.check_hostname = tls.verifies(host) and tls.checks_name
+        made.verify_mode = ssl.CERT_REQUIRED if tls.verifies(host) else ssl.CERT_NONE
+        if tls.cert is not None:
+            made.load_cert_chain(str(tls.cert), str(tls.key) if tls.key else None)
+    except OSError as error:
+        files = ", ".join(str(file) for file in (tls.ca, tls.cert, tls.key) if file)
+        raise ConfigError(
+            f"the certificates {files} cannot be used: {error}", hint="check tls_ca, tls_cert and tls_key"
+        ) from error
+    return made
+
+
+def client_options(tls: Tls, host: str) -> tuple[str, ...]:
+    """Return the lines of an option file that make a client protect its connection to the host in the same way.
+
+    Clients of MySQL know ssl-mode (refman 8.4, "Command Options for Encrypted Connections"), those of MariaDB ssl and
+    ssl-verify-server-cert, which always checks the name (MariaDB manual, "mariadb Command-Line Client"). `loose` makes
+    each pass over the options of the other.
+    """
+    mode = tls.mode_to(host)
+    if mode is TlsMode.OFF:
+        return ("loose_ssl_mode=DISABLED", "loose_skip_ssl")
+    verified = "VERIFY_IDENTITY" if tls.checks_name else "VERIFY_CA"
+    ours = verified if tls.verifies(host) else "PREFERRED"
+    lines = [f"loose_ssl_mode={ours}"]
+    lines += ["loose_ssl=1", "loose_ssl_verify_server_cert=1"] if tls.verifies(host) else []
+    lines += ["loose_skip_ssl_verify_server_cert"] if not tls.verifies(host) else []
+    authorities = (tls.ca or _own_authorities()) if tls.verifies(host) else None
+    files = {"ssl_ca": authorities, "ssl_cert": tls.cert, "ssl_key": tls.key}
+    lines += [f"{name}={option_value(str(file))}" for name, file in files.items() if file is not None]
+    return (*lines, "loose_get_server_public_key=1") if tls.asks_for_public_key else tuple(lines)
+
+
+def _own_authorities() -> Path | None:
+    """Return the file with the authorities that this host trusts."""
+    file = ssl.get_default_verify_paths().cafile
+    return Path(file) if file else None
