@@ -5,7 +5,10 @@ Its key depends on this file, the recipe and the guest root. No other product de
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +16,7 @@ from . import host, recipe
 
 if TYPE_CHECKING:
     from .build import Builder
+    from .guest import Guest, Lab
 
 INSIDE = Path(__file__).parent / "inside" / "vm"
 FOLDER = "opt/vm"
@@ -90,3 +94,33 @@ def inputs() -> tuple[str, ...]:
     """Return what the key of the root depends on, beside the guest root."""
     files = tuple((INSIDE / name).read_text() for name in ("init", "qemu.conf", "libvirtd.conf"))
     return (*recipe.VM_PACKAGES, *recipe.VM_MODULES, str(recipe.VM_DISK_BYTES), _KERNEL, *files, "1")
+
+
+BRIDGE = "labbr"
+"""The bridge of a guest on which machines and the guest itself are, and nothing else."""
+_PREPARE = f"""
+cp -a /out/libvirt/. /{CAPABILITIES}/
+ip link add {BRIDGE} type bridge
+ip addr add 10.0.0.1/8 dev {BRIDGE}
+ip link set {BRIDGE} up
+mkdir -p /etc/zsnapdb
+cp /checkout/tests/lab/inside/zsnapdb.mariadb.toml /etc/zsnapdb/zsnapdb.toml
+cp /checkout/tests/lab/inside/credentials /etc/zsnapdb/
+echo lab-zsnapdb > /etc/zsnapdb/main.password
+chmod 600 /etc/zsnapdb/*
+printf '[vms]\\ndevice_timeout = "20s"\\nstart_timeout = "900s"\\nstop_timeout = "0s"\\n' >> /etc/zsnapdb/zsnapdb.toml
+{START}
+"""
+
+
+@contextlib.contextmanager
+def with_libvirt(lab: Lab) -> Iterator[Guest]:
+    """Boot a guest without a server in which libvirt answers. /opt/vm has the tiny machine."""
+    from .build import build
+    from .guest import Guest
+
+    paths = build(lab.cache)
+    with Guest.boot(replace(lab, root=paths["guest-vm"]), "none") as guest:
+        shutil.copytree(paths["vm-cache"] / "libvirt", guest.out / "libvirt")
+        guest.run(["sh", "-ec", _PREPARE]).check()
+        yield guest

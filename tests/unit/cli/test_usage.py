@@ -46,6 +46,13 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
         "clone extend sandbox --ttl 2",
         "clone protect sandbox --for ever",
         "pin main latest --reason ",
+        "vm base create ../up --image /tmp/x",
+        "vm base create pxc",
+        "vm clone pxc --name-template pxc --count 2",
+        "vm clone pxc --name-template pxc{n} --count 99",
+        "vm clone pxc --name-template pxc --network tap:x",
+        "vm clone pxc --name-template pxc --wait-for luck",
+        "vm clone pxc --name-template pxc --memory much",
         "key generate",
     ],
 )

@@ -101,6 +101,7 @@ class _Phases:
 
 def plan(settings: Settings, wanted: MachinesRequest) -> MachinesPlan:
     """Return what `create` would do; change nothing. The errors say what is in the way."""
+    _refuse_wrong_usage(settings, wanted)
     with connected(settings.vms.uri) as hypervisor:
         return _plan(settings, hypervisor, wanted)
 
@@ -147,6 +148,12 @@ def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -
     )
 
 
+def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
+    """Raise UsageError if the request itself is wrong, before anything is asked."""
+    request.names(wanted.template, wanted.count)
+    _chosen_network(settings, wanted.network)
+
+
 def _chosen_network(settings: Settings, name: str | None) -> CloneNetwork:
     """Return the network: NAME of libvirt, bridge:NAME of the host; without one the isolated network."""
     chosen = name or settings.vms.network or ISOLATED_NETWORK
@@ -191,6 +198,7 @@ def create(settings: Settings, wanted: MachinesRequest, events: Events) -> MadeM
 
     After an error none of them is left. If something cannot be removed, `doctor` names it and `reap` removes it.
     """
+    _refuse_wrong_usage(settings, wanted)
     phases = _Phases()
     with connected(settings.vms.uri) as hypervisor, contextlib.ExitStack() as locked:
         locked.enter_context(locks.on_base(wanted.base))
