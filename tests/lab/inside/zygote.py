@@ -41,9 +41,9 @@ _UNWRITTEN = 120
 class Zygote:
     """A serving process, for as long as the one that started it lives or until it is closed."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, env: Mapping[str, str] | None = None) -> None:
         self._path = path
-        self._process = subprocess.Popen([sys.executable, __file__, str(path)], stdin=subprocess.DEVNULL)
+        self._process = subprocess.Popen([sys.executable, __file__, str(path)], stdin=subprocess.DEVNULL, env=env)
         while not path.exists():
             if self._process.poll() is not None:
                 raise RuntimeError(f"the zygote ended with status {self._process.returncode}")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support.command_line import CHECKOUT, zsnapdb
+from tests.unit.support.command_line import CHECKOUT, zsnapdb, zsnapdb_from_nothing
 
 
 def processor_seconds() -> float:
@@ -25,7 +25,7 @@ def test_help_comes_at_once() -> None:
     times = []
     for _ in range(5):
         began = processor_seconds()
-        assert zsnapdb("--help").returncode == 0
+        assert zsnapdb_from_nothing("--help").returncode == 0
         times.append(processor_seconds() - began)
     assert min(times) < 1.2, times
 
@@ -55,7 +55,7 @@ def test_an_error_as_json_has_code_message_and_hint() -> None:
 
 
 def test_wrong_usage_ends_with_2() -> None:
-    assert zsnapdb("restore").returncode == 2
+    assert zsnapdb_from_nothing("restore").returncode == 2
 
 
 def test_an_unknown_key_is_refused_before_anything_else(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_an_unknown_key_is_refused_before_anything_else(tmp_path: Path) -> None:
 
 
 def test_the_version_is_printed() -> None:
-    assert re.fullmatch(r"zsnapdb \d+\.\d+\.\d+\n", zsnapdb("--version").stdout)
+    assert re.fullmatch(r"zsnapdb \d+\.\d+\.\d+\n", zsnapdb_from_nothing("--version").stdout)
 
 
 def readme_commands() -> list[str]:

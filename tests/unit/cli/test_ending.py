@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb
+from tests.unit.support.command_line import CHECKOUT, ENVIRONMENT, zsnapdb_from_nothing
 
 WORKS = """
 import os, signal, sys, zsnapdb.cli.app as app
@@ -145,4 +145,4 @@ def test_an_error_of_the_program_keeps_its_traceback() -> None:
 
 
 def test_a_usage_error_ends_with_2() -> None:
-    assert zsnapdb("list", "--no-such-option").returncode == 2
+    assert zsnapdb_from_nothing("list", "--no-such-option").returncode == 2
