@@ -115,8 +115,8 @@ class DrillSettings(_Section):
 Count = Annotated[int, Field(ge=0, le=100_000)]
 
 
-class KeepSettings(_Section):
-    """The retention policy. A rule that is 0 keeps nothing. Without a policy nothing is ever removed."""
+class KeepRules(_Section):
+    """Rules that say which snapshot sets stay. A rule that is 0 keeps nothing."""
 
     last: Count = 0
     hourly: Count = 0
@@ -126,9 +126,6 @@ class KeepSettings(_Section):
     yearly: Count = 0
     within: Annotated[Seconds, Field(ge=0)] = 0.0
     minimum: Annotated[int, Field(ge=1, le=100_000)] = 1
-    local: Annotated[int, Field(ge=1, le=100_000)] | None = None
-    local_minimum: Annotated[int, Field(ge=1, le=100_000)] = 2
-    sweep_after: Annotated[Seconds, Field(ge=3600)] = 7 * 86400.0
 
     @property
     def is_empty(self) -> bool:
@@ -136,12 +133,20 @@ class KeepSettings(_Section):
         return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
 
     @model_validator(mode="after")
-    def _some_rule(self) -> KeepSettings:
+    def _some_rule(self) -> KeepRules:
         if self.is_empty:
             raise ValueError(
                 "no rule keeps anything; give at least one of last, hourly, daily, weekly, monthly, yearly, within"
             )
         return self
+
+
+class KeepSettings(KeepRules):
+    """The retention policy. Without a policy nothing is ever removed."""
+
+    local: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    local_minimum: Annotated[int, Field(ge=1, le=100_000)] = 2
+    sweep_after: Annotated[Seconds, Field(ge=3600)] = 7 * 86400.0
 
 
 class ChainSettings(_Section):
@@ -216,6 +221,8 @@ class InstanceSettings(_Section):
     drill: DrillSettings = DrillSettings()
     binlog: BinlogSettings = BinlogSettings()
     keep: KeepSettings | None = None
+    local: KeepRules = KeepRules(within=7200.0, hourly=24)
+    """How long the sets of `zsnapdb snapshot` stay."""
     objectives: ObjectiveSettings = ObjectiveSettings()
 
     @model_validator(mode="after")

@@ -119,6 +119,27 @@ def test_a_clone_answers_to_its_credentials_file_also_after_a_commit_and_a_reset
         assert (row, user.partition("@")[0]) == ("1", "zsnapdb_clone"), done.stderr
 
 
+def test_a_local_snapshot_is_cloned_and_queried_without_a_repository(lab: Lab) -> None:
+    lab.sql("CREATE TABLE ledger.accident (id INT PRIMARY KEY)")
+    lab.sql("INSERT INTO ledger.accident VALUES (1), (2), (3)")
+    before = lab.zsnapdb("list", "main", "--json").json["backups"]
+    taken = lab.zsnapdb("snapshot", "main", "--json").json
+    lab.sql("DELETE FROM ledger.accident")
+    assert lab.zsnapdb("list", "main", "--json").json["backups"] == before
+    listed = lab.zsnapdb("list", "main", "--local", "--json").json["sets"][-1]
+    assert (listed["backup_id"], listed["state"]) == (taken["backup_id"], "local")
+    assert listed["position"] == taken["position"]
+    made = lab.zsnapdb("clone", "create", "main", "--name", "accident", "--from", taken["backup_id"], "--json").json
+    try:
+        with connect(made) as here:
+            assert ask(here, "SELECT COUNT(*) FROM ledger.accident")[0][0] == 3
+    finally:
+        assert lab.zsnapdb("clone", "destroy", "accident").code == 0
+    answer = lab.zsnapdb("query", "main", "SELECT COUNT(*) FROM ledger.accident", "--at", taken["backup_id"])
+    assert "3" in answer.stdout.split(), answer
+    lab.sql("DROP TABLE ledger.accident")
+
+
 def test_a_clone_of_a_replica_does_not_connect_to_the_source_of_its_source(lab: Lab) -> None:
     if lab.flavour == "mysql":
         lab.sql(

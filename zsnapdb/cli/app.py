@@ -27,6 +27,7 @@ from zsnapdb.cli import (
     rescue,
     restore,
     runbook,
+    snapshot,
     status,
     verify,
 )
@@ -47,6 +48,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ZSNAPDB"},
 )
 app.command("backup", rich_help_panel=Heading.BACKUP)(backup.backup)
+app.command("snapshot", rich_help_panel=Heading.BACKUP)(snapshot.snapshot)
 app.command("list", rich_help_panel=Heading.BACKUP)(inventory.list_backups)
 app.command("show", rich_help_panel=Heading.BACKUP)(inventory.show_backup)
 app.command("status", rich_help_panel=Heading.BACKUP)(status.status)

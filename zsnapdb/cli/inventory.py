@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,16 +10,27 @@ import typer
 from zsnapdb.cli import completion
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, NamedInstance, RepositoryName
 from zsnapdb.cli.output import show, show_errors, show_missing
-from zsnapdb.errors import DamagedError
+from zsnapdb.errors import DamagedError, UsageError
 
 
 def list_backups(
-    instance: InstanceName = None, repository: RepositoryName = None, config: ConfigFile = None, json: AsJson = False
+    instance: InstanceName = None,
+    repository: RepositoryName = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="List the snapshot sets on this host. No repository is asked.")
+    ] = False,
+    config: ConfigFile = None,
+    json: AsJson = False,
 ) -> None:
     """List the backups of an instance, oldest first.
 
     Exit code 7: a manifest cannot be read, or the repository lacks a backup that this host stored.
     """
+    if local:
+        if repository is not None:
+            raise UsageError("--local asks no repository", hint="leave out --repository")
+        _list_local(instance, config, json)
+        return
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
@@ -33,6 +45,15 @@ def list_backups(
         raise typer.Exit(backups.damaged[0].exit_code)
     if is_lacking:
         raise typer.Exit(DamagedError.exit_code)
+
+
+def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
+    from zsnapdb.config import load
+    from zsnapdb.jobs.backup import local_snapshot as job
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report.local_snapshot import LocalSetsView
+
+    show(LocalSetsView(job.listed(Instance.of(load(config), instance))), json)
 
 
 def show_backup(

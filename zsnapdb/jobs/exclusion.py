@@ -22,6 +22,8 @@ _HOLDER = re.compile(r"(\d{1,20}) ([^\n]{1,200})\n")
 """The content of a lock file: the process that has the lock, and what it does."""
 _LONGEST = 1000
 _POLL_SECONDS = 0.1
+_GRACE_SECONDS = 60.0
+"""How long a run that made its snapshots may still prove them."""
 
 
 @contextlib.contextmanager
@@ -66,6 +68,19 @@ def _holder(file: TextIO) -> str:
     file.seek(0)
     match = _HOLDER.fullmatch(file.read(_LONGEST))
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
+
+
+def alone_at_source(instance: Instance) -> contextlib.AbstractContextManager[None]:
+    """Be the only run of this host that holds the instance still, or undoes what a killed run left there.
+
+    A hold ends within lock.budget, so others wait for it.
+    """
+    return exclusive(
+        f"source-{instance.name}",
+        doing=f"snapshotting instance {instance.name}",
+        patience=max(instance.wait, instance.settings.lock.budget + _GRACE_SECONDS),
+        folder=instance.host.run,
+    )
 
 
 def for_instance(instance: Instance, name: str, doing: str) -> contextlib.AbstractContextManager[None]:

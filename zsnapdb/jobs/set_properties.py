@@ -38,6 +38,10 @@ LIVE = "live"
 """State of a snapshot set that was made for a clone and is no backup."""
 
 
+LOCAL = "local"
+"""State of a snapshot set that `zsnapdb snapshot` made. It is no backup, and expires by its own rules."""
+
+
 BASE_TAG = f"{PROPERTY}:base"
 """Hold tag of a snapshot that is the base of a running backup."""
 

@@ -79,6 +79,8 @@ class SimulatedZfs:
     def _column(self, snap: Snap, column: str) -> str:
         if column in ("name", "guid", "createtxg"):
             return str(getattr(snap, column))
+        if column == "used":
+            return "1024"
         return str(len(snap.holds)) if column == "userrefs" else snap.properties.get(column, "-")
 
     def _zfs_get(self, words: list[str]) -> str:
@@ -121,5 +123,7 @@ class SimulatedZfs:
         (name,) = words
         if self.snap(name).holds:
             raise CommandError(f"{name}: dataset is held")
+        if "clones" in self.snap(name).properties:
+            raise CommandError(f"{name}: snapshot has dependent clones")
         (self.bookmarks if "#" in name else self.snapshots).pop(name)
         return ""

@@ -19,7 +19,7 @@ from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
 from zsnapdb.jobs.events import KeptWarnings
-from zsnapdb.jobs.exclusion import for_instance
+from zsnapdb.jobs.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.host_record import StoredCheck
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.undo import undone_on_error
@@ -165,7 +165,8 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
     with contextlib.ExitStack() as until_stored:
         with request.opener(instance) as source:
             # 1. Recover: undo what a killed run left on the source, such as a stopped applier.
-            recovered = source.recover()
+            with alone_at_source(instance):
+                recovered = source.recover()
             if recovered is not None:
                 request.warn(recovered)
 
@@ -189,7 +190,8 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             started = time.monotonic()
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
-            taken = take(source, observed, instance.name, backup_id, request.events)
+            with alone_at_source(instance):
+                taken = take(source, observed, instance.name, backup_id, request.events)
             snapshotted = time.monotonic()
 
         # The source is released and closed. Nobody waits for this run any more.

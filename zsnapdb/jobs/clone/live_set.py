@@ -6,6 +6,7 @@ from zsnapdb.jobs.backup.preflight import Observed
 from zsnapdb.jobs.backup.server_source import open_server
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.clone.sources import CloneSource, SourceKind
+from zsnapdb.jobs.exclusion import alone_at_source
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import LIVE
 from zsnapdb.mysql.paths import absolute_tablespaces
@@ -30,7 +31,8 @@ def take_live(instance: Instance) -> CloneSource:
     """
     with open_server(instance) as source:
         observed = source.observe()
-        taken = take(source, observed, instance.name, instance.host.new_backup_id(), instance.events, LIVE)
+        with alone_at_source(instance):
+            taken = take(source, observed, instance.name, instance.host.new_backup_id(), instance.events, LIVE)
     # No backup is made of the set, so it needs no hold. ZFS does not destroy a snapshot that has clones.
     snapshots.release([snapshot.full_name for snapshot in taken.set.snapshots.values()])
     return CloneSource(SourceKind.LIVE, taken.set, _origin(observed))

@@ -19,7 +19,7 @@ from zsnapdb.jobs.clone import properties
 from zsnapdb.jobs.clone.catalogue import homes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
-from zsnapdb.jobs.set_properties import INSTANCE_PROPERTY, LIVE, STORED
+from zsnapdb.jobs.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
 from zsnapdb.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.mysql.paths import with_real_paths
 from zsnapdb.mysql.probe import probe
@@ -106,7 +106,7 @@ def find_local(settings: Settings, instance: Instance, requested: str) -> CloneS
             hint="give latest, live, an id that `zsnapdb list` or `zsnapdb clone show` prints, or @SNAPSHOT",
         )
     if all(datasets.exists(dataset) for dataset in instance.volumes.values()):
-        known = local_sets(instance, STORED, LIVE)
+        known = local_sets(instance, STORED, LOCAL, LIVE)
         matching = known[-1:] if requested == LATEST else [s for s in known if s.backup_id == requested]
         if matching:
             return CloneSource(SourceKind.BACKUP, matching[0], _origin(instance, matching[0]))
@@ -154,7 +154,7 @@ def _foreign(instance: Instance, name: str) -> CloneSource:
             f"not every volume of instance {instance.name} has a snapshot @{name}", hint=", ".join(made.values())
         ) from error
     snapshots.check_one_group(described)
-    known = local_sets(instance, STORED, LIVE)
+    known = local_sets(instance, STORED, LOCAL, LIVE)
     if not known:
         raise PreflightError(
             f"zsnapdb has no record of the server of instance {instance.name}", hint="run `zsnapdb backup` once"

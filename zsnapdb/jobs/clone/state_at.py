@@ -27,7 +27,7 @@ from zsnapdb.jobs.clone.create_plan import CloneRequest, plan
 from zsnapdb.jobs.clone.sources import with_volumes
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
-from zsnapdb.jobs.set_properties import POSITION_PROPERTY
+from zsnapdb.jobs.set_properties import LOCAL, POSITION_PROPERTY, STORED
 from zsnapdb.model import Flavour, is_backup_id, parse_gtids
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.steps import RestorePlan
@@ -146,9 +146,9 @@ def takes_history(requested: str) -> bool:
 
 
 def _candidates(instance: Instance) -> list[Candidate]:
-    """Return the stored snapshot sets on this host, oldest first."""
+    """Return the snapshot sets on this host, of backups and of `zsnapdb snapshot`, oldest first."""
     candidates = []
-    for local in local_sets(instance):
+    for local in local_sets(instance, STORED, LOCAL):
         read = datasets.properties(next(iter(local.snapshots.values())).full_name, ["creation", POSITION_PROPERTY])
         made = datetime.fromtimestamp(int(read["creation"].value), UTC)
         candidates.append(Candidate(local.backup_id, made, read[POSITION_PROPERTY].value))

@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
 
-from zsnapdb.config import KeepSettings
+from zsnapdb.config import KeepRules
 from zsnapdb.errors import DamagedError
 from zsnapdb.model import backup_time
 from zsnapdb.planning.chain import Lineage, Link
@@ -102,7 +102,7 @@ def duration(seconds: float) -> str:
 
 def decide(
     stored: Sequence[Link],
-    rules: KeepSettings,
+    rules: KeepRules,
     now: datetime,
     known: RetentionFacts | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
@@ -197,7 +197,7 @@ class _Family:
 
 
 def _apply_rules(
-    good: Sequence[str], rules: KeepSettings, now: datetime, keep: dict[str, list[str]], whose: str = ""
+    good: Sequence[str], rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str = ""
 ) -> None:
     """Note every rule that keeps a backup, for each restorable one, newest first. `whose` names their server."""
     for number, name in enumerate(good[: rules.last], 1):
@@ -261,7 +261,7 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 class _Reasons:
     """Says of an expired backup why no rule keeps it."""
 
-    def __init__(self, good: Sequence[str], rules: KeepSettings) -> None:
+    def __init__(self, good: Sequence[str], rules: KeepRules) -> None:
         self._rules = rules
         self._rank = {name: number for number, name in enumerate(good)}
         self._newest = {rule: _newest_by_period(good, rule) for rule in _PERIODS if getattr(rules, rule)}

@@ -1,0 +1,157 @@
+"""A local snapshot set asks no repository, disturbs no backup, expires by its rules, and leaks nothing if killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.fake_sources import VOLUMES, FakeObservation, FakeServer
+from tests.unit.support.world import Died, World, made
+from zsnapdb.config import KeepRules, KeepSettings
+from zsnapdb.errors import BusyError
+from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotResult
+from zsnapdb.jobs.backup.source import SnapshotRequest
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.jobs.repository import prune
+from zsnapdb.report.local_snapshot import LocalSetsView, LocalSnapshotPlanView, LocalSnapshotView
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with made(tmp_path) as world:
+        yield world
+
+
+def keeping(world: World, last: int) -> Instance:
+    settings = world.instance.settings.model_copy(
+        update={"local": KeepRules(last=last), "keep": KeepSettings(last=last)}
+    )
+    return replace(world.instance, settings=settings)
+
+
+def snapshot(world: World, last: int = 9) -> LocalSnapshotResult:
+    return local_snapshot.snapshot(keeping(world, last), opener=world.open_source)
+
+
+def local_ids(world: World) -> list[str]:
+    return [one.backup_id for one in local_snapshot.sets(world.instance, "local")]
+
+
+def test_a_local_set_is_complete_has_its_position_and_asks_no_repository(world: World) -> None:
+    (world.folder / "store").rmdir()
+    made_set = snapshot(world)
+    (found,) = local_sets(world.instance, "local")
+    assert (found.backup_id, set(found.snapshots)) == (
+        made_set.backup_id,
+        set(VOLUMES),
+    )
+    assert made_set.position == "0-1-2"
+    assert [snap.holds for snap in world.snapshots.values()] == [set(), set()]
+    (listed,) = local_snapshot.listed(world.instance)
+    assert (listed.state, listed.position, listed.used) == ("local", "0-1-2", 2048)
+    assert made_set.backup_id in LocalSetsView([listed]).text()
+    assert "in no repository" in LocalSnapshotView(made_set).text()
+
+
+def test_expired_sets_go_and_needed_ones_stay(world: World) -> None:
+    first, second, third = (snapshot(world).backup_id for _ in range(3))
+    world.snapshots[f"tank/mysql/data@zsnapdb-{first}"].properties["clones"] = "tank/clone"
+    world.zfs.run(["zfs", "hold", "other", f"tank/mysql@zsnapdb-{second}"])
+    planned = local_snapshot.plan(keeping(world, 1), opener=world.open_source)
+    assert [decision.keep for decision in planned.decisions] == [True, True, True]
+    assert "tank/clone" in LocalSnapshotPlanView(planned).text()
+    fourth = snapshot(world, last=1)
+    assert (fourth.expired, fourth.warnings) == ((third,), ())
+    assert local_ids(world) == [first, second, fourth.backup_id]
+
+
+def test_a_set_that_gets_a_clone_at_the_last_moment_is_a_warning_and_goes_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = snapshot(world).backup_id
+    cloned = world.snapshots[f"tank/mysql/data@zsnapdb-{first}"].properties
+    uses = local_snapshot.snapshots.uses
+
+    def before_the_clone(dataset: str) -> object:
+        cloned.pop("clones", None)
+        seen = uses(dataset)
+        cloned["clones"] = "tank/clone"
+        return seen
+
+    with monkeypatch.context() as late:
+        late.setattr(local_snapshot.snapshots, "uses", before_the_clone)
+        result = snapshot(world, last=1)
+    assert (result.expired, len(result.warnings)) == ((), 1)
+    assert first in result.warnings[0]
+    del cloned["clones"]
+    assert snapshot(world, last=1).expired == (first, result.backup_id)
+
+
+def test_backups_and_local_sets_do_not_touch_each_other(world: World) -> None:
+    world.backup()
+    mine = [snapshot(world).backup_id]
+    second = world.backup().manifest
+    mine.append(snapshot(world).backup_id)
+    assert not second.is_full
+    prune.prune(keeping(world, 1), trusts_clock=True)
+    world.backup(full=True)
+    prune.prune(keeping(world, 1), trusts_clock=True)
+    assert local_ids(world) == mine
+    assert snapshot(world, last=1).expired == tuple(mine)
+    stored = {one.backup_id for one in local_sets(world.instance)}
+    assert set(world.ids()) <= stored
+    world.check_good()
+
+
+def test_a_local_snapshot_that_is_killed_at_any_step_leaves_nothing_behind_for_long(world: World) -> None:
+    for _ in range(2):
+        snapshot(world)
+    world.steps.clear()
+    snapshot(world, last=1)
+    steps = len(world.steps)
+    assert steps >= 6
+    for at in range(1, steps + 1):
+        for _ in range(2):
+            snapshot(world)
+        world.steps.clear()
+        world.die_at = at
+        with pytest.raises(Died):
+            snapshot(world, last=1)
+        world.rise()
+        newest = snapshot(world, last=1).backup_id
+        assert local_ids(world) == [newest]
+        assert {name.partition("@")[0] for name in world.snapshots} == set(VOLUMES.values())
+        assert len(world.snapshots) == 2
+        assert not [snap for snap in world.snapshots.values() if snap.holds]
+
+
+def test_a_local_snapshot_and_a_backup_never_hold_the_server_at_the_same_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each undoes what a killed run left on the server, such as a stopped applier. The other one is not such a run."""
+    refused: list[str] = []
+
+    def recover(self: FakeServer) -> None:
+        with pytest.raises(BusyError), exclusive("source-main", doing="test", folder=world.folder / "run"):
+            raise AssertionError("the lock was free")
+        refused.append("recover")
+
+    def hold(self: FakeServer, observed: FakeObservation, request: SnapshotRequest, events: Events) -> str:
+        with pytest.raises(BusyError), exclusive("source-main", doing="test", folder=world.folder / "run"):
+            raise AssertionError("the lock was free")
+        refused.append("hold")
+        world.snapshot(request)
+        return "at least 0-1-2"
+
+    monkeypatch.setattr(FakeServer, "recover", recover)
+    monkeypatch.setattr(FakeServer, "hold", hold)
+    snapshot(world)
+    world.backup()
+    assert refused == ["recover", "hold", "recover", "hold"]

@@ -1,0 +1,170 @@
+"""`zsnapdb snapshot`: a consistent snapshot set that stays on this host. No repository is asked.
+
+The coordinator, the lock, the proof and the properties are those of a backup. The set is no backup: it expires by the
+rules of `[instance.NAME.local]`, and is gone with the pool.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from zsnapdb.errors import CommandError, NotOursError
+from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.snapshot_set import take
+from zsnapdb.jobs.backup.source import Observation, SourceOpener
+from zsnapdb.jobs.backup.sources import open_source
+from zsnapdb.jobs.events import KeptWarnings
+from zsnapdb.jobs.exclusion import alone_at_source, for_instance
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.set_properties import (
+    BACKUP_PROPERTY,
+    INSTANCE_PROPERTY,
+    LOCAL,
+    POSITION_PROPERTY,
+    STATE_PROPERTY,
+    STORED,
+    snapshot_name,
+)
+from zsnapdb.model import is_backup_id
+from zsnapdb.planning.backup import local_retention
+from zsnapdb.planning.backup.local_retention import LocalSet
+from zsnapdb.planning.repository.retention import Decision
+from zsnapdb.zfs import datasets, owned, snapshots
+
+
+@dataclass(frozen=True)
+class LocalSnapshotPlan:
+    """What a local snapshot would do: the checks of the source, and which local sets would go."""
+
+    observed: Observation
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True)
+class LocalSnapshotResult:
+    """A new snapshot set on this host, its position, how long it took (seconds), and the sets that expired."""
+
+    instance: str
+    backup_id: str
+    volumes: Mapping[str, str]
+    position: str
+    seconds: float
+    expired: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def sets(instance: Instance, *states: str) -> list[LocalSet]:
+    """Return the snapshot sets of the instance on this host that are in one of the states, oldest first.
+
+    Incomplete sets are included.
+    """
+    members: dict[str, dict[str, str]] = defaultdict(dict)
+    facts: dict[str, tuple[str, str]] = {}
+    used: dict[str, int] = defaultdict(int)
+    users: dict[str, list[str]] = defaultdict(list)
+    for role, dataset in sorted(instance.volumes.items()):
+        uses = snapshots.uses(dataset)
+        columns = [BACKUP_PROPERTY, INSTANCE_PROPERTY, STATE_PROPERTY, POSITION_PROPERTY]
+        for marked in snapshots.owned(dataset, columns):
+            marks, name = marked.properties, marked.snapshot.full_name
+            backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
+            is_own = is_backup_id(backup_id) and marked.snapshot.name == snapshot_name(backup_id)
+            if not is_own or marks[INSTANCE_PROPERTY] != instance.name or state not in states or name not in uses:
+                continue
+            members[backup_id][role] = name
+            position = marks[POSITION_PROPERTY]
+            facts[backup_id] = (state, position if position != datasets.UNSET else "")
+            used[backup_id] += uses[name].used
+            users[backup_id] += [f"clone {clone}" for clone in uses[name].clones]
+            if uses[name].holds:
+                users[backup_id] += [
+                    f"hold {tag} on {name}" for tag in snapshots.hold_tags(name) if tag != snapshots.HOLD_TAG
+                ]
+    return [
+        LocalSet(
+            backup_id,
+            facts[backup_id][0],
+            names,
+            facts[backup_id][1],
+            used[backup_id],
+            tuple(users[backup_id]),
+            set(names) == set(instance.volumes),
+        )
+        for backup_id, names in sorted(members.items())
+    ]
+
+
+def listed(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
+    """Return the complete sets of backups and of `zsnapdb snapshot` on this host, oldest first.
+
+    If no volumes are configured, the source must be reachable: they are discovered there.
+    """
+    if instance.settings.volumes is None:
+        with opener(instance) as source:
+            instance = instance.with_volumes(source.observe().volumes)
+    return [one for one in sets(instance, STORED, LOCAL) if one.is_complete]
+
+
+def _decided(instance: Instance, local: Sequence[LocalSet]) -> tuple[Decision, ...]:
+    return local_retention.decide(local, instance.settings.local, instance.host.now())
+
+
+def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnapshotPlan:
+    """Return what `snapshot` would do now; changes nothing. PreflightError if the source is not fit."""
+    with opener(instance) as source:
+        observed = source.observe()
+    instance = instance.with_volumes(observed.volumes)
+    return LocalSnapshotPlan(observed, _decided(instance, sets(instance, LOCAL)))
+
+
+def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnapshotResult:
+    """Make a local snapshot set. Afterwards it exists, its position is proved, and expired local sets are gone.
+
+    The errors are those of the source. An expired set that cannot be destroyed is a warning: the next run tries again.
+    """
+    events = KeptWarnings(instance.events)
+    instance = instance.with_events(events)
+    with for_instance(instance, "snapshot", "snapshotting"):
+        with opener(instance) as source, alone_at_source(instance):
+            recovered = source.recover()
+            if recovered is not None:
+                events.warn(recovered)
+            with at_low_priority():
+                observed = source.observe()
+            instance = instance.with_volumes(observed.volumes)
+            started = time.monotonic()
+            taken = take(source, observed, instance.name, instance.host.new_backup_id(), events, LOCAL)
+            seconds = time.monotonic() - started
+        # No backup is made of the set, so it needs no hold. ZFS destroys no snapshot that has clones.
+        snapshots.release([made.full_name for made in taken.set.snapshots.values()])
+        with at_low_priority(may_stay_low=True):
+            expired = _expire(instance, events)
+    position = taken.proof.properties.get(POSITION_PROPERTY, "")
+    return LocalSnapshotResult(
+        instance.name,
+        taken.set.backup_id,
+        dict(instance.volumes),
+        position,
+        seconds,
+        expired,
+        tuple(events.warnings),
+    )
+
+
+def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
+    """Destroy the expired local sets. Return their ids."""
+    local = {one.backup_id: one for one in sets(instance, LOCAL)}
+    gone = []
+    for decision in _decided(instance, list(local.values())):
+        if decision.keep:
+            continue
+        try:
+            owned.destroy_set(list(local[decision.backup_id].names.values()), decision.backup_id)
+        except (CommandError, NotOursError) as error:
+            events.warn(f"the expired local set {decision.backup_id} stays: {error.message}")
+        else:
+            gone.append(decision.backup_id)
+    return tuple(gone)

@@ -1,0 +1,101 @@
+"""Local snapshot sets: a new one, the plan for one, and those on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotPlan, LocalSnapshotResult
+from zsnapdb.planning.backup.local_retention import LocalSet
+from zsnapdb.quantities import size
+from zsnapdb.report.findings import finding_fields, finding_lines
+from zsnapdb.report.units import table
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class LocalSnapshotView(View):
+    """A new local snapshot set."""
+
+    result: LocalSnapshotResult
+    kind: ClassVar[str] = "snapshot"
+
+    def text(self) -> str:
+        result = self.result
+        return "\n".join(
+            [
+                f"snapshot set {result.backup_id} of {result.instance} is on this host, in no repository",
+                f"  position  {result.position or 'none'}",
+                f"  taken     in {result.seconds:.2f} s",
+                *(f"  expired   {backup_id} was destroyed" for backup_id in result.expired),
+                *(f"  warning   {text}" for text in result.warnings),
+            ]
+        )
+
+    def fields(self) -> Fields:
+        result = self.result
+        return {
+            "instance": result.instance,
+            "backup_id": result.backup_id,
+            "volumes": dict(result.volumes),
+            "position": result.position or None,
+            "seconds": result.seconds,
+            "expired": list(result.expired),
+            "warnings": list(result.warnings),
+        }
+
+
+@dataclass(frozen=True)
+class LocalSnapshotPlanView(View):
+    """What `zsnapdb snapshot` would do."""
+
+    plan: LocalSnapshotPlan
+    kind: ClassVar[str] = "snapshot-plan"
+
+    def text(self) -> str:
+        rows = [("keep" if d.keep else "destroy", d.backup_id, "; ".join(d.reasons)) for d in self.plan.decisions]
+        volumes = ", ".join(sorted(self.plan.observed.volumes.values()))
+        lines = [*finding_lines(self.plan.observed.findings), "", f"snapshot {volumes} in one request"]
+        return "\n".join([*lines, *([table(("", "SET", "WHY"), rows)] if rows else [])])
+
+    def fields(self) -> Fields:
+        return {
+            "volumes": dict(self.plan.observed.volumes),
+            "findings": finding_fields(self.plan.observed.findings),
+            "local": [
+                {"backup_id": d.backup_id, "keep": d.keep, "reasons": list(d.reasons)} for d in self.plan.decisions
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class LocalSetsView(View):
+    """The snapshot sets on this host."""
+
+    sets: Sequence[LocalSet]
+    kind: ClassVar[str] = "local-sets"
+
+    def text(self) -> str:
+        if not self.sets:
+            return "no snapshot set is on this host"
+        rows = [
+            (one.backup_id, one.state, size(one.used), one.position or "-", "; ".join(one.users) or "-")
+            for one in self.sets
+        ]
+        return table(("SET", "STATE", "HELD", "POSITION", "NEEDED BY"), rows)
+
+    def fields(self) -> Fields:
+        return {
+            "sets": [
+                {
+                    "backup_id": one.backup_id,
+                    "state": one.state,
+                    "used": one.used,
+                    "position": one.position or None,
+                    "users": list(one.users),
+                    "snapshots": dict(one.names),
+                }
+                for one in self.sets
+            ]
+        }
