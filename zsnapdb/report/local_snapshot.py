@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from zsnapdb.jobs.backup.local_snapshot import LocalSnapshotPlan, LocalSnapshotResult
-from zsnapdb.planning.backup.local_retention import LocalSet
+from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.quantities import size
 from zsnapdb.report.findings import finding_fields, finding_lines
 from zsnapdb.report.units import table

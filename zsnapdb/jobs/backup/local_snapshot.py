@@ -29,8 +29,8 @@ from zsnapdb.jobs.set_properties import (
     snapshot_name,
 )
 from zsnapdb.model import is_backup_id
-from zsnapdb.planning.backup import local_retention
-from zsnapdb.planning.backup.local_retention import LocalSet
+from zsnapdb.planning.repository import local_retention
+from zsnapdb.planning.repository.local_retention import LocalSet
 from zsnapdb.planning.repository.retention import Decision
 from zsnapdb.zfs import datasets, owned, snapshots
 

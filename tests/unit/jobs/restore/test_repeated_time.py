@@ -75,7 +75,7 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repeated:
     ):
         monkeypatch.setattr(module, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(create_plan, "_plan_for", planned_clone)
-    monkeypatch.setattr(state_at, "local_sets", lambda instance: [])
+    monkeypatch.setattr(state_at, "local_sets", lambda instance, *states: [])
     return Repeated(protected, tmp_path, backup, moment(gone), gtids, old, new)
 
 

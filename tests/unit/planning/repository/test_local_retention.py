@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zsnapdb.config import KeepRules
 from zsnapdb.model import new_backup_id
-from zsnapdb.planning.backup.local_retention import LocalSet, decide
+from zsnapdb.planning.repository.local_retention import LocalSet, decide
 
 NOW = datetime(2026, 11, 22, 12, 0, 30, tzinfo=UTC)
 
