@@ -21,6 +21,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.repository import prune
 from zsnapdb.report.local_snapshot import LocalSetsView, LocalSnapshotPlanView, LocalSnapshotView
+from zsnapdb.zfs import snapshots
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def test_a_set_that_gets_a_clone_at_the_last_moment_is_a_warning_and_goes_later(
 ) -> None:
     first = snapshot(world).backup_id
     cloned = world.snapshots[f"tank/mysql/data@zsnapdb-{first}"].properties
-    uses = local_snapshot.snapshots.uses
+    uses = snapshots.uses
 
     def before_the_clone(dataset: str) -> object:
         cloned.pop("clones", None)
@@ -86,7 +87,7 @@ def test_a_set_that_gets_a_clone_at_the_last_moment_is_a_warning_and_goes_later(
         return seen
 
     with monkeypatch.context() as late:
-        late.setattr(local_snapshot.snapshots, "uses", before_the_clone)
+        late.setattr(snapshots, "uses", before_the_clone)
         result = snapshot(world, last=1)
     assert (result.expired, len(result.warnings)) == ((), 1)
     assert first in result.warnings[0]
