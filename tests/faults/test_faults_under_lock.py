@@ -10,7 +10,7 @@ import pytest
 
 from tests.lab.guest import Guest, Lab
 
-from .in_guest import PREPARE, PYTHON, WRITE, backups, check_clean_and_working, snapshots, speed_up
+from .in_guest import PREPARE, PYTHON, QUICK, WRITE, backups, check_clean_and_working, snapshots, speed_up
 
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 SQL = (
@@ -28,8 +28,8 @@ PROBE = (
 def guest(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
     with Guest.boot(lab, request.param) as booted:
         booted.run([PYTHON, "-c", PREPARE]).check()
-        booted.run(["zsnapdb", "backup"]).check()
         speed_up(booted)
+        booted.run([QUICK, "backup"]).check()
         yield booted
 
 
@@ -162,7 +162,7 @@ def test_the_connection_that_holds_the_lock_is_killed(guest: Guest) -> None:
     kill = SQL + f'c.execute("{query}"); ids = [r[0] for r in c.fetchall()]; [c.execute(f"KILL {{i}}") for i in ids]'
     guest.run(["sh", "-c", f"cat > /tmp/kill.py <<'E'\n{kill}\nE"]).check()
     hook(guest, "locked", f"{PYTHON} /tmp/kill.py && touch /tmp/reached")
-    done = guest.run(["zsnapdb", "backup"], timeout=600)
+    done = guest.run([QUICK, "backup"], timeout=600)
     assert done.code == 10, done.stderr
     assert "the lock was lost before the snapshot was proved" in done.stderr
     wait_for(guest, "/tmp/reached")
@@ -174,7 +174,7 @@ def test_the_connection_that_holds_the_lock_is_killed(guest: Guest) -> None:
 def test_the_server_is_killed_under_the_lock(guest: Guest) -> None:
     known, before = backups(guest), snapshots(guest)
     hook(guest, "locked", "/checkout/tests/lab/inside/server kill; touch /tmp/reached")
-    done = guest.run(["zsnapdb", "backup"], timeout=600)
+    done = guest.run([QUICK, "backup"], timeout=600)
     assert done.code in (5, 10), done.stderr
     assert "Traceback" not in done.stderr
     wait_for(guest, "/tmp/reached")
@@ -203,7 +203,7 @@ def test_a_hook_that_hangs_is_ended_at_the_locks_deadline(guest: Guest) -> None:
 def test_a_hook_before_the_lock_that_fails_leaves_everything_as_it_was(guest: Guest) -> None:
     known, before = backups(guest), snapshots(guest)
     hook(guest, "before", "echo the application said no; exit 1")
-    done = guest.run(["zsnapdb", "backup"], timeout=600)
+    done = guest.run([QUICK, "backup"], timeout=600)
     assert done.code == 12
     assert "the application said no" in done.stderr
     assert (backups(guest), snapshots(guest)) == (known, before)

@@ -46,9 +46,10 @@ def test_a_power_cut_in_create_reset_and_destroy_leaves_nothing_that_doctor_does
     guest: Guest,
 ) -> None:
     guest.run([PYTHON, "-c", PREPARE]).check()
-    guest.run(["zsnapdb", "backup"]).check()
+    speed_up(guest)
+    guest.run([QUICK, "backup"]).check()
     for name in ("reset", "gone"):
-        guest.run(["zsnapdb", "clone", "create", "main", "--name", name]).check()
+        guest.run([QUICK, "clone", "create", "main", "--name", name]).check()
     client(guest, "reset", "CREATE TABLE ledger.mine (id INT); INSERT INTO ledger.mine VALUES (7)")
     for name, (words, step) in STALLS.items():
         shim = f"/tmp/{name}"

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.lab.guest import Guest
 
-from .in_guest import wait_for_step
+from .in_guest import QUICK, speed_up, wait_for_step
 
 PYTHON = "/opt/venv/bin/python"
 HEAD = "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "
@@ -43,7 +43,8 @@ def prepare(guest: Guest) -> str:
     """
     guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb", "tank/state"]).check()
     guest.run([PYTHON, "-c", HEAD + "ledger.set_up('/run/mysqld/mysqld.sock')"]).check()
-    guest.run(["zsnapdb", "backup"]).check()
+    speed_up(guest)
+    guest.run([QUICK, "backup"]).check()
     guest.run(
         [
             PYTHON,
@@ -52,14 +53,14 @@ def prepare(guest: Guest) -> str:
             " INT)')",
         ]
     ).check()
-    guest.run(["zsnapdb", "backup"]).check()
+    guest.run([QUICK, "backup"]).check()
     guest.run([PYTHON, "-c", WRITE], timeout=600).check()
-    guest.run(["zsnapdb", "binlog", "archive", "main", "--once"], timeout=600).check()
+    guest.run([QUICK, "binlog", "archive", "main", "--once"], timeout=600).check()
     return guest.run([PYTHON, "-c", STATE, "/run/mysqld/mysqld.sock"]).check().stdout
 
 
 def steps(guest: Guest) -> list[str]:
-    plan: dict[str, Any] = json.loads(guest.run([*RESTORE, "--plan"]).check().stdout)
+    plan: dict[str, Any] = json.loads(guest.run([QUICK, *RESTORE[1:], "--plan"]).check().stdout)
     return [step["name"] for step in plan["steps"]]
 
 
@@ -87,9 +88,9 @@ def end_orphan(guest: Guest, resume: list[str], mount: str) -> None:
         assert not running.done.is_set(), running.output(2)
     running.signal(signal.SIGKILL)
     running.wait(600)
-    named = guest.run(["zsnapdb", "doctor"])
+    named = guest.run([QUICK, "doctor"])
     assert f"process {pid} of the restore to" in named.stdout, named.stdout + named.stderr
-    swept = json.loads(guest.run(["zsnapdb", "reap", "--json"]).check().stdout)["swept"]
+    swept = json.loads(guest.run([QUICK, "reap", "--json"]).check().stdout)["swept"]
     assert [item["name"] for item in swept if item["what"] == "server"] == [f"process {pid}"]
     assert not serving()
 
@@ -120,10 +121,11 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
         assert (refused.code, "--resume" in refused.stderr) in ((4, True), (8, True)), refused.stderr
         finished = guest.run(RESUME).check().stdout
     check_end(guest, prepared, finished)
+    speed_up(guest)
     before = guest.run(LISTING).check().stdout
     other = ["--target", "tank/given-up"]
     stopped = json.loads(
-        guest.run(["zsnapdb", "restore", "main", *other, "--stop-after", "recover", "--json"]).check().stdout
+        guest.run([QUICK, "restore", "main", *other, "--stop-after", "recover", "--json"]).check().stdout
     )
     assert (stopped["finished"], stopped["next_step"]) == (False, "replay-1")
     assert guest.run(LISTING).check().stdout != before
@@ -132,8 +134,8 @@ def test_killed_or_cut_off_in_every_step_it_goes_on_and_given_up_it_leaves_nothi
         # A recursive snapshot of somebody else: ZFS does not roll back over it.
         guest.run(["zfs", "snapshot", "-r", "tank/given-up@autosnap_one"]).check()
         kept = guest.run(LISTING).check().stdout
-        refused = guest.run(["zsnapdb", "restore", "main", *words, *other])
+        refused = guest.run([QUICK, "restore", "main", *words, *other])
         assert (refused.code, "made by sanoid" in refused.stderr) == (4, True), refused.stderr
         assert guest.run(LISTING).check().stdout == kept
-        guest.run(["zsnapdb", "restore", "main", *words, *other, "--with-foreign-snapshots"], timeout=600).check()
+        guest.run([QUICK, "restore", "main", *words, *other, "--with-foreign-snapshots"], timeout=600).check()
     assert guest.run(LISTING).check().stdout == before

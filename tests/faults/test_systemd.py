@@ -10,13 +10,16 @@ import pytest
 
 from tests.lab.guest import SYSTEMD, Guest, Lab
 
+from .in_guest import QUICK, speed_up
+
 CONFIG = "/etc/zsnapdb/zsnapdb.toml"
 
 
 @pytest.fixture(scope="module")
 def guest(lab: Lab) -> Iterator[Guest]:
     with Guest.boot(lab, "mariadb", init=SYSTEMD) as booted:
-        booted.run(["zsnapdb", "backup"]).check()
+        speed_up(booted)
+        booted.run([QUICK, "backup"]).check()
         yield booted
 
 
@@ -38,7 +41,7 @@ def units(guest: Guest) -> str:
 
 
 def processes(guest: Guest) -> dict[str, Any]:
-    clones = json.loads(said(guest, "zsnapdb", "clone", "list", "--json"))["clones"]
+    clones = json.loads(said(guest, QUICK, "clone", "list", "--json"))["clones"]
     return {clone["name"]: clone["pid"] for clone in clones}
 
 
@@ -64,7 +67,7 @@ def test_a_clone_is_a_unit_with_its_limits_and_gone_from_systemd_with_its_end(gu
     )
     assert line.split()[3] == str(1 << 30)
     assert said(guest, "cat", f"/proc/{pid}/stat").rpartition(")")[2].split()[16] == "5"
-    said(guest, "zsnapdb", "clone", "destroy", "limited")
+    said(guest, QUICK, "clone", "destroy", "limited")
     assert units(guest) == ""
 
 
@@ -86,12 +89,12 @@ def test_a_clone_outlives_the_service_that_made_it(guest: Guest) -> None:
     assert pids["detached"] is None
     assert pids["systemd"] is not None
     for manager in ("detached", "systemd"):
-        said(guest, "zsnapdb", "clone", "destroy", manager)
+        said(guest, QUICK, "clone", "destroy", manager)
 
 
 def test_a_server_that_needs_more_memory_than_its_limit_does_not_start_and_leaves_nothing(guest: Guest) -> None:
     config = configured(guest, "small", 'memory = "128MiB"')
-    done = guest.run(["zsnapdb", "clone", "create", "main", "--name", "small", "--config", config], timeout=600)
+    done = guest.run([QUICK, "clone", "create", "main", "--name", "small", "--config", config], timeout=600)
     assert done.code == 5, done.stdout + done.stderr
     assert "ended" in done.stderr
     assert processes(guest) == {}

@@ -33,6 +33,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+SOCKET = Path("/run/zygote")
+QUICK = "/checkout/tests/lab/inside/quick"
+"""In place of `zsnapdb` where a zygote serves at SOCKET and only the command's answer matters."""
 _REQUEST = 1 << 20
 _UNWRITTEN = 120
 """Exit status of an interpreter that could not write its outputs."""
