@@ -16,8 +16,20 @@ def make_private(folder: Path) -> None:
 
     PreflightError if the folder is a link, belongs to another account, or cannot be made.
     """
+    _make(folder, 0o700)
+
+
+def make_passable(folder: Path) -> None:
+    """Do as `make_private`, but others may pass through the folder to files that are theirs. They cannot list it.
+
+    QEMU opens its NVRAM file under an account of its own.
+    """
+    _make(folder, 0o711)
+
+
+def _make(folder: Path, mode: int) -> None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise PreflightError(f"making the folder {folder}: {error.strerror}", hint=_HINT) from error
@@ -27,8 +39,8 @@ def make_private(folder: Path) -> None:
             raise PreflightError(
                 f"the folder {folder} belongs to uid {status.st_uid}, and this is uid {os.geteuid()}", hint=_HINT
             )
-        if status.st_mode & 0o077:
-            os.fchmod(opened, 0o700)
+        if status.st_mode & 0o077 != mode & 0o077:
+            os.fchmod(opened, mode)
     finally:
         os.close(opened)
 

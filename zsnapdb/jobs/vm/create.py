@@ -15,7 +15,7 @@ from zsnapdb.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.clone.properties import owner_text
 from zsnapdb.jobs.events import Events
-from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.jobs.private_folder import make_passable
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.jobs.vm import catalogue, locks, properties, readiness, removal
 from zsnapdb.jobs.vm.catalogue import Machine, MachineBase, SeenMachine
@@ -283,7 +283,7 @@ def verify_devices(settings: Settings, volumes: list[str]) -> None:
 def copy_nvram(settings: Settings, base: str, name: str) -> None:
     """Give the machine a copy of the base's NVRAM file. PreflightError if the base has none."""
     source, target = catalogue.nvram_file(settings, "bases", base), catalogue.nvram_file(settings, "machines", name)
-    make_private(target.parent)
+    make_passable(target.parent)
     try:
         shutil.copyfile(source, target)
     except OSError as error:
@@ -296,7 +296,7 @@ def copy_nvram(settings: Settings, base: str, name: str) -> None:
 def prepare_log(settings: Settings, name: str) -> Path:
     """Make the folder of the machine's serial log, and remove an old log."""
     log = catalogue.serial_log(settings, name)
-    make_private(log.parent)
+    make_passable(log.parent)
     log.unlink(missing_ok=True)
     return log
 

@@ -68,6 +68,8 @@ def test_three_clones_of_a_base_run_with_identities_and_disks_of_their_own(house
     assert len({mac for domain in domains for mac in domain.macs}) == 6
     assert len({disk.source for domain in domains for disk in domain.volumes}) == 6
     assert {Path(domain.nvram or "").read_bytes() for domain in domains} == {b"variables"}
+    folder = house.settings.vms.folder
+    assert ((folder / "machines").stat().st_mode & 0o777, (folder / "bases").stat().st_mode & 0o777) == (0o711, 0o700)
     assert all(f"{HOME}/machines/{name}/vdb" in house.pool.things for name in ("pxc1", "pxc2", "pxc3"))
     assert "zsnapdb changed nothing inside the guest" in MachinesMadeView(made).text()
 
