@@ -120,3 +120,13 @@ def test_a_wheel_contains_every_example_and_prints_it(tmp_path: Path) -> None:
     )
     assert done.stdout.splitlines() == [f"{example.name} {len(example.text)}" for example in examples()]
     assert (tmp_path / "installed" / "zsnapdb" / "shipped").is_dir()
+
+
+@pytest.mark.parametrize("job", ["backup@", "drill@", "prune@", "verify@", "reap", "status"])
+def test_every_job_that_recurs_has_a_unit_and_a_timer(job: str) -> None:
+    service, timer = find(f"zsnapdb-{job}.service").text, find(f"zsnapdb-{job}.timer").text
+    assert re.search(rf"^ExecStart=/usr/bin/env zsnapdb {job.rstrip('@')}( |$)", service, re.MULTILINE)
+    assert "Persistent=true" in timer
+    assert "WantedBy=timers.target" in timer
+    cron = find("zsnapdb.cron").text
+    assert f"zsnapdb {job.rstrip('@')} " in cron
