@@ -36,11 +36,19 @@ class FakeServer:
         self.plugin, self.files, self.answers = plugin, files, answers
         self.received: list[bytes] = []
         self.listening = socket.create_server(("127.0.0.1", 0))
-        self.thread = threading.Thread(target=self._serve)
+        self.thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
     def port(self) -> int:
         return int(self.listening.getsockname()[1])
+
+    def end(self) -> None:
+        """Wait until the server has read what the client sent. A server that nobody connected to ends too."""
+        with contextlib.suppress(OSError):
+            # A close alone does not wake a thread that waits for a connection.
+            self.listening.shutdown(socket.SHUT_RDWR)
+        self.thread.join(20)
+        self.listening.close()
 
     def _greeting(self) -> bytes:
         low, high = self.capabilities & 0xFFFF, self.capabilities >> 16
@@ -91,15 +99,13 @@ def answering(
     try:
         yield server
     finally:
-        server.listening.close()
-        server.thread.join(20)
+        server.end()
 
 
 def attempt(server: FakeServer, tls: Tls, host: str = NEIGHBOUR) -> ServerError:
     with pytest.raises(ServerError) as error:
         Session.open(Address("zsnapdb", None, host, server.port, tls), SecretStr(PASSWORD), timeout=5, read_timeout=5)
-    server.listening.close()
-    server.thread.join(20)
+    server.end()
     return error.value
 
 
