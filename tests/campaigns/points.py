@@ -30,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.campaigns.support.binlog_contents import PARENT, Truth, differences
 from tests.campaigns.support.disturbance import SOCKET, Disturbance, Disturbing
 from tests.lab.inside import ledger
+from tests.lab.inside.zygote import QUICK, Zygote
+from tests.lab.inside.zygote import SOCKET as ZYGOTE
 from zsnapdb.gtid import Gtids, joined
 from zsnapdb.model import Flavour, parse_gtids
 from zsnapdb.mysql.transactions import transactions
@@ -139,7 +141,7 @@ class Campaign:
             return list(cursor.fetchall()) if cursor.description else []
 
     def zsnapdb(self, *words: str) -> dict[str, Any]:
-        done = subprocess.run(["zsnapdb", *words, "--json"], capture_output=True, text=True, timeout=600)
+        done = subprocess.run([QUICK, *words, "--json"], capture_output=True, text=True, timeout=600)
         if done.returncode != 0:
             raise RuntimeError(f"zsnapdb {' '.join(words)} ended with {done.returncode}: {done.stderr[-3000:]}")
         output: dict[str, Any] = json.loads(done.stdout)
@@ -318,6 +320,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    zygote = Zygote(ZYGOTE)
     campaign = Campaign(options.seed)
     began = time.monotonic()
     campaign.write_history(options.seconds)
@@ -328,6 +331,7 @@ def main() -> int:
         campaign.truth = Truth(campaign.tool, *campaign.begin)
         for target in targets[part::PASSES]:
             campaign.round(len(campaign.rounds) + 1, target)
+    zygote.close()
     bad = [r for r in campaign.rounds if r.wrong]
     took = sorted(r.seconds for r in campaign.rounds)
     print(

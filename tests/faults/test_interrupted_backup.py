@@ -64,8 +64,8 @@ def used(request: pytest.FixtureRequest, lab: Lab) -> Iterator[Guest]:
     """A guest with a first backup, which several tests interrupt and leave clean."""
     with Guest.boot(lab, request.param) as booted:
         booted.run([PYTHON, "-c", PREPARE]).check()
-        booted.run(["zsnapdb", "backup"]).check()
         speed_up(booted)
+        booted.run([QUICK, "backup"]).check()
         small_chunks(booted)
         yield booted
 
@@ -135,7 +135,7 @@ def test_terminated_politely_it_says_how_it_goes_on_and_can_be_given_up(used: Gu
     assert done.code == 130
     begun = journal(used)
     assert f"backup {begun} is unfinished; its snapshots are held" in done.stderr
-    used.run(["zsnapdb", "backup", "--fresh"], timeout=600).check()
+    used.run([QUICK, "backup", "--fresh"], timeout=600).check()
     assert begun not in backups(used)
     check_clean_and_working(used, known)
 
@@ -173,7 +173,7 @@ def test_without_room_for_the_journal_a_backup_is_made_all_the_same(used: Guest)
     fill(used)
     known = check_clean_and_working(used, [])
     used.run(["sh", "-c", "rm -rf /var/lib/zsnapdb/journal/*; dd if=/dev/zero of=/var/lib/zsnapdb/journal/full bs=4k"])
-    done = used.run(["zsnapdb", "backup", "--json"], timeout=600).check()
+    done = used.run([QUICK, "backup", "--json"], timeout=600).check()
     assert "the journal in /var/lib/zsnapdb/journal/main cannot be written" in done.stderr
     used.run(["umount", "/var/lib/zsnapdb/journal"]).check()
     check_clean_and_working(used, known)

@@ -55,8 +55,9 @@ def test_guests_run_side_by_side(lab: Lab) -> None:
 
 def test_a_guest_answers_queries_in_time(lab: Lab) -> None:
     for flavour, seconds in (("mysql", 80), ("mariadb", 48)):
-        times = []
-        for _ in range(2):
+        times: list[float] = []
+        # A machine that is busy for a while gets a second chance.
+        while len(times) < 2 and (not times or times[0] > seconds):
             with Guest.boot(lab, flavour) as guest:
                 times.append(guest.boot_seconds)
         assert min(times) <= seconds, (flavour, times)
@@ -74,6 +75,7 @@ def leftovers(lab: Lab) -> tuple[list[str], list[str], list[str]]:
     return processes, mounts, os.listdir("/dev/shm")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_stays_behind_when_the_owner_of_a_guest_is_ended(lab: Lab, number: int) -> None:
     before = leftovers(lab)

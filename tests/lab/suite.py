@@ -1,7 +1,8 @@
 """Runs all checks: lint, types, unit tests, system tests, samples of campaigns, fault tests.
 
 System tests run in guests of both flavours; flavours.py says which tests run on one only. The parts are independent
-jobs; a few run side by side, the longest first. The lab's own fault tests run alone: they count what is on the machine.
+jobs; a few run side by side, the longest first. The lab's own tests with the mark `alone` run after all others: they
+count what is on the machine.
 """
 
 from __future__ import annotations
@@ -261,10 +262,15 @@ def _faults(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[J
     return jobs
 
 
+def _lab_faults(lab: Lab, own: Sequence[str], marks: str) -> Callable[[], tuple[int, str]]:
+    return functools.partial(_pytest, lab, [f"tests/faults/{LAB_FAULTS}", "-m", marks, *own[1:]])
+
+
 def _pytest(lab: Lab, arguments: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
     code, output = _local(lab, [[*PYTEST, *arguments]], env)
     # A file whose tests all run on one flavour leaves the other's job without any.
-    return (0 if code == _NO_TESTS and "-k" in arguments else code), output
+    chosen = "-k" in arguments or "-m" in arguments
+    return (0 if code == _NO_TESTS and chosen else code), output
 
 
 def _campaigns(lab: Lab, arguments: Sequence[str], *, all_flavours: bool) -> list[Job]:
@@ -354,9 +360,9 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
     kinds = named_kinds(arguments)
     began = time.monotonic()
     stages: list[Stage] = []
-    if "lint" in kinds:
-        stages.append(Job("lint and types", 0, functools.partial(_local, lab, LINT)).run())
     jobs = []
+    if "lint" in kinds:
+        jobs.append(Job("lint and types", FIRST, functools.partial(_local, lab, LINT)))
     if "unit" in kinds:
         # Tests of the adapter of libvirt need its library, which this root has and which is else the same.
         root = replace(lab, root=build(lab.cache)["guest-vm"])
@@ -369,12 +375,13 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
         jobs += _campaigns(lab, arguments, all_flavours=all_flavours)
     if "faults" in kinds:
         jobs += _faults(lab, arguments, all_flavours=all_flavours)
-    stages += _side_by_side(jobs)
     own = arguments_for("faults", arguments)
-    if "faults" in kinds and own[0] == "tests/faults":
-        stages.append(
-            Job("faults lab", 0, functools.partial(_pytest, lab, [f"tests/faults/{LAB_FAULTS}", *own[1:]])).run()
-        )
+    alone = "faults" in kinds and own[0] == "tests/faults"
+    if alone:
+        jobs.append(Job("faults lab", USUAL, _lab_faults(lab, own, "not alone")))
+    stages += _side_by_side(jobs)
+    if alone:
+        stages.append(Job("faults lab, alone", 0, _lab_faults(lab, own, "alone")).run())
     return _conclude(stages, time.monotonic() - began)
 
 

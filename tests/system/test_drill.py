@@ -124,6 +124,7 @@ def test_a_damaged_page_is_found(lab: Lab) -> None:
     assert lab.zsnapdb("show", "main", "latest", "--json", config=config).json["known_damage"] == []
 
 
+@pytest.mark.any_server
 def test_a_damaged_chunk_fails_the_drill_of_its_backup_with_evidence(lab: Lab, first: dict[str, Any]) -> None:
     store, prefix = lab.store()
     key = f"{prefix}main/chunks/{first['backup_id']}/data/00000001"
