@@ -66,7 +66,9 @@ class HookSettings(_Section):
 class ServerSettings(_Section):
     """How a server of this instance's version is started for restores and clones.
 
-    `binaries` are the programs for files of other series, such as 10.11 or 8.4. `binary` is for all others.
+    `binaries` are the programs for files of other series, such as 10.11 or 8.4. `binary` is for all others. A server
+    that cannot be started in a sandbox is not started, unless `sandbox` is off; `sandbox_reads` are files and folders
+    of the host that it may read in addition.
     """
 
     binary: Path | None = None
@@ -79,6 +81,8 @@ class ServerSettings(_Section):
     memory: Annotated[Size, Field(ge=128 << 20)] | None = None
     processors: Annotated[float, Field(gt=0, le=1024)] | None = None
     nice: Annotated[int, Field(ge=0, le=19)] | None = None
+    sandbox: Literal["required", "off"] = "required"
+    sandbox_reads: tuple[Path, ...] = ()
 
 
 class ProbeSettings(_Section):

@@ -58,23 +58,34 @@ def production_pid() -> int:
     return int(Path("/run/mysqld/mysqld.pid").read_text())
 
 
-TARGETS = {
-    "the binlog": newest_binlog,
-    "the list of binlogs": lambda: PARENT / "binlog.index",
-    "a new file": lambda: PARENT / "planted",
-    "a new file beside the data": lambda: PARENT / "data" / "planted",
-    "a file of production by its process": lambda: Path(f"/proc/{production_pid()}/cwd/planted"),
-    "the root of production's process": lambda: Path(f"/proc/{production_pid()}/root{newest_binlog()}"),
-}
+def target_of(name: str) -> str:
+    return {
+        "the binlog": f"{newest_binlog()}",
+        "the list of binlogs": f"{PARENT}/binlog.index",
+        "a new file": f"{PARENT}/planted",
+        "a new file beside the data": f"{PARENT}/data/planted",
+        "a file by production's process": f"/proc/{production_pid()}/cwd/planted",
+        "the binlog by production's process": f"/proc/{production_pid()}/root{newest_binlog()}",
+    }[name]
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "the binlog",
+        "the list of binlogs",
+        "a new file",
+        "a new file beside the data",
+        "a file by production's process",
+        "the binlog by production's process",
+    ],
+)
 @pytest.mark.parametrize("log", ["general_log", "slow_query_log"])
 def test_a_log_of_the_clone_is_not_written_to_production(
     admin: pymysql.Connection, untouched: None, log: str, target: str
 ) -> None:
     with contextlib.suppress(pymysql.MySQLError):
-        ask(admin, f"SET GLOBAL {log}_file = '{TARGETS[target]()}'")
+        ask(admin, f"SET GLOBAL {log}_file = '{target_of(target)}'")
         ask(admin, f"SET GLOBAL {log} = ON")
         ask(admin, "SET SESSION long_query_time = 0")
         ask(admin, "SELECT 'this destroys a binlog'")
@@ -83,19 +94,18 @@ def test_a_log_of_the_clone_is_not_written_to_production(
 
 
 @pytest.mark.parametrize("statement", ["SELECT 1 INTO OUTFILE '{}'", "SELECT 1 INTO DUMPFILE '{}'"])
-@pytest.mark.parametrize("target", ["a new file", "a file of production by its process"])
+@pytest.mark.parametrize("target", ["a new file", "a file by production's process"])
 def test_rows_of_the_clone_are_not_written_to_production(
     admin: pymysql.Connection, untouched: None, statement: str, target: str
 ) -> None:
     with pytest.raises(pymysql.MySQLError):
-        ask(admin, statement.format(TARGETS[target]()))
+        ask(admin, statement.format(target_of(target)))
 
 
 def test_a_table_of_the_clone_holds_no_file_of_production(admin: pymysql.Connection, untouched: None) -> None:
     ask(admin, "CREATE DATABASE IF NOT EXISTS hostile")
     with pytest.raises(pymysql.MySQLError):
         ask(admin, "CREATE TABLE hostile.a (id INT PRIMARY KEY) DATA DIRECTORY = '/var/lib/mysql/data'")
-        ask(admin, "INSERT INTO hostile.a VALUES (1)")
 
 
 @pytest.mark.parametrize("file", ["/etc/passwd", "/etc/lab.cnf", "/var/lib/mysql/binlog.index"])

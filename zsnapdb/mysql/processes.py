@@ -21,6 +21,8 @@ from typing import Protocol
 
 from zsnapdb.child_environment import for_children
 from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.mysql import sandbox as sandboxes
+from zsnapdb.planning.server_copy.sandbox import Sandbox
 from zsnapdb.server_files import open_to_append
 
 SYSTEMD_RUNS = Path("/run/systemd/system")
@@ -55,8 +57,10 @@ class Launched(Protocol):
 class ProcessManager(Protocol):
     """Starts a server within its limits, so that the server outlives the process that started it."""
 
-    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str) -> Launched:
-        """Start the server as the account `user`, and append stdout and stderr to `log`.
+    def launch(
+        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+    ) -> Launched:
+        """Start the server in the sandbox (None: without one) as the account `user`; append its output to `log`.
 
         If this is root, the server is that account from its first instruction; otherwise it has our own account.
         `name` labels the server for people. ServerError or PreflightError if the server cannot be started.
@@ -83,9 +87,11 @@ class Detached:
     a whole control group ends the process too; where systemd runs, a unit is the better choice.
     """
 
-    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str) -> Launched:
+    def launch(
+        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+    ) -> Launched:
         limiting = limiting_words(name, _relative(limits), sorted(os.sched_getaffinity(0)))
-        words = [*limiting, *(_account_words(user) if os.geteuid() == 0 else ()), *argv]
+        words = [*limiting, *_entry_words(user, sandbox), *argv]
         _check_programs(words[: -len(argv)])
         if shutil.which(argv[0]) is None:
             raise ServerError(
@@ -140,6 +146,12 @@ def limiting_words(name: str, limits: Limits, processors: Sequence[int]) -> list
     return words
 
 
+def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
+    if sandbox is not None:
+        return sandboxes.words(sandbox, user)
+    return _account_words(user) if os.geteuid() == 0 else []
+
+
 def _account_words(user: str) -> list[str]:
     """Return the command words that give up root for the account, its group and its other groups (setpriv(1)).
 
@@ -178,21 +190,24 @@ class SystemdUnits:
     systemd forgets the unit when the server ends.
     """
 
-    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str) -> Launched:
+    def launch(
+        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+    ) -> Launched:
+        entry = [] if sandbox is None else sandboxes.words(sandbox, user)
         # Each start has a new name: systemd may not have forgotten the unit of a server that just ended.
         unit = f"zsnapdb-{name}-{secrets.token_hex(3)}.service"
         with open_to_append(log, None) as file:
             # systemd opens the log as root. Under this name it opens the very file that was checked (proc_pid_fd(5)),
             # whatever the server's account has put in its place.
             opened = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
-            properties = unit_properties(name, opened, limits, user)
-            _systemd(["systemd-run", "--quiet", "--collect", f"--unit={unit}", *properties, "--", *argv])
+            properties = unit_properties(name, opened, limits, user, sandbox)
+            _systemd(["systemd-run", "--quiet", "--collect", f"--unit={unit}", *properties, "--", *entry, *argv])
         pid = _systemd(["systemctl", "show", "--property=MainPID", "--value", unit]).strip()
         return _Unit(unit, int(pid or "0"))
 
 
-def unit_properties(name: str, log: Path, limits: Limits, user: str) -> list[str]:
-    """Return the unit's properties as words of systemd-run.
+def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sandbox | None) -> list[str]:
+    """Return the unit's properties as words of systemd-run. With a sandbox its launcher gives up root, not systemd.
 
     `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota are the
     control group's (systemd.resource-control(5)). A kernel without these controllers ignores them, so LimitDATA limits
@@ -201,7 +216,7 @@ def unit_properties(name: str, log: Path, limits: Limits, user: str) -> list[str
     properties = {
         "Type": "exec",
         "Description": f"zsnapdb: the server of {name}",
-        "User": user,
+        **({"User": user} if sandbox is None else {}),
         "StandardOutput": f"append:{log}",
         "StandardError": f"append:{log}",
         "KillMode": "control-group",
@@ -214,6 +229,8 @@ def unit_properties(name: str, log: Path, limits: Limits, user: str) -> list[str
         properties |= {"MemoryMax": str(limits.memory), "LimitDATA": str(limits.memory)}
     if limits.processors is not None:
         properties["CPUQuota"] = f"{limits.processors * 100:.0f}%"
+    if sandbox is not None:
+        properties |= sandboxes.unit_properties(sandbox)
     return [f"--property={key}={value}" for key, value in properties.items()]
 
 

@@ -17,11 +17,13 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from zsnapdb import server_files
-from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.model import Flavour
+from zsnapdb.mysql import sandbox as sandboxes
 from zsnapdb.mysql.processes import Launched, Limits, ProcessManager
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.family import family
+from zsnapdb.planning.server_copy.sandbox import Sandbox, breaches
 from zsnapdb.server_files import Owner, UnsafeFileError
 
 _SOCKET_LIMIT = 107
@@ -165,11 +167,13 @@ class ServerProcess:
         timeout: float,
         manager: ProcessManager,
         limits: Limits,
+        sandbox: Sandbox | None,
     ) -> Session:
-        """Start the server within the limits and return a session as soon as the server answers.
+        """Start the server within limits and sandbox and return a session as soon as the server answers.
 
-        ServerError with the end of the error log if the server does not answer within `timeout` seconds. `user` owns
-        the files of the server, which runs as this account from its first instruction; `login` is its address.
+        PreflightError if the sandbox cannot be made, ConsistencyError if the server is not in it. ServerError with the
+        end of the error log if the server does not answer within `timeout` seconds. `user` owns the files of the
+        server, which runs as this account from its first instruction; `login` is its address.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
@@ -179,15 +183,30 @@ class ServerProcess:
             server_files.remove(stale)
         owner = Owner(*account(user))
         _made_anew_if_planted(self.error_log, lambda: server_files.open_to_append(self.error_log, owner).close())
-        launched = manager.launch(
-            self.folder.parent.name, [str(binary), f"--defaults-file={self.option_file}"], self.error_log, limits, user
-        )
+        argv = [str(binary), f"--defaults-file={self.option_file}"]
+        launched = manager.launch(self.folder.parent.name, argv, self.error_log, limits, user, sandbox)
         try:
-            return self._wait_until_it_answers(launched, login, password, timeout)
+            session = self._wait_until_it_answers(launched, login, password, timeout)
+            self._check_inside(sandbox)
+            return session
         except BaseException:
             # Before the pid file exists, no other code can identify this process.
             launched.kill()
             raise
+
+    def _check_inside(self, sandbox: Sandbox | None) -> None:
+        """Raise ConsistencyError unless the running server is in the sandbox."""
+        wrong = self.breaches(sandbox) if sandbox is not None else ()
+        if wrong:
+            raise ConsistencyError(
+                f"the server of {self.folder.parent} is not in its sandbox: {'; '.join(wrong)}",
+                hint="the server was stopped; report this error",
+            )
+
+    def breaches(self, sandbox: Sandbox) -> tuple[str, ...]:
+        """Return everything by which the running server can reach more than the sandbox."""
+        number = self.pid()
+        return ("it does not run",) if number is None else breaches(sandboxes.look_at(number), sandbox)
 
     def _wait_until_it_answers(
         self, launched: Launched, login: Address, password: SecretStr, timeout: float
@@ -196,6 +215,9 @@ class ServerProcess:
         while True:
             end = launched.ended()
             if end is not None:
+                refused = sandboxes.refusal(self.log_tail())
+                if refused is not None:
+                    raise refused
                 raise ServerError(
                     f"the server ended ({end}) while starting\n{self.log_tail()}",
                     hint=f"see the error log {self.error_log}",

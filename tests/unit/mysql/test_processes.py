@@ -43,7 +43,7 @@ def test_servers_spread_over_the_processors() -> None:
 
 
 def test_a_unit_is_told_every_limit() -> None:
-    words = unit_properties("one", Path("/x/error.log"), Limits(512 * MIB, 1.5, 7), "mysql")
+    words = unit_properties("one", Path("/x/error.log"), Limits(512 * MIB, 1.5, 7), "mysql", None)
     for property_ in (
         "Type=exec",
         "MemoryMax=536870912",
@@ -54,7 +54,7 @@ def test_a_unit_is_told_every_limit() -> None:
         "User=mysql",
     ):
         assert f"--property={property_}" in words
-    unlimited = unit_properties("one", Path("/x/error.log"), Limits(), "mysql")
+    unlimited = unit_properties("one", Path("/x/error.log"), Limits(), "mysql", None)
     assert not [word for word in unlimited if "Memory" in word or "CPU" in word or "Limit" in word]
 
 
@@ -80,7 +80,7 @@ def test_a_detached_process_has_its_own_group_and_its_limits(tmp_path: Path) -> 
     )
     log = tmp_path / "log"
     launched = Detached().launch(
-        "one", [sys.executable, "-c", script], log, Limits(memory=256 * MIB, nice=3), getpass.getuser()
+        "one", [sys.executable, "-c", script], log, Limits(memory=256 * MIB, nice=3), getpass.getuser(), None
     )
     try:
         deadline = time.monotonic() + 120
@@ -104,7 +104,7 @@ def test_a_server_is_never_root(tmp_path: Path) -> None:
     """Its option file may be replaced by the server's account between writing and start: root must not read it."""
     log = tmp_path / "log"
     script = "import os; print(os.getresuid(), os.getresgid(), os.getgroups(), open('/proc/self/status').read())"
-    launched = Detached().launch("one", [sys.executable, "-c", script], log, Limits(nice=1), "nobody")
+    launched = Detached().launch("one", [sys.executable, "-c", script], log, Limits(nice=1), "nobody", None)
     deadline = time.monotonic() + 120
     while launched.ended() is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -128,14 +128,14 @@ def test_systemd_writes_the_log_that_was_checked(monkeypatch: pytest.MonkeyPatch
         return subprocess.CompletedProcess(argv, 0, b"1\n", b"")
 
     monkeypatch.setattr(subprocess, "run", systemd)
-    SystemdUnits().launch("one", ["/usr/sbin/mysqld"], log, Limits(), getpass.getuser())
+    SystemdUnits().launch("one", ["/usr/sbin/mysqld"], log, Limits(), getpass.getuser(), None)
     assert (tmp_path / "moved").read_text() == "words of the server"
     assert not victim.exists()
 
 
 def test_a_program_that_cannot_start_is_named(tmp_path: Path) -> None:
     with pytest.raises(ServerError, match=r"/nowhere/mysqld cannot be started"):
-        Detached().launch("one", ["/nowhere/mysqld"], tmp_path / "log", Limits(), getpass.getuser())
+        Detached().launch("one", ["/nowhere/mysqld"], tmp_path / "log", Limits(), getpass.getuser(), None)
 
 
 def test_a_refusal_of_systemd_carries_its_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -144,4 +144,4 @@ def test_a_refusal_of_systemd_carries_its_words(monkeypatch: pytest.MonkeyPatch,
 
     monkeypatch.setattr(subprocess, "run", refused)
     with pytest.raises(ServerError, match="Failed to start transient service unit: no room"):
-        SystemdUnits().launch("one", ["/usr/sbin/mysqld"], tmp_path / "log", Limits(), getpass.getuser())
+        SystemdUnits().launch("one", ["/usr/sbin/mysqld"], tmp_path / "log", Limits(), getpass.getuser(), None)

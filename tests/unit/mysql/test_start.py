@@ -14,6 +14,7 @@ from zsnapdb.errors import ServerError
 from zsnapdb.mysql.processes import Launched, Limits
 from zsnapdb.mysql.server import ServerProcess, make_private_folder
 from zsnapdb.mysql.session import Address
+from zsnapdb.planning.server_copy.sandbox import Sandbox
 
 
 class _Looks:
@@ -23,7 +24,9 @@ class _Looks:
         self.folder = folder
         self.names: set[str] = set()
 
-    def launch(self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str) -> Launched:
+    def launch(
+        self, name: str, argv: Sequence[str], log: Path, limits: Limits, user: str, sandbox: Sandbox | None
+    ) -> Launched:
         self.names = {path.name for path in self.folder.iterdir()}
         raise ServerError("not started")
 
@@ -43,6 +46,7 @@ def test_what_a_server_left_at_a_power_cut_does_not_keep_it_from_starting(tmp_pa
             timeout=1,
             manager=manager,
             limits=Limits(),
+            sandbox=None,
         )
     assert manager.names == {"error.log"}
 
@@ -65,6 +69,7 @@ def test_a_log_that_the_servers_account_planted_is_made_anew(kind: str, tmp_path
             timeout=1,
             manager=_Looks(log.parent),
             limits=Limits(),
+            sandbox=None,
         )
     assert log.is_file()
     assert not log.is_symlink()

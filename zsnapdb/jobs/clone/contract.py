@@ -50,6 +50,10 @@ class CloneServer:
             bind_address=self.bind_address,
         )
 
+    def start(self, identity: ServerIdentity, password: SecretStr) -> Session:
+        """Start the server in its sandbox; only a replica of a set may connect to other servers."""
+        return self.copy.start(identity, ACCOUNT, password, connects=self.follows is not None)
+
 
 def make_separate(clone: CloneServer) -> Position:
     """Remove the identity of the source from the files, before a server starts on them; return the recorded position.
@@ -81,7 +85,7 @@ def start_again(clone: CloneServer, password: SecretStr | None) -> SecretStr:
     clone.copy.make_private()
     with locks.turn(), undone_on_error(process.kill):
         if password is not None:
-            with clone.copy.start(clone.identity(), ACCOUNT, password) as session:
+            with clone.start(clone.identity(), password) as session:
                 check(session, probe(session), clone)
             return password
         fresh = fresh_password()
@@ -96,7 +100,7 @@ def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
     init_file = clone.copy.folder / "init.sql"
     sql = credentials.account_sql(clone.origin, password, clone.bind_address, lock=clone.locks_accounts)
     server.write_private(init_file, sql, clone.copy.settings.user)
-    return clone.copy.start(clone.identity(str(init_file)), ACCOUNT, password)
+    return clone.start(clone.identity(str(init_file)), password)
 
 
 def _write_files_for_later_starts(clone: CloneServer, password: SecretStr) -> None:
@@ -116,7 +120,8 @@ def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
     if clone.locks_accounts:
         awake = accounts.awake(session, clone.origin.flavour)
     promise = Promise(clone.server_id, clone.port, clone.bind_address, clone.identity().socket, clone.follows)
-    wrong = broken(facts, clone.origin, promise, awake)
+    breaches = clone.copy.breaches(clone.identity(), connects=clone.follows is not None)
+    wrong = broken(facts, clone.origin, promise, awake, breaches)
     if wrong:
         raise ConsistencyError(
             "the clone's server is not separate from its source: " + "; ".join(wrong),

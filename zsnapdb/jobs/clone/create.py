@@ -102,7 +102,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
             planned, server_id = _make_datasets(settings, instance, request, source)
             cloned = time.monotonic()
             with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)):
-                separated = _separate(settings, instance, planned, server_id)
+                separated = _separate(settings, instance, planned, server_id, request.follows)
                 facts = {
                     POSITION_PROPERTY: separated.position.short(_POSITION_BYTES),
                     properties.PHASE_PROPERTY: ClonePhase.READY if planned.starts else ClonePhase.NEW,
@@ -140,11 +140,13 @@ def _obtain(
     return fetch.bring_here(settings, instance, planned)
 
 
-def _separate(settings: Settings, instance: Instance, planned: ClonePlan, server_id: int) -> _Separated:
+def _separate(
+    settings: Settings, instance: Instance, planned: ClonePlan, server_id: int, follows: int | None
+) -> _Separated:
     """Remove the source's identity from the files; then mask them and start the server, if the plan starts it."""
     accounts_are_locked = settings.clones.accounts == "lock"
     clone = CloneServer(
-        planned.copy, planned.origin, server_id, planned.port, planned.bind_address, accounts_are_locked
+        planned.copy, planned.origin, server_id, planned.port, planned.bind_address, accounts_are_locked, follows
     )
     position = contract.make_separate(clone)
     if not planned.starts:

@@ -65,6 +65,8 @@ class CloneRequest:
     requested: str | None = None
     accepts_older: bool = False
     """Whether the newest state may be older than something that was stored and cannot be used."""
+    follows: int | None = None
+    """The port of the clone on this host that the clone will replicate from: it may connect to it."""
 
     @property
     def names_source(self) -> str:

@@ -100,7 +100,8 @@ def create_set(
     made: list[RunningClone] = []
     with undone_on_error(lambda: _destroy_all(settings, made)):
         for member in planned.names:
-            made.append(make(settings, instance, replace(next_request, name=member)))
+            follows = made[0].info.port if made and topology is CloneTopology.REPLICATION else None
+            made.append(make(settings, instance, replace(next_request, name=member, follows=follows)))
             # All others are made from the snapshot set of the first clone, so that a point is reached only once.
             next_request = replace(next_request, source=_source_of_next(request, made[0]), at=None, point=None)
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
@@ -108,8 +109,8 @@ def create_set(
         members = []
         for number, clone in enumerate(made):
             part = "member" if topology is CloneTopology.INDEPENDENT else SOURCE_PART if number == 0 else "replica"
-            follows = {FOLLOWS_PROPERTY: str(made[0].info.port)} if part == "replica" else {}
-            datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **follows})
+            source = {FOLLOWS_PROPERTY: str(made[0].info.port)} if part == "replica" else {}
+            datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **source})
             members.append(SetMember(clone, part))
     return CloneSet(name, topology, tuple(members), seconds)
 

@@ -18,6 +18,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.clone.ephemeral import OWNER, RunningClone, ephemeral_clone
+from zsnapdb.jobs.clone.lifecycle import server_of
 from zsnapdb.jobs.clone.volumes import settings_of_clone
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
@@ -121,7 +122,7 @@ def rehearse(
         clone.process.stop(timeout=_LONG_SECONDS)
         clock.done("clean shutdown")
         logged = clone.process.error_log.stat().st_size
-        session = _start_new(instance, clone, binary)
+        session = _start_new(settings, instance, clone, binary)
         with session:
             clock.done("start the new version")
             output = _upgrade(clone, binary) if family(clone.info.flavour).upgrades_by_program else ""
@@ -144,12 +145,13 @@ def rehearse(
         )
 
 
-def _start_new(instance: Instance, clone: RunningClone, binary: Path) -> Session:
-    """Start the new server on the clone with the clone's own options.
+def _start_new(settings: Settings, instance: Instance, clone: RunningClone, binary: Path) -> Session:
+    """Start the new server on the clone with the clone's own options, in the clone's sandbox.
 
     On MySQL the upgrade is part of the start (upgrade=AUTO).
     """
     own = settings_of_clone(instance.settings.server)
+    described = server_of(settings, clone.info)
     limits = Limits(own.memory, own.processors, own.nice)
     try:
         session = clone.process.start(
@@ -160,6 +162,7 @@ def _start_new(instance: Instance, clone: RunningClone, binary: Path) -> Session
             timeout=_LONG_SECONDS,
             manager=processes.choose(own.manager),
             limits=limits,
+            sandbox=described.copy.sandbox(binary, described.identity()),
         )
         session.close()
     except ServerError as error:

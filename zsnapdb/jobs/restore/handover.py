@@ -145,6 +145,7 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
         server_id=step.server_id,
         last=replica.options(flavour),
         stays=True,
+        connects=True,
         finally_do=lambda s: replica.refuse_writes(s, flavour),
     ) as session:
         _check_other(work, session, step.server_id, step.port)

@@ -127,14 +127,16 @@ def served(
     server_id: int,
     last: Sequence[str] = (),
     stays: bool = False,
+    connects: bool = False,
     password: SecretStr | None = None,
     finally_do: Callable[[Session], None] = lambda _session: None,
 ) -> Iterator[Session]:
     """Start the restored server for the block, with a temporary account of ours.
 
     The statements for this account go to no binlog. Accounts are in force, because a server without them would load no
-    plugins. `stays`: the server keeps running after the block. `finally_do` runs in the last session, after the account
-    is dropped. `password` is that of the account (None: a fresh password).
+    plugins. `stays`: the server keeps running after the block. `connects`: it may connect to other servers.
+    `finally_do` runs in the last session, after the account is dropped. `password` is that of the account (None: a
+    fresh password).
     """
     copy = work.copy
     password = password or fresh_password()
@@ -143,7 +145,7 @@ def served(
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
     process = copy.process()
     with undone_on_error(process.kill):
-        with copy.start(identity, replaying.ACCOUNT, password, last) as session:
+        with copy.start(identity, replaying.ACCOUNT, password, last, connects=connects) as session:
             yield session
             replaying.drop_account(session)
             finally_do(session)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from posixpath import relpath
 
@@ -33,10 +33,12 @@ from zsnapdb.planning.server_copy.identity import (
     PathMap,
     ServerIdentity,
     binlog_paths,
+    is_loopback,
     log_files,
     option_file,
     rewrite_index,
 )
+from zsnapdb.planning.server_copy.sandbox import Sandbox, sandbox_of
 
 PRIVATE_FOLDER = ".zsnapdb"
 
@@ -172,10 +174,35 @@ class Copy:
         """Return an identity with its files in the private folder."""
         return ServerIdentity(server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address)
 
-    def start(self, identity: ServerIdentity, user: str, password: SecretStr, last: Sequence[str] = ()) -> Session:
-        """Write the option file, start the server and return a session on its private socket.
+    def sandbox(self, program: Path, identity: ServerIdentity, *, connects: bool = False) -> Sandbox | None:
+        """Return the sandbox of the copy's server; None if the configuration switches it off."""
+        if self.settings.sandbox == "off":
+            return None
+        reads = [str(path) for path in self.settings.sandbox_reads]
+        source, volumes = zip(*self.paths.pairs, strict=True)
+        made = sandbox_of(str(self.folder), volumes, source, str(program), self.settings.options, reads)
+        is_open = identity.port is not None and not is_loopback(identity.bind_address)
+        return replace(made, connects=connects, answers_beyond=is_open)
 
-        PreflightError, and no server is started, unless the server program fits the version of the files.
+    def breaches(self, identity: ServerIdentity, *, connects: bool = False) -> tuple[str, ...]:
+        """Return everything by which the running server can reach more than its sandbox."""
+        program = server_program.chosen(self.settings, self.flavour, self.version)
+        made = self.sandbox(program, identity, connects=connects)
+        return () if made is None else self.process().breaches(made)
+
+    def start(
+        self,
+        identity: ServerIdentity,
+        user: str,
+        password: SecretStr,
+        last: Sequence[str] = (),
+        *,
+        connects: bool = False,
+    ) -> Session:
+        """Write the option file, start the server in its sandbox and return a session on its private socket.
+
+        PreflightError, and no server is started, unless the server program fits the version of the files. `connects`:
+        the server may connect to other servers.
         """
         binary = server_program.fitting(self.settings, self.flavour, self.version).path
         self.write_option_file(identity, last)
@@ -191,6 +218,7 @@ class Copy:
                 timeout=self.settings.start_timeout,
                 manager=manager,
                 limits=limits,
+                sandbox=self.sandbox(binary, identity, connects=connects),
             )
         except ServerError as error:
             missing = missing_options(self.variables, self.settings.options)

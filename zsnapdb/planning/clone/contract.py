@@ -56,10 +56,17 @@ class Promise:
     follows: int | None = None
 
 
-def broken(server: ServerFacts, origin: Origin, promise: Promise, unlocked: tuple[str, ...]) -> tuple[str, ...]:
+def broken(
+    server: ServerFacts,
+    origin: Origin,
+    promise: Promise,
+    unlocked: tuple[str, ...],
+    breaches: tuple[str, ...] = (),
+) -> tuple[str, ...]:
     """Return every line of the contract that the started server breaks (none: it is separate from its source).
 
-    `unlocked` are accounts that are not locked, other than the clone's own.
+    `unlocked` are accounts that are not locked, other than the clone's own. `breaches` is what the server can reach
+    beyond its sandbox.
     """
     values = server.variables
     wrong = []
@@ -78,6 +85,7 @@ def broken(server: ServerFacts, origin: Origin, promise: Promise, unlocked: tupl
     wrong += [f"{name} is {values[name]}" for name in _MUST_BE_ON if values.get(name, "ON").upper() not in ("ON", "1")]
     wrong += [f"{name} is {values[name]}: the plugin runs" for name in _NEVER_RUNS if name in values]
     wrong += _replication(server, promise.follows)
+    wrong += [f"sandbox: {breach}" for breach in breaches]
     if unlocked:
         wrong.append(f"accounts of the source are not locked: {', '.join(unlocked[:5])}")
     return tuple(wrong)

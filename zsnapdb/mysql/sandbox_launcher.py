@@ -1,0 +1,219 @@
+"""Builds the sandbox of one server and becomes that server: run as a script by root, `PLAN PROGRAM ARGUMENT…`.
+
+It uses the standard library alone. The plan (JSON) has:
+
+- `account`: uid, gid and groups of the server.
+- `base`: the folder above the copy, in which only root can make links.
+- `writable`: folders of the copy. No link may lead from `base` to one of them.
+- `readable`: files and folders that the server may read. Those that do not exist are left out.
+- `hidden`: folders that stay empty, even below a readable one.
+- `connects`: whether the server may connect to other servers.
+
+The server gets a mount namespace whose root is an empty file system in memory with these folders alone, so no other
+path of the host exists for it: neither files nor sockets. /proc has no processes: `/proc/PID/cwd` of another process
+of the same account would lead out (proc(5)). The server has no capabilities and cannot get any (no_new_privs), and its
+connect(2) fails. Anything that cannot be built ends the launcher before the server starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import struct
+import sys
+
+FAILED = "zsnapdb sandbox: "
+"""The beginning of the line that says why there is no sandbox."""
+
+_CLONE_NEWNS, _CLONE_NEWIPC = 0x00020000, 0x08000000
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+_MNT_DETACH = 2
+_PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 24, 22, 38, 47
+_CLEAR_ALL, _SECCOMP_FILTER = 4, 2
+
+_STAGE = "/tmp"  # noqa: S108 - nothing is made in the folder of the host
+"""The new root is built here; only this process sees it, and what is needed of the old folder is open already."""
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_KERNEL = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/sys", "/sys/devices/system")
+_TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
+
+_CONNECT = {
+    "x86_64": (0xC000003E, 42),
+    "aarch64": (0xC00000B7, 203),
+    "riscv64": (0xC00000F3, 203),
+    "ppc64le": (0xC0000015, 328),
+}
+"""For each machine its AUDIT_ARCH of linux/audit.h and the number of connect(2)."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main(arguments: list[str]) -> None:
+    """Build the sandbox of the plan and execute the program in it. Ends with status 1 and a line if that fails."""
+    try:
+        plan = json.loads(arguments[0])
+        _enter(plan)
+        _give_up(plan["account"], is_open=plan["connects"])
+        os.execv(arguments[1], arguments[1:])  # noqa: S606 - no shell
+    except OSError as error:
+        # The server's log has this line: fds 1 and 2 are its log.
+        os.write(2, f"{FAILED}{error.strerror}: {error.filename or 'the server program'}\n".encode())
+        os._exit(1)
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+
+
+def _mount(source: str | None, target: str, kind: str | None, flags: int, data: str | None = None) -> None:
+    words = [None if word is None else os.fsencode(word) for word in (source, target, kind)]
+    values = None if data is None else data.encode()
+    _checked(_libc.mount(*words, ctypes.c_ulong(flags), values), f"mount {target}")
+
+
+def _enter(plan: dict[str, object]) -> None:
+    """Make the namespace with the plan's folders, and make it this process's root."""
+    base, hidden = str(plan["base"]), _texts(plan["hidden"])
+    _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
+    _mount(None, "/", None, _REC | _PRIVATE)
+    links = [path for path in _texts(plan["readable"]) if os.path.islink(path) and path.count("/") == 1]
+    targets = [(path, os.readlink(path)) for path in links]
+    readable = [path for path in (*_texts(plan["readable"]), *_KERNEL) if path not in links]
+    readable = _with_inner_mounts([path for path in readable if os.path.exists(path)], hidden)
+    shown = [(path, _opened(path)) for path in (*readable, *(f"/dev/{name}" for name in _DEVICES))]
+    writable = [(path, _opened_without_link(path, base)) for path in _texts(plan["writable"])]
+    covered = [path for path in hidden if os.path.isdir(path)]
+    _mount("zsnapdb", _STAGE, "tmpfs", _NOSUID | _NODEV, "mode=755,size=1m")
+    for path, target in targets:
+        os.symlink(target, _STAGE + path)
+    for path, source in shown:
+        is_device = path.startswith("/dev/")
+        _bind(path, source, _RDONLY | _NOSUID | (_NOEXEC if is_device else _NODEV))
+    for path in (path for path in covered if os.path.isdir(_STAGE + path)):
+        _mount("zsnapdb", _STAGE + path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=755,size=64k")
+    for path, source in writable:
+        _bind(path, source, _NOSUID | _NODEV | _NOEXEC)
+    for path in (path for path in covered if os.path.isdir(_STAGE + path)):
+        if not any(path == other or path.startswith(other + "/") for other, _ in writable):
+            _mount(None, _STAGE + path, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV | _NOEXEC)
+    for path in _TEMPORARY:
+        if not any(other == path or other.startswith(path + "/") for other in (*readable, *_texts(plan["writable"]))):
+            os.makedirs(_STAGE + path, exist_ok=True)
+            _mount("zsnapdb", _STAGE + path, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=1777,size=64m")
+    for _, source in (*shown, *writable):
+        os.close(source)
+    _mount(None, _STAGE, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV)
+    os.chdir(_STAGE)
+    _checked(_libc.pivot_root(b".", b"."), "pivot_root")
+    _checked(_libc.umount2(b".", _MNT_DETACH), "umount of the old root")
+    os.chdir("/")
+
+
+def _texts(value: object) -> list[str]:
+    assert isinstance(value, list)
+    return [str(item) for item in value]
+
+
+def _opened(path: str) -> int:
+    return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+
+def _opened_without_link(path: str, base: str) -> int:
+    """Open a folder of the copy. OSError if a link leads to it: the server's account could have made that link."""
+    opened = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    expected = os.path.realpath(base) + path[len(base) :] if path.startswith(base + "/") else os.path.realpath(path)
+    if os.readlink(f"/proc/self/fd/{opened}") != expected:
+        raise OSError(errno.ELOOP, "a symbolic link leads to the folder", path)
+    return opened
+
+
+def _with_inner_mounts(readable: list[str], hidden: list[str]) -> list[str]:
+    """Return the paths, and after each the mounts below it that are not below a hidden folder.
+
+    A mount whose top folder belongs to another account than root is left out: databases have such mounts.
+    """
+    with open("/proc/self/mountinfo", "rb") as file:
+        lines = file.read().split(b"\n")
+    points = [_plain(os.fsdecode(line.split(b" ")[4])) for line in lines if line]
+    found = []
+    for path in readable:
+        if any(path.startswith(other + "/") for other in readable):
+            continue
+        inner = {point for point in points if point.startswith(path + "/") and os.path.exists(point)}
+        found += [path, *sorted(point for point in inner if os.stat(point).st_uid == 0)]
+    unhidden = [path for path in found if not any(path == other or path.startswith(other + "/") for other in hidden)]
+    return list(dict.fromkeys(unhidden))
+
+
+def _plain(word: str) -> str:
+    for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        word = word.replace(code, char)
+    return word
+
+
+def _bind(path: str, source: int, flags: int) -> None:
+    """Show the open file or folder at its path in the new root."""
+    at, target = f"/proc/self/fd/{source}", _STAGE + path
+    if os.path.isdir(at):
+        os.makedirs(target, exist_ok=True)
+    elif not os.path.exists(target):
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    _mount(at, target, None, _BIND)
+    _mount(None, target, None, _REMOUNT | _BIND | flags)
+
+
+def _give_up(account: dict[str, object], *, is_open: bool) -> None:
+    """Become the account, without capabilities and without a way to get any, and without connect(2)."""
+    number = 0
+    while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
+    if ctypes.get_errno() != errno.EINVAL:
+        # EINVAL: there is no capability of this number (PR_CAPBSET_DROP(2const)).
+        _checked(1, "drop of capabilities")
+    _libc.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0)
+    uid, gid, groups = account["uid"], account["gid"], account["groups"]
+    assert isinstance(uid, int)
+    assert isinstance(gid, int)
+    assert isinstance(groups, list)
+    os.setgroups(groups)
+    os.setresgid(gid, gid, gid)
+    os.setresuid(uid, uid, uid)
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
+    if not is_open:
+        _refuse_connect()
+
+
+def _refuse_connect() -> None:
+    """Let connect(2) fail with EACCES from here on, in this process and all that it starts (seccomp(2))."""
+    machine = os.uname().machine
+    if machine not in _CONNECT:
+        raise OSError(errno.ENOSYS, f"the number of connect(2) on {machine} is not known", "seccomp")
+    architecture, connect = _CONNECT[machine]
+    allowed, refused, unknown = 0x7FFF0000, 0x00050000 | errno.EACCES, 0x00050000 | errno.ENOSYS
+    load, equal, at_least, result = 0x20, 0x15, 0x35, 0x06
+    code = [
+        (load, 0, 0, 4),
+        (equal, 0, 3, architecture),
+        (load, 0, 0, 0),
+        (at_least, 1, 0, 0x40000000),
+        (equal, 1, 2, connect),
+        (result, 0, 0, unknown),
+        (result, 0, 0, refused),
+        (result, 0, 0, allowed),
+    ]
+    text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *line) for line in code))
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+    program = Program(len(code), ctypes.cast(text, ctypes.c_void_p))
+    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_FILTER, ctypes.byref(program), 0, 0), "seccomp")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,128 @@
+"""The sandbox of a server on a copy: what of the host exists for it, and whether a running server is in it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from posixpath import dirname, normpath
+
+_PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
+_SETTINGS = (
+    "/etc/alternatives",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/ld.so.conf",
+    "/etc/ld.so.conf.d",
+    "/etc/ld.so.preload",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/pki",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/ssl/certs",
+    "/etc/ssl/openssl.cnf",
+    "/etc/timezone",
+)
+"""What the C library and OpenSSL read. No folder of it holds secrets of the host."""
+
+PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
+"""File systems in memory that belong to one sandbox."""
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """The paths of the host that exist for a server; no other path does.
+
+    `base` is the folder above the copy. `writable` are the folders of the copy, `readable` those of programs and
+    settings, `hidden` those of the source. `connects`: the server may connect to other servers. `answers_beyond`: it
+    listens on an address that other hosts reach.
+    """
+
+    base: str
+    writable: tuple[str, ...]
+    readable: tuple[str, ...]
+    hidden: tuple[str, ...]
+    connects: bool = False
+    answers_beyond: bool = False
+
+
+def sandbox_of(
+    private: str,
+    volumes: Sequence[str],
+    source: Sequence[str],
+    program: str,
+    options: Sequence[str],
+    reads: Sequence[str],
+) -> Sandbox:
+    """Return the sandbox of a server on a copy.
+
+    `private` is the private folder at the top of the copy, `volumes` and `source` are the mount points of the copy and
+    of its source, `program` is the server program. A file or folder that a line of `options` names may be read, as may
+    `reads`.
+    """
+    inside = [normpath(path) for path in volumes]
+    writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
+    home = dirname(dirname(program))
+    named = [value.strip() for _, _, value in (line.partition("=") for line in options) if value.strip()[:1] == "/"]
+    readable = [*_PROGRAMS, *_SETTINGS, program, *([] if home in ("", "/") else [home]), *named, *reads]
+    hidden = {normpath(path) for path in source} - set(writable)
+    return Sandbox(
+        dirname(dirname(private)),
+        tuple(writable),
+        tuple(dict.fromkeys(normpath(path) for path in readable if not _is_in(normpath(path), writable))),
+        tuple(sorted(hidden)),
+    )
+
+
+def _is_in(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
+@dataclass(frozen=True)
+class MountSeen:
+    """One mount of a server's mount namespace."""
+
+    path: str
+    fstype: str
+    is_writable: bool
+
+
+@dataclass(frozen=True)
+class ProcessSeen:
+    """What the kernel says of a running server: its namespace and its rights.
+
+    `rights` are lines of /proc/PID/status by name. `shares_mounts`: its mount namespace is that of zsnapdb.
+    """
+
+    shares_mounts: bool
+    mounts: tuple[MountSeen, ...]
+    rights: dict[str, str]
+
+
+def breaches(seen: ProcessSeen, sandbox: Sandbox) -> tuple[str, ...]:
+    """Return everything by which the running server can reach more than its sandbox (none: it is inside).
+
+    Sources of the facts: proc(5) for CapEff, NoNewPrivs and Seccomp (2: a filter), mount_namespaces(7).
+    """
+    wrong = ["it has the mount namespace of zsnapdb"] if seen.shares_mounts else []
+    tops = [mount for mount in seen.mounts if mount.path == "/"]
+    if not tops or tops[-1].fstype != "tmpfs" or tops[-1].is_writable:
+        wrong.append("its root is not an empty file system")
+    for mount in seen.mounts:
+        is_private = mount.fstype == "tmpfs" and mount.path in (*PRIVATE, *sandbox.hidden)
+        if mount.is_writable and not is_private and mount.path not in sandbox.writable:
+            wrong.append(f"it can write to {mount.path}")
+        elif _is_in(mount.path, sandbox.hidden) and not is_private and not _is_in(mount.path, sandbox.writable):
+            wrong.append(f"it sees {mount.path} of the source")
+    capabilities = {name: seen.rights.get(name, "1") for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")}
+    wrong += [f"{name} is {value}" for name, value in capabilities.items() if int(value, 16) != 0]
+    if seen.rights.get("NoNewPrivs") != "1":
+        wrong.append("it may get more rights (NoNewPrivs)")
+    if not sandbox.connects and seen.rights.get("Seccomp") != "2":
+        wrong.append("it may connect to other servers (Seccomp)")
+    if seen.rights.get("Uid", "0").split()[0] == "0":
+        wrong.append("it is root")
+    return tuple(wrong)
