@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.system.test_clone_contract import Upstream
 pytestmark = pytest.mark.usefixtures("first")
 
 PARENT = Path("/var/lib/mysql")
+BINLOG = re.compile(r"binlog\.([0-9]+|index)")
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +37,12 @@ def admin(clone: dict[str, Any]) -> Iterator[pymysql.Connection]:
 
 
 def production_files() -> dict[str, str]:
-    """The hash of every file of production that only a change of rows changes, and the name of every other file."""
+    """The hash of every binlog of production and of their list, and the name of every other file.
+
+    Production writes other files by itself, MariaDB the indices of its binlogs too.
+    """
     return {
-        str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.name.startswith("binlog.") else ""
+        str(path): hashlib.sha256(path.read_bytes()).hexdigest() if BINLOG.fullmatch(path.name) else ""
         for path in PARENT.rglob("*")
         if path.is_file() and ".zfs" not in path.parts
     }
