@@ -80,9 +80,10 @@ def _enter(plan: dict[str, object]) -> None:
     base, hidden = str(plan["base"]), _texts(plan["hidden"])
     _checked(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
     _mount(None, "/", None, _REC | _PRIVATE)
-    links = [path for path in _texts(plan["readable"]) if os.path.islink(path) and path.count("/") == 1]
+    requested = _texts(plan["readable"])
+    links = [path for path in requested if os.path.islink(path) and _leads_into(path, requested)]
     targets = [(path, os.readlink(path)) for path in links]
-    readable = [path for path in (*_texts(plan["readable"]), *_KERNEL) if path not in links]
+    readable = [path for path in (*requested, *_KERNEL) if path not in links]
     readable = _with_inner_mounts([path for path in readable if os.path.exists(path)], hidden)
     shown = [(path, _opened(path)) for path in (*readable, *(f"/dev/{name}" for name in _DEVICES))]
     writable = [(path, _opened_without_link(path, base)) for path in _texts(plan["writable"])]
@@ -111,6 +112,11 @@ def _enter(plan: dict[str, object]) -> None:
     _checked(_libc.pivot_root(b".", b"."), "pivot_root")
     _checked(_libc.umount2(b".", _MNT_DETACH), "umount of the old root")
     os.chdir("/")
+
+
+def _leads_into(link: str, readable: list[str]) -> bool:
+    """Whether a link at the top, such as /bin, leads into another readable folder: it stays a link then."""
+    return link.count("/") == 1 and any(os.path.realpath(link).startswith(path + "/") for path in readable)
 
 
 def _texts(value: object) -> list[str]:

@@ -37,7 +37,7 @@ def made(tmp_path: Path) -> Iterator[Sandbox]:
         folder.chmod(0o777)
     (source / "binlog.000001").write_text("production")
     (source / "binlog.000001").chmod(0o666)
-    yield sandbox_of(f"{copy}/.zsnapdb", (f"{copy}/data",), (str(source),), "/usr/bin/env", (), ())
+    yield sandbox_of(f"{copy}/.zsnapdb", (f"{copy}/data",), (str(source),), ("/usr/bin/env",), (), ())
     assert (source / "binlog.000001").read_text() == "production"
 
 

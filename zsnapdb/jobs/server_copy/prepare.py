@@ -180,7 +180,8 @@ class Copy:
             return None
         reads = [str(path) for path in self.settings.sandbox_reads]
         source, volumes = zip(*self.paths.pairs, strict=True)
-        made = sandbox_of(str(self.folder), volumes, source, str(program), self.settings.options, reads)
+        programs = (str(program), os.path.realpath(program))
+        made = sandbox_of(str(self.folder), volumes, source, programs, self.settings.options, reads)
         is_open = identity.port is not None and not is_loopback(identity.bind_address)
         return replace(made, connects=connects, answers_beyond=is_open)
 

@@ -53,21 +53,21 @@ def sandbox_of(
     private: str,
     volumes: Sequence[str],
     source: Sequence[str],
-    program: str,
+    programs: Sequence[str],
     options: Sequence[str],
     reads: Sequence[str],
 ) -> Sandbox:
     """Return the sandbox of a server on a copy.
 
     `private` is the private folder at the top of the copy, `volumes` and `source` are the mount points of the copy and
-    of its source, `program` is the server program. A file or folder that a line of `options` names may be read, as may
-    `reads`.
+    of its source, `programs` are the paths of the server program (a link, and what it leads to). A file or folder that
+    a line of `options` names may be read, as may `reads`.
     """
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
-    home = dirname(dirname(program))
+    homes = [home for home in (dirname(dirname(program)) for program in programs) if home not in ("", "/")]
     named = [value.strip() for _, _, value in (line.partition("=") for line in options) if value.strip()[:1] == "/"]
-    readable = [*_PROGRAMS, *_SETTINGS, program, *([] if home in ("", "/") else [home]), *named, *reads]
+    readable = [*_PROGRAMS, *_SETTINGS, *programs, *homes, *named, *reads]
     hidden = {normpath(path) for path in source} - set(writable)
     return Sandbox(
         dirname(dirname(private)),

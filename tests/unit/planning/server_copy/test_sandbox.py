@@ -10,7 +10,7 @@ from zsnapdb.planning.server_copy.sandbox import MountSeen, ProcessSeen, Sandbox
 
 COPY = "/var/lib/zsnapdb/clones/one"
 MADE = sandbox_of(
-    f"{COPY}/.zsnapdb", (COPY, f"{COPY}/data"), ("/var/lib/mysql", "/var/lib/mysql/data"), "/usr/sbin/mysqld", (), ()
+    f"{COPY}/.zsnapdb", (COPY, f"{COPY}/data"), ("/var/lib/mysql", "/var/lib/mysql/data"), ("/usr/sbin/mysqld",), (), ()
 )
 INSIDE = ProcessSeen(
     shares_mounts=False,
@@ -41,19 +41,21 @@ def test_a_server_writes_to_its_own_volumes_alone() -> None:
 
 
 def test_volumes_side_by_side_have_their_private_folder_above_them() -> None:
-    made = sandbox_of(f"{COPY}/.zsnapdb", (f"{COPY}/a", f"{COPY}/b"), ("/a", "/b"), "/usr/sbin/mysqld", (), ())
+    made = sandbox_of(f"{COPY}/.zsnapdb", (f"{COPY}/a", f"{COPY}/b"), ("/a", "/b"), ("/usr/sbin/mysqld",), (), ())
     assert set(made.writable) == {f"{COPY}/a", f"{COPY}/b", f"{COPY}/.zsnapdb"}
 
 
 def test_a_server_reads_its_program_and_what_the_configuration_names() -> None:
     options = ("file_key_management_filename=/srv/keys/file", "innodb_buffer_pool_size=1G", "skip_name_resolve")
-    made = sandbox_of(f"{COPY}/.zsnapdb", (COPY,), ("/var/lib/mysql",), "/srv/10.11/bin/mariadbd", options, ("/more",))
+    made = sandbox_of(
+        f"{COPY}/.zsnapdb", (COPY,), ("/var/lib/mysql",), ("/srv/10.11/bin/mariadbd",), options, ("/more",)
+    )
     assert {"/srv/10.11", "/srv/keys/file", "/more", "/usr"} <= set(made.readable)
     assert "1G" not in made.readable
 
 
 def test_a_program_at_the_top_does_not_open_the_whole_host() -> None:
-    made = sandbox_of(f"{COPY}/.zsnapdb", (COPY,), ("/var/lib/mysql",), "/bin/mysqld", (), ())
+    made = sandbox_of(f"{COPY}/.zsnapdb", (COPY,), ("/var/lib/mysql",), ("/bin/mysqld",), (), ())
     assert "/" not in made.readable
 
 
