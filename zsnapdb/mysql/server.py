@@ -276,8 +276,10 @@ def _end(number: int) -> None:
 
 
 def _is_zombie(number: int) -> bool:
+    """Whether the process has ended with all its threads, which hold files and mounts; only its status is left."""
     try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        is_ended = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+        return is_ended and len(os.listdir(f"/proc/{number}/task")) == 1
     except OSError:
         return True
 
