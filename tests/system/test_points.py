@@ -5,6 +5,7 @@ An unreachable point is refused before anything is changed.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -230,7 +231,8 @@ def test_a_time_on_a_quiet_server_is_its_last_commit(lab: Lab, history: History)
         assert planned["backup_id"] == history.backup["backup_id"]
     plan = lab.zsnapdb("restore", "main", "--target", "tank/never", "--to", until.isoformat(), "--plan", "--json").json
     assert (plan["point"]["last"]["gtid"], plan["point"]["following"]) == (last.gtid, None)
-    status = lab.zsnapdb("status", "main", "--json").json
+    # What other tests left in the repository may be worth a warning, which is an exit code of its own.
+    status = json.loads(lab.zsnapdb("status", "main", "--json").stdout)
     assert datetime.fromisoformat(status["recoverable"][-1]["to"]) == until
 
 
