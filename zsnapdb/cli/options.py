@@ -97,6 +97,17 @@ History = Annotated[
 
 HANDOVER_KINDS = ("stopped", "run", "promote", "replica")
 
+ORIGINS = ("auto", "local", "repository")
+
+RestoreFrom = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="ORIGIN",
+        help="Where the volumes come from: repository; local (clones of the snapshots on this host, in seconds); or auto"
+        " (local if all are there).",
+    ),
+]
 RestoreTarget = Annotated[
     str | None,
     typer.Option("--target", metavar="DATASET", help="The new dataset for the restored volumes.", show_default=False),

@@ -9,6 +9,7 @@ import typer
 
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
+    ORIGINS,
     AcceptOlder,
     AsJson,
     ConfigFile,
@@ -21,6 +22,7 @@ from zsnapdb.cli.options import (
     ReplicationUser,
     RestoredPort,
     RestoredServerId,
+    RestoreFrom,
     RestoreName,
     RestoreTarget,
     ServerBinary,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.run import RestoreRequest, Step
+    from zsnapdb.planning.restore.origin import RestoreOrigin
 
 RequestedPoint = Annotated[
     str,
@@ -65,6 +68,7 @@ def restore(
     to: RequestedPoint = "latest",
     accept_older: AcceptOlder = False,
     history: History = None,
+    origin: RestoreFrom = "repository",
     target: RestoreTarget = None,
     name: RestoreName = None,
     handover: HandoverName = "stopped",
@@ -113,6 +117,7 @@ def restore(
             handover_of(handover, port, server_id, source, source_user, source_password_file),
             accept_older=accept_older,
             history=history,
+            origin=origin_of(origin),
         )
         if plan:
             _show_plan(settings, chosen, request, json)
@@ -120,6 +125,15 @@ def restore(
         result = job.restore(settings, chosen, request, confirm, stop_after)
     terminal.end()
     show(report.RestoreView(result), json)
+
+
+def origin_of(word: str) -> RestoreOrigin:
+    """Return the origin of that name. UsageError for any other word."""
+    from zsnapdb.planning.restore.origin import RestoreOrigin
+
+    if word not in ORIGINS:
+        raise UsageError(f"--from {word} is no origin of a restore", hint=f"choose one of {', '.join(ORIGINS)}")
+    return RestoreOrigin(word)
 
 
 def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest, json: bool) -> None:

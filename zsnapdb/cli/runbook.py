@@ -18,6 +18,7 @@ from zsnapdb.cli.options import (
     ReplicationUser,
     RestoredPort,
     RestoredServerId,
+    RestoreFrom,
     RestoreName,
     RestoreTarget,
 )
@@ -34,6 +35,7 @@ def runbook(
     to: RunbookPoint = "latest",
     accept_older: AcceptOlder = False,
     history: History = None,
+    origin: RestoreFrom = "repository",
     target: RestoreTarget = None,
     name: RestoreName = None,
     handover: HandoverName = "run",
@@ -51,7 +53,7 @@ def runbook(
     The steps are those that `zsnapdb restore` would execute now.
     Each step has its commands, checks, expected duration, and what to do if it fails.
     """
-    from zsnapdb.cli.restore import handover_of
+    from zsnapdb.cli.restore import handover_of, origin_of
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore import runbook as job
@@ -68,6 +70,7 @@ def runbook(
         handover_of(handover, port, server_id, source, source_user, source_password_file),
         accept_older=accept_older,
         history=history,
+        origin=origin_of(origin),
     )
     book = job.make(settings, Instance.of(settings, instance), request, config)
     show(report.RunbookView(book, as_html=form == "html"), json)

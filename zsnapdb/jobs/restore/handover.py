@@ -214,13 +214,18 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
         if not owned.is_ours(part.place, restored_mark(work.plan)):
             # An earlier run came this far: all its snapshots now belong to the site.
             continue
-        # Without a snapshot of the old history the next backup is a full backup, of the new history alone.
+        # Without a later snapshot of the old history the next backup is of the new history alone.
         owned.destroy_snapshots_of(part.place, restored_mark(work.plan))
+        if datasets.properties(part.place, ["origin"])["origin"].value not in ("", datasets.UNSET):
+            # It is a clone of the old dataset's snapshot. From now on the old dataset depends on it, and can be
+            # destroyed. The snapshots up to that one come along, so the next backup is an increment (zfs-promote(8)).
+            datasets.promote(part.place)
         datasets.inherit(part.place, [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
     )
-    again = "start the server as the site does, then run `zsnapdb backup`, which makes a full backup"
+    kind = "an increment" if work.plan.clones else "a full backup"
+    again = f"start the server as the site does, then run `zsnapdb backup`, which makes {kind}"
     if family(work.plan.flavour).gtids_carry_server_id:
         server_id = f"server_id = {step.server_id}" if step.server_id is not None else "a new server_id"
         again = (

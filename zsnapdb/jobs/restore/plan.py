@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, PreflightError
+from zsnapdb.errors import ExistsError, NotThere, PreflightError
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
@@ -20,8 +21,10 @@ from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
+from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin
 from zsnapdb.planning.restore.steps import (
     CheckServer,
+    CloneSnapshot,
     MakeTop,
     MountPart,
     MountVolumes,
@@ -39,7 +42,7 @@ from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, snapshots
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class RestoreRequest:
 
     The target is `top`, or `name` below our own datasets. `makes_parent`: the caller makes the dataset above `top`
     before the restore begins. `accept_older`: if the latest state cannot be reached, restore the newest that can.
-    `history` is the id of the binlog history with the point, if there are several.
+    `history` is the id of the binlog history with the point, if there are several. `origin`: where the volumes come
+    from. Whoever proves the repository takes them from there, which is the default.
     """
 
     to: str = "latest"
@@ -58,6 +62,7 @@ class RestoreRequest:
     makes_parent: bool = False
     accept_older: bool = False
     history: str | None = None
+    origin: RestoreOrigin = RestoreOrigin.REPOSITORY
 
 
 def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
@@ -90,9 +95,10 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     facts = server_source(manifest).server
     refuse_absolute(facts.absolute_tablespaces)
     chain = restore_chain(manifests, manifest) if not manifest.is_full else (manifest,)
-    for link in chain:
-        repository.ciphers(link)
     top = request.top or _default_top(manifest, request.name or instance.name)
+    origin = _origin(manifest, top, request.origin)
+    for link in () if origin.snapshots else chain:
+        repository.ciphers(link)
     mount = settings.restore.mount_root / top.rpartition("/")[2]
     _refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
     layout = _layout(manifest, top, mount)
@@ -111,7 +117,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         server_uuid=facts.server_uuid,
         variables=facts.variables,
         backup_id=manifest.backup_id,
-        point=replace(chosen.point, notes=(*newer, *chosen.point.notes)),
+        point=replace(chosen.point, notes=(*newer, *chosen.point.notes, *_origin_note(request, origin))),
         layout=layout,
         key_files=facts.key_files,
     )
@@ -123,9 +129,22 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     binlogs = sum(step.size for step in replays)
-    return replace(
-        planned, steps=(*_receiving(chain, layout, binlogs), *_recovering(manifest, layout), *replays, *checks, last)
-    )
+    made = _receiving(chain, layout, binlogs, origin)
+    return replace(planned, steps=(*made, *_recovering(manifest, layout), *replays, *checks, last))
+
+
+def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginChoice:
+    """Return where the volumes of the backup come from."""
+    here = {}
+    for volume in manifest.volumes if requested is not RestoreOrigin.REPOSITORY else ():
+        with contextlib.suppress(NotThere):
+            (here[volume.role],) = snapshots.describe([f"{volume.dataset}@{volume.snapshot}"])
+    guids = {volume.role: volume.guid for volume in manifest.volumes}
+    return choose_origin(requested, manifest.backup_id, guids, here, top)
+
+
+def _origin_note(request: RestoreRequest, origin: OriginChoice) -> tuple[str, ...]:
+    return () if request.origin is RestoreOrigin.REPOSITORY else (origin.reason,)
 
 
 def _of_servers(manifests: Sequence[Manifest], target: Target) -> list[Manifest]:
@@ -230,7 +249,7 @@ def refuse_existing(layout: RestoreLayout) -> None:
         )
 
 
-def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int) -> list[Step]:
+def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, origin: OriginChoice) -> list[Step]:
     volumes = [
         (manifest, volume)
         for manifest in chain
@@ -240,22 +259,31 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int) -
     features = 0
     for _, volume in volumes:
         features |= volume.features
+    # A clone shares every block with its snapshot.
+    received, fetched = (
+        (0, 0)
+        if origin.snapshots
+        else (sum(manifest.plain_size for manifest in chain), sum(manifest.stored_size for manifest in chain))
+    )
     steps: list[Step] = [
         Preflight(
             pool=pool_of(layout.top),
             parent=layout.top.rpartition("/")[0],
             # Each replayed transaction needs space three times: in a relay log, in a binlog, and in the tables.
-            plain_bytes=sum(manifest.plain_size for manifest in chain) + 3 * binlogs,
-            stored_bytes=sum(manifest.stored_size for manifest in chain) + binlogs,
-            features=features,
+            plain_bytes=received + 3 * binlogs,
+            stored_bytes=fetched + binlogs,
+            features=0 if origin.snapshots else features,
             zfs_version=chain[-1].zfs_version,
             flavour=facts.flavour,
             server_version=facts.version,
             backups=tuple(manifest.backup_id for manifest in chain),
+            fetches=not origin.snapshots,
         )
     ]
     if layout.top not in layout.datasets.values():
         steps.append(MakeTop(layout.top))
+    if origin.snapshots:
+        return [*steps, *_cloning(chain[-1], layout, origin)]
     for manifest, volume in volumes:
         steps.append(
             Receive(
@@ -271,6 +299,21 @@ def _receiving(chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int) -
             )
         )
     return steps
+
+
+def _cloning(manifest: Manifest, layout: RestoreLayout, origin: OriginChoice) -> list[CloneSnapshot]:
+    return [
+        CloneSnapshot(
+            backup_id=manifest.backup_id,
+            role=volume.role,
+            dataset=layout.datasets[volume.role],
+            mountpoint=layout.mountpoints[volume.role],
+            origin=origin.snapshots[volume.role],
+            snapshot=volume.snapshot,
+            guid=volume.guid,
+        )
+        for volume in sorted(manifest.volumes, key=lambda v: len(layout.datasets[v.role]))
+    ]
 
 
 def _recovering(manifest: Manifest, layout: RestoreLayout) -> list[Step]:

@@ -26,6 +26,7 @@ from zsnapdb.jobs.restore.steps import (
     RESTORED_PROPERTY,
     Work,
     check,
+    clone_snapshot,
     make_top,
     mount,
     preflight,
@@ -37,6 +38,7 @@ from zsnapdb.model import Position
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.steps import (
     CheckServer,
+    CloneSnapshot,
     MakeTop,
     MountVolumes,
     Preflight,
@@ -104,7 +106,7 @@ class RestoreResult:
 
     @property
     def receive_seconds(self) -> float:
-        return self.seconds(MakeTop, Receive, MountVolumes)
+        return self.seconds(MakeTop, Receive, CloneSnapshot, MountVolumes)
 
     @property
     def recovery_seconds(self) -> float:
@@ -299,7 +301,7 @@ def _carry_out(
     try:
         return runner.go(confirm, stop_after)
     except BaseException as error:
-        received = any(isinstance(work.plan.step(done.step), Receive) for done in runner.journal.done)
+        received = any(isinstance(work.plan.step(done.step), Receive | CloneSnapshot) for done in runner.journal.done)
         if isinstance(error, DamagedError) or not received:
             _undo(work, error)
             journals.forget(work.plan.layout.top)
@@ -373,6 +375,8 @@ class _Run:
             make_top(work, step)
         elif isinstance(step, Receive):
             receive(work, step)
+        elif isinstance(step, CloneSnapshot):
+            clone_snapshot(work, step)
         elif isinstance(step, MountVolumes):
             mount(work, step)
         elif isinstance(step, Recover):

@@ -76,6 +76,8 @@ def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
         words += ["--source-password-file", last.password_file] if last.password_file is not None else []
     if request.accept_older and pinned(planned) == "latest":
         words.append("--accept-older")
+    if planned.clones:
+        words += ["--from", "local"]
     if request.history is not None and planned.replays:
         words += ["--history", request.history]
     return tuple(words)

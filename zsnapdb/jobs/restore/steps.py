@@ -23,7 +23,17 @@ from zsnapdb.mysql import server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.steps import CheckServer, MakeTop, MountVolumes, Preflight, Receive, Recover, RestorePlan
+from zsnapdb.planning.restore.steps import (
+    CheckServer,
+    CloneSnapshot,
+    MakeTop,
+    MountPart,
+    MountVolumes,
+    Preflight,
+    Receive,
+    Recover,
+    RestorePlan,
+)
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream, server_source
@@ -83,7 +93,7 @@ class Work:
 def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
     """Return the findings about everything the restore depends on; nothing is changed."""
     findings = [*_judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
-    for backup_id in step.backups:
+    for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
 
@@ -241,11 +251,49 @@ def _is_received(plan: RestorePlan, step: Receive) -> bool:
     return False
 
 
+def clone_snapshot(work: Work, step: CloneSnapshot) -> None:
+    """Clone one volume from its snapshot on this host, unless this restore cloned it before.
+
+    ConsistencyError if that snapshot is not the backup's. NotOursError if somebody else made the dataset.
+    """
+    mark = restored_mark(work.plan)
+    if not datasets.exists(step.dataset):
+        if datasets.guid(step.origin) != step.guid:
+            raise ConsistencyError(
+                f"{step.origin} was replaced after the restore was planned",
+                hint="give the restore up with --abandon, and start again",
+            )
+        datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
+        datasets.clone(
+            step.origin,
+            step.dataset,
+            {
+                **datasets.SAFE_MOUNT,
+                "canmount": "noauto",
+                "mountpoint": step.mountpoint,
+                **NO_SNAPSHOTS,
+                **restored_property(work.plan),
+            },
+        )
+    owned.prove([step.dataset], mark)
+    start = f"{step.dataset}@{step.snapshot}"
+    if start not in snapshots.by_guid(step.dataset).values():
+        made = snapshots.PendingSnapshots.of([start], restored_property(work.plan))
+        made.start()
+        made.finish()
+
+
+def _proved_guid(part: MountPart) -> int:
+    """Return the GUID of the snapshot that the volume was received with, or cloned from."""
+    origin = datasets.properties(part.dataset, ["origin"])["origin"].value
+    return datasets.guid(origin if origin not in ("", datasets.UNSET) else f"{part.dataset}@{part.snapshot}")
+
+
 def mount(work: Work, step: MountVolumes) -> None:
     """Compare GUIDs, restore properties, mount, outermost first."""
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
-        if datasets.guid(name) != part.guid:
+        if _proved_guid(part) != part.guid:
             raise DamagedError(
                 f"{name} was received with a GUID other than {part.guid}",
                 hint="the repository's chain is inconsistent; restore another backup",

@@ -16,6 +16,7 @@ from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore.handover_steps import LeaveStopped, MakeReplica, Promote, RunBeside
 from zsnapdb.planning.restore.steps import (
     CheckServer,
+    CloneSnapshot,
     MakeTop,
     MountVolumes,
     Preflight,
@@ -145,6 +146,8 @@ def _words(planned: RestorePlan, step: Step, commands: Commands) -> _Words:
             return _make_top(planned, step)
         case Receive():
             return _receive(planned, step, commands)
+        case CloneSnapshot():
+            return _clone(planned, step)
         case MountVolumes():
             return _mount(step)
         case Recover() | CheckServer():
@@ -214,6 +217,18 @@ def _receive(planned: RestorePlan, step: Receive, commands: Commands) -> _Words:
         ),
     )
     return underneath, (Look(_get(f"{step.dataset}@{step.snapshot}", "guid"), str(step.guid)),), if_not
+
+
+def _clone(planned: RestorePlan, step: CloneSnapshot) -> _Words:
+    properties = (
+        f"-o canmount=noauto -o mountpoint={step.mountpoint} {_LEFT_OUT} -o zsnapdb:restored={planned.restore_id}"
+    )
+    underneath = (
+        f"zfs clone {properties} {step.origin} {step.dataset}",
+        f"zfs snapshot -o zsnapdb:restored={planned.restore_id} {step.dataset}@{step.snapshot}",
+    )
+    if_not = ("The snapshot is gone: print the runbook again with --from repository.",)
+    return underneath, (Look(_get(step.dataset, "origin"), step.origin),), if_not
 
 
 def _mount(step: MountVolumes) -> _Words:

@@ -85,6 +85,8 @@ class Preflight:
     flavour: Flavour
     server_version: str
     backups: tuple[str, ...]
+    fetches: bool = True
+    """Whether the volumes come from the repository. Else they are clones of snapshots on this host."""
     kind: Literal["preflight"] = "preflight"
 
     @property
@@ -140,6 +142,31 @@ class Receive:
             f"receive the {self.role} volume of {self.backup_id} ({'full' if self.from_guid is None else 'increment'})"
             f" into {self.dataset}"
         )
+
+
+@dataclass(frozen=True)
+class CloneSnapshot:
+    """Clone one volume from the backup's snapshot on this host, unmounted. Nothing is fetched.
+
+    `origin` is the full name of that snapshot, `guid` its GUID. The clone gets a snapshot named `snapshot`, to which
+    later steps roll it back.
+    """
+
+    backup_id: str
+    role: str
+    dataset: str
+    mountpoint: str
+    origin: str
+    snapshot: str
+    guid: int
+    kind: Literal["clone-snapshot"] = "clone-snapshot"
+
+    @property
+    def name(self) -> str:
+        return f"clone-{self.backup_id}-{self.role}"
+
+    def describe(self) -> str:
+        return f"clone the {self.role} volume from {self.origin} into {self.dataset}"
 
 
 @dataclass(frozen=True)
@@ -264,7 +291,7 @@ class CheckServer:
         return f"check that the server is at exactly {self.gtids}"
 
 
-Step = Preflight | MakeTop | Receive | MountVolumes | Recover | Replay | CheckServer | HandoverStep
+Step = Preflight | MakeTop | Receive | CloneSnapshot | MountVolumes | Recover | Replay | CheckServer | HandoverStep
 
 
 @dataclass(frozen=True)
@@ -308,6 +335,10 @@ class RestorePlan:
     @property
     def receives(self) -> tuple[Receive, ...]:
         return tuple(step for step in self.steps if isinstance(step, Receive))
+
+    @property
+    def clones(self) -> tuple[CloneSnapshot, ...]:
+        return tuple(step for step in self.steps if isinstance(step, CloneSnapshot))
 
     @property
     def replays(self) -> tuple[Replay, ...]:
