@@ -104,8 +104,8 @@ RestoreFrom = Annotated[
     typer.Option(
         "--from",
         metavar="ORIGIN",
-        help="Where the volumes come from: repository; local (clones of the snapshots on this host, in seconds); or auto"
-        " (local if all are there).",
+        help="Where the volumes come from: repository, local (clones of the snapshots on this host), or auto (local if"
+        " all are there).",
     ),
 ]
 RestoreTarget = Annotated[

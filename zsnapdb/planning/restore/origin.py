@@ -1,4 +1,4 @@
-"""Where a restore takes its volumes from: the repository, or snapshots of the backup that are still on this host. Pure."""
+"""Where a restore takes its volumes from: the repository, or the backup's snapshots on this host. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RestoreOrigin(StrEnum):
 
 @dataclass(frozen=True)
 class OriginChoice:
-    """The chosen origin, with its reason. `snapshots` are the full names to clone by role; empty: everything is fetched."""
+    """The chosen origin, with its reason. `snapshots`: the full names to clone by role (empty: all is fetched)."""
 
     reason: str
     snapshots: Mapping[str, str] = field(default_factory=dict)
