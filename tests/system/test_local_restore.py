@@ -1,0 +1,62 @@
+"""A restore from the snapshots on the host fetches no chunk, and holds exactly what was requested."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.inside import ledger
+from zsnapdb.mysql.server import ServerProcess
+
+from .in_guest import SOCKET, Lab, zfs
+
+pytestmark = pytest.mark.usefixtures("first")
+
+
+def restored_state(done: dict[str, Any]) -> ledger.State:
+    with ledger.connect(f"{done['mount']}/.zsnapdb/server.sock", "root", "") as connection:
+        return ledger.read_state(connection)
+
+
+def remove(top: str) -> None:
+    """End the server of a restore and remove its datasets."""
+    mounts = zfs("get", "-H", "-o", "value", "mountpoint", top)
+    ServerProcess(Path(mounts[0]) / ".zsnapdb").kill_all()
+    for dataset in (f"{top}/data", top):
+        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
+            zfs("destroy", name)
+        zfs("destroy", dataset)
+
+
+def test_a_restore_from_the_host_clones_replays_and_is_exactly_at_the_point(
+    lab: Lab, load_running: ledger.Load
+) -> None:
+    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    load_running.wait_for(20)
+    load_running.stop()
+    lab.zsnapdb("binlog", "archive", "main", "--once", "--json")
+    with ledger.connect(SOCKET, "root", "") as connection:
+        expected = ledger.read_state(connection)
+    words = ("restore", "main", "--to", "latest", "--from", "local", "--target", "tank/near", "--handover", "run")
+    planned = lab.zsnapdb(*words, "--plan", "--json").json
+    assert (planned["target"], planned["chain"]) == (backup["backup_id"], [])
+    done = lab.zsnapdb(*words, "--json").json
+    try:
+        origins = zfs("get", "-H", "-o", "value", "origin", "tank/near", "tank/near/data")
+        short = f"@zsnapdb-{backup['backup_id']}"
+        assert origins == [f"tank/mysql{short}", f"tank/mysql/data{short}"]
+        assert restored_state(done) == expected
+    finally:
+        remove("tank/near")
+
+
+def test_a_restore_from_the_host_that_was_stopped_goes_on_and_is_given_up_without_a_trace(lab: Lab) -> None:
+    before = zfs("list", "-H", "-o", "name", "-t", "filesystem,snapshot", "-r", "tank/mysql")
+    words = ("restore", "main", "--to", "latest-backup", "--from", "auto", "--target", "tank/near")
+    backup_id = lab.zsnapdb(*words, "--plan", "--json").json["target"]
+    assert lab.zsnapdb(*words, "--stop-after", f"clone-{backup_id}-data").code == 0
+    assert lab.zsnapdb("restore", "main", "--resume", "--stop-after", "recover").code == 0
+    assert lab.zsnapdb("restore", "main", "--abandon").code == 0
+    assert zfs("list", "-H", "-o", "name", "-t", "filesystem,snapshot", "-r", "tank/mysql") == before
