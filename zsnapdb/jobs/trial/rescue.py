@@ -30,6 +30,7 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.family import family, flavour_of
+from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import Recover, RestorePlan
 from zsnapdb.planning.table_name import TableName, parse_table
 from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Transport, new_name, parse_destination
@@ -174,6 +175,8 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         place,
         accepts_older=request.accepts_older,
         history=request.history,
+        # A rescue proves nothing about the repository: it takes what is near.
+        origin=RestoreOrigin.AUTO,
     )
     flavour = planned.flavour
     binary = server_program.fitting(instance.settings.server, flavour, planned.server_version).path

@@ -12,6 +12,7 @@ from zsnapdb.jobs.restore import run as restoring
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.server_copy.prepare import Copy
 from zsnapdb.jobs.trial.scratch import Scratch
+from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.runbook import size_of
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.repository.drills import StepPart
@@ -36,9 +37,12 @@ def plan(
     *,
     accepts_older: bool = False,
     history: str | None = None,
+    origin: RestoreOrigin = RestoreOrigin.REPOSITORY,
 ) -> RestorePlan:
     """Return the plan of a restore to the point; nothing is changed. The errors are those of a restore's plan."""
-    request = RestoreRequest(to, place.top, makes_parent=True, accept_older=accepts_older, history=history)
+    request = RestoreRequest(
+        to, place.top, makes_parent=True, accept_older=accepts_older, history=history, origin=origin
+    )
     return restoring.plan(settings, instance, repository, request)
 
 
