@@ -97,8 +97,6 @@ History = Annotated[
 
 HANDOVER_KINDS = ("stopped", "run", "promote", "replica")
 
-ORIGINS = ("auto", "local", "repository")
-
 RestoreFrom = Annotated[
     str,
     typer.Option(

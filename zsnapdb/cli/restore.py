@@ -9,7 +9,6 @@ import typer
 
 from zsnapdb.cli.options import (
     HANDOVER_KINDS,
-    ORIGINS,
     AcceptOlder,
     AsJson,
     ConfigFile,
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore.handover_plan import Handover
     from zsnapdb.jobs.restore.run import RestoreRequest, Step
-    from zsnapdb.planning.restore.origin import RestoreOrigin
 
 RequestedPoint = Annotated[
     str,
@@ -117,7 +115,7 @@ def restore(
             handover_of(handover, port, server_id, source, source_user, source_password_file),
             accept_older=accept_older,
             history=history,
-            origin=origin_of(origin),
+            origin=job.origin_of(origin),
         )
         if plan:
             _show_plan(settings, chosen, request, json)
@@ -125,15 +123,6 @@ def restore(
         result = job.restore(settings, chosen, request, confirm, stop_after)
     terminal.end()
     show(report.RestoreView(result), json)
-
-
-def origin_of(word: str) -> RestoreOrigin:
-    """Return the origin of that name. UsageError for any other word."""
-    from zsnapdb.planning.restore.origin import RestoreOrigin
-
-    if word not in ORIGINS:
-        raise UsageError(f"--from {word} is no origin of a restore", hint=f"choose one of {', '.join(ORIGINS)}")
-    return RestoreOrigin(word)
 
 
 def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest, json: bool) -> None:

@@ -53,11 +53,11 @@ def runbook(
     The steps are those that `zsnapdb restore` would execute now.
     Each step has its commands, checks, expected duration, and what to do if it fails.
     """
-    from zsnapdb.cli.restore import handover_of, origin_of
+    from zsnapdb.cli.restore import handover_of
     from zsnapdb.config import load
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.restore import runbook as job
-    from zsnapdb.jobs.restore.run import RestoreRequest
+    from zsnapdb.jobs.restore.run import RestoreRequest, origin_of
     from zsnapdb.report.restore import runbook as report
 
     if form not in ("md", "html"):

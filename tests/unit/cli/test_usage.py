@@ -33,6 +33,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> str:
         "verify --older-than yesterday",
         "verify --limit 0",
         "restore main --handover later",
+        "restore main --from nowhere",
         "restore main --handover replica --source db1",
         "runbook main --format pdf",
         "rescue main --into /tmp/x",

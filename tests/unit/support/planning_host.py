@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from tests.unit.support.manifests import manifest
 from tests.unit.support.stored_backups import Site, id_of
 from zsnapdb import config
+from zsnapdb.errors import NotThere
 from zsnapdb.jobs import exclusion
 from zsnapdb.jobs import host as jobs_host
 from zsnapdb.jobs.clone import fetch
@@ -23,10 +25,11 @@ from zsnapdb.jobs.restore.handover import HandedOver
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.jobs.trial import scratch
+from zsnapdb.model import Snapshot
 from zsnapdb.planning.restore.steps import Receive, RestorePlan
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import ServerSourcePart
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, snapshots
 
 NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
 BACKUPS = [id_of(number, NOW, 3, timedelta(days=1)) for number in range(3)]
@@ -82,6 +85,11 @@ class PlanningHost:
         return restoring.plan(self.settings, self.instance, self.instance.open_repository(), request)
 
 
+def no_snapshot(names: Sequence[str]) -> list[Snapshot]:
+    """Answer for a host that has no snapshot of a backup."""
+    raise NotThere(f"{names[0]} does not exist")
+
+
 def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHost:
     """Return a host with one backup in its repository. Its steps change nothing and are only noted."""
     made = PlanningHost(Site(tmp_path / "store", is_after_examples=True), tmp_path)
@@ -90,6 +98,7 @@ def planning_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PlanningHo
     monkeypatch.setattr(exclusion, "THIS_HOST", jobs_host.Host(run=tmp_path / "run"))
     monkeypatch.setattr(datasets, "exists", lambda name: name in made.datasets)
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
+    monkeypatch.setattr(snapshots, "describe", no_snapshot)
     monkeypatch.setattr("zsnapdb.mysql.server.find_binary", lambda configured, flavour: Path("/usr/sbin/mariadbd"))
     monkeypatch.setattr("zsnapdb.mysql.processes.version_of", lambda binary: "11.8.6-MariaDB")
     monkeypatch.setattr("zsnapdb.mysql.server.account", lambda user: (0, 0))

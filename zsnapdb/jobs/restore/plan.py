@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from zsnapdb.config import Settings
-from zsnapdb.errors import ExistsError, NotThere, PreflightError
+from zsnapdb.errors import ExistsError, NotThere, PreflightError, UsageError
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.pools import pool_for_copy
@@ -63,6 +63,13 @@ class RestoreRequest:
     accept_older: bool = False
     history: str | None = None
     origin: RestoreOrigin = RestoreOrigin.REPOSITORY
+
+
+def origin_of(word: str) -> RestoreOrigin:
+    """Return the origin of that name. UsageError for any other word."""
+    if word not in set(RestoreOrigin):
+        raise UsageError(f"{word} is no origin of a restore", hint=f"choose one of {', '.join(RestoreOrigin)}")
+    return RestoreOrigin(word)
 
 
 def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:

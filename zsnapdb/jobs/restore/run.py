@@ -20,7 +20,7 @@ from zsnapdb.jobs.restore import foreign, stored_chain
 from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.handover import HandedOver, hand_over
 from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
-from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of
+from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of, origin_of
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import (
     RESTORED_PROPERTY,
@@ -63,6 +63,7 @@ __all__ = [
     "examine",
     "execute",
     "execute_without_journal",
+    "origin_of",
     "plan",
     "restore",
     "resume",

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
+from tests.unit.support.planning_host import no_snapshot
 from zsnapdb.config import Settings, parse
 from zsnapdb.errors import AmbiguousPointError, NotThere, UsageError
 from zsnapdb.jobs.clone import create_plan, query, state_at
@@ -23,6 +24,7 @@ from zsnapdb.mysql import processes
 from zsnapdb.mysql import programs as client_programs
 from zsnapdb.planning.restore.steps import Replay, RestorePlan
 from zsnapdb.planning.table_name import TableName
+from zsnapdb.zfs import snapshots
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ def repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Repeated:
     ):
         monkeypatch.setattr(module, name, lambda *_, answer=answer: answer)
     monkeypatch.setattr(create_plan, "_plan_for", planned_clone)
+    monkeypatch.setattr(snapshots, "describe", no_snapshot)
     monkeypatch.setattr(state_at, "local_sets", lambda instance, *states: [])
     return Repeated(protected, tmp_path, backup, moment(gone), gtids, old, new)
 

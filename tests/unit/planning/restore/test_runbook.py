@@ -20,6 +20,7 @@ from zsnapdb.planning.restore.runbook import Commands, Look, entries, pinned
 from zsnapdb.planning.restore.steps import (
     ArchivedTransaction,
     CheckServer,
+    CloneSnapshot,
     LogPart,
     MakeTop,
     MountPart,
@@ -62,6 +63,9 @@ STEPS: tuple[Step, ...] = (
     ),
     MakeTop(TOP),
     Receive(BACKUP, "data", f"{TOP}/data", f"{MOUNT}/data", f"zsnapdb-{BACKUP}", 4711, None, 200 * MIB, 100 * MIB),
+    CloneSnapshot(
+        BACKUP, "data", f"{TOP}/data", f"{MOUNT}/data", f"tank/d@zsnapdb-{BACKUP}", f"zsnapdb-{BACKUP}", 4711
+    ),
     MountVolumes(
         (MountPart("data", f"{TOP}/data", f"{MOUNT}/data", f"zsnapdb-{BACKUP}", 4711, {"recordsize": "16384"}),)
     ),
