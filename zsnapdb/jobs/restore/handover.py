@@ -20,7 +20,15 @@ from zsnapdb.mysql.replay import check_executed
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.family import family
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
-from zsnapdb.planning.restore.handover_steps import HandoverStep, LeaveStopped, MakeReplica, Promote, RunBeside
+from zsnapdb.planning.restore.handover_steps import (
+    HandoverStep,
+    LeaveStopped,
+    MakeReplica,
+    Promote,
+    PromotePart,
+    RunBeside,
+)
+from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.text_files import password_in
 from zsnapdb.zfs import datasets, owned
@@ -214,12 +222,7 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
         if not owned.is_ours(part.place, restored_mark(work.plan)):
             # An earlier run came this far: all its snapshots now belong to the site.
             continue
-        # Without a later snapshot of the old history the next backup is of the new history alone.
-        owned.destroy_snapshots_of(part.place, restored_mark(work.plan))
-        if datasets.properties(part.place, ["origin"])["origin"].value not in ("", datasets.UNSET):
-            # It is a clone of the old dataset's snapshot. From now on the old dataset depends on it, and can be
-            # destroyed. The snapshots up to that one come along, so the next backup is an increment (zfs-promote(8)).
-            datasets.promote(part.place)
+        _take_over_snapshots(work.plan, part)
         datasets.inherit(part.place, [*NO_SNAPSHOTS, RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
     kept = tuple(
         f"the old {part.place} is kept as {part.old}, not mounted" for part in step.parts if part.old is not None
@@ -233,6 +236,24 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
             f" left out; then {again}"
         )
     return HandedOver(None, notes=(*kept, again))
+
+
+def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
+    """Leave the volume without a snapshot that this restore made; a clone gets those that came before it.
+
+    A received volume keeps no snapshot: without one of the old history the next backup is full, of the new history
+    alone. A clone of the old dataset's snapshot is promoted: the old dataset depends on it then and can be destroyed,
+    and the snapshots up to that one come along, so the next backup is an increment (zfs-promote(8)). What came along is
+    never destroyed: a clone that an interrupted run promoted is left as it is.
+    """
+    cloned = next((step for step in plan.clones if step.role == part.role), None)
+    if cloned is None:
+        owned.destroy_snapshots_of(part.place, restored_mark(plan))
+        return
+    origin = datasets.properties(part.place, ["origin"])["origin"].value
+    if origin == f"{part.old}@{cloned.origin.partition('@')[2]}":
+        owned.destroy_snapshots_of(part.place, restored_mark(plan))
+        datasets.promote(part.place)
 
 
 def _refuse_running(work: Work) -> None:

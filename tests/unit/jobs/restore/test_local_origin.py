@@ -6,14 +6,17 @@ import pytest
 
 from tests.unit.support.planning_host import BACKUPS, PlanningHost
 from zsnapdb.errors import NotThere, PreflightError
+from zsnapdb.jobs.restore import handover
 from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.runbook import _options
 from zsnapdb.model import Snapshot
+from zsnapdb.planning.restore.handover_steps import PromotePart
 from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.runbook import Commands, entries
 from zsnapdb.planning.restore.steps import CloneSnapshot, Preflight, RestorePlan
-from zsnapdb.zfs import snapshots
+from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs.datasets import Property
 
 
 @pytest.fixture
@@ -73,3 +76,27 @@ def test_the_runbook_has_a_page_for_each_clone_and_names_the_origin(
     cloned = [page for page, step in zip(pages, plan.steps, strict=True) if isinstance(step, CloneSnapshot)]
     assert ["zfs clone -o canmount=noauto" in page.underneath[0] for page in cloned] == [True] * len(local)
     assert _options(plan, RestoreRequest(BACKUPS[0], handover=Handover()))[-2:] == ("--from", "local")
+
+
+def test_a_clone_is_promoted_once_and_what_came_along_is_never_destroyed(
+    host: PlanningHost, local: dict[str, Snapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    origins: list[str] = []
+    monkeypatch.setattr(datasets, "properties", lambda name, keys: {"origin": Property(origins[-1], "-")})
+    monkeypatch.setattr(owned, "destroy_snapshots_of", lambda name, mark: done.append(f"destroy {name}"))
+    monkeypatch.setattr(datasets, "promote", lambda name: done.append(f"promote {name}"))
+    cloned, received = planned(host, RestoreOrigin.LOCAL), host.plan(BACKUPS[0])
+    step = cloned.clones[0]
+    part = PromotePart(step.role, step.dataset, "tank/place", "tank/place-old", "/place")
+    short = step.origin.partition("@")[2]
+    for plan, origin, expected in (
+        (cloned, f"tank/place-old@{short}", ["destroy tank/place", "promote tank/place"]),
+        (cloned, "-", []),
+        (cloned, "tank/grandparent@earlier", []),
+        (received, "-", ["destroy tank/place"]),
+    ):
+        done.clear()
+        origins.append(origin)
+        handover._take_over_snapshots(plan, part)
+        assert done == expected
