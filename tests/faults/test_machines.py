@@ -33,7 +33,7 @@ def host(lab: Lab) -> Iterator[Guest]:
     with virtual.with_libvirt(lab) as guest:
         guest.run(["zfs", "create", "-V", "8M", "tank/foreign"]).check()
         tiny = "sed 's/>tiny</>foreign</; s#/dev/null#/dev/zvol/tank/foreign#' /checkout/tests/lab/inside/vm/tiny.xml"
-        guest.run(["sh", "-ec", f"{tiny} > /root/foreign.xml; virsh -q define /root/foreign.xml"]).check()
+        guest.run(["sh", "-ec", f"{tiny} > /run/foreign.xml; virsh -q define /run/foreign.xml"]).check()
         document(guest, *BASE)
         yield guest
 
@@ -108,10 +108,10 @@ def test_a_name_that_a_foreign_domain_has_is_refused(host: Guest, nothing_left: 
 
 
 def test_without_its_device_node_a_clone_is_not_made(host: Guest, nothing_left: None) -> None:
-    host.run(["sh", "-c", "sed s/20s/2s/ /etc/zsnapdb/zsnapdb.toml > /root/impatient.toml"]).check()
+    host.run(["sh", "-c", "sed s/20s/2s/ /etc/zsnapdb/zsnapdb.toml > /run/impatient.toml"]).check()
     host.run(["udevadm", "control", "--stop-exec-queue"]).check()
     try:
-        done = host.run(["zsnapdb", *CLONE, "--count", "2", "--no-start", "--config", "/root/impatient.toml"])
+        done = host.run(["zsnapdb", *CLONE, "--count", "2", "--no-start", "--config", "/run/impatient.toml"])
     finally:
         host.run(["udevadm", "control", "--start-exec-queue"]).check()
     assert done.code == 11

@@ -154,12 +154,12 @@ def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFin
     lock = instance.repository.object_lock
     if lock is None:
         return []
-    found = [
+    misfits = [
         FitnessFinding(Severity.UNFIT if f.prevents_backups else Severity.WARNING, "object lock", f.text, f.hint)
         for f in object_locks.findings(instance, repository)
     ]
     text = f"every stored object is locked ({lock.mode}) for {lock.period / 86400:.1f} days at least"
-    return found or [ok("object lock", text)]
+    return misfits or [ok("object lock", text)]
 
 
 def _unprotected(instance: Instance) -> list[FitnessFinding]:

@@ -118,11 +118,11 @@ def _newest_drill(past: PastDrills) -> DrillFact | None:
 
 def _oldest_check(restorable: Sequence[Backup], checks: Checks, depth: Depth) -> CheckFact | None:
     """Return the backup whose last check of at least this depth is the oldest."""
-    found = []
+    checked = []
     for backup in restorable:
         when = checks.whole_since(backup.backup_id, depth)
-        found.append(CheckFact(backup.backup_id, when or backup_time(backup.backup_id), when is not None))
-    return min(found, key=lambda fact: fact.since, default=None)
+        checked.append(CheckFact(backup.backup_id, when or backup_time(backup.backup_id), when is not None))
+    return min(checked, key=lambda fact: fact.since, default=None)
 
 
 def _copy(instance: Instance, name: str) -> CopyFact:

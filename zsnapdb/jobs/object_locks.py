@@ -43,9 +43,9 @@ def extend_locks(instance: Instance, repository: Repository, backup_id: str) -> 
         for name in short:
             _extend(repository, instance.name, name, extended_until(now, lock.period))
     except (RepositoryError, DamagedError, StopIteration) as error:
-        found = error.message if isinstance(error, (RepositoryError, DamagedError)) else "the store does not list it"
+        why = error.message if isinstance(error, (RepositoryError, DamagedError)) else "the store does not list it"
         instance.events.warn(
-            f"the locks of backups that {backup_id} builds on were not extended: {found}; the next backup tries again"
+            f"the locks of backups that {backup_id} builds on were not extended: {why}; the next backup tries again"
         )
 
 

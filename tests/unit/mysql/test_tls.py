@@ -6,7 +6,7 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -182,7 +182,9 @@ def test_clients_that_we_start_verify_the_same_certificate() -> None:
 
 @pytest.mark.parametrize("flavour", Flavour)
 def test_a_replica_verifies_its_source(flavour: Flavour) -> None:
-    source: Callable[..., ReplicationSource] = lambda host, tls: ReplicationSource(host, 3306, "u", "p", tls)  # noqa: E731
+    def source(host: str, tls: Tls) -> ReplicationSource:
+        return ReplicationSource(host, 3306, "u", "p", tls)
+
     text, files = source("db1", Tls(ca=Path("/ca.pem"))).protection(flavour)
     word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
     assert text == f", {word}_SSL = 1, {word}_SSL_CA = %s, {word}_SSL_VERIFY_SERVER_CERT = 1"

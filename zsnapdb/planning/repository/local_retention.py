@@ -37,13 +37,15 @@ class LocalSet:
 def decide(sets: Sequence[LocalSet], rules: KeepRules, now: datetime) -> tuple[Decision, ...]:
     """Return which of the sets of `zsnapdb snapshot` stay at `now`, and why, oldest first.
 
-    The rules apply to complete sets. A set that somebody needs stays. One that is not complete goes.
+    A set that somebody needs stays. A set that is not complete takes no place of a complete one, and stays no shorter
+    than a complete one would: it may be whole by the volumes of its time.
     """
+    known = RetentionFacts(in_use={one.backup_id: ", ".join(one.users) for one in sets if one.users})
     complete = [one for one in sets if one.is_complete]
-    needed = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
-    decided = list(retention.decide(complete, rules, now, RetentionFacts(in_use=needed)).decisions)
+    decided = list(retention.decide(complete, rules, now, known).decisions)
     for one in sets:
         if not one.is_complete:
-            because = f"in use: {needed[one.backup_id]}" if one.users else "incomplete: a volume has no snapshot of it"
-            decided.append(Decision(one.backup_id, bool(one.users), (because,)))
+            beside = sorted([*complete, one], key=lambda other: other.backup_id)
+            decisions = retention.decide(beside, rules, now, known).decisions
+            decided.append(next(decision for decision in decisions if decision.backup_id == one.backup_id))
     return tuple(sorted(decided, key=lambda decision: decision.backup_id))

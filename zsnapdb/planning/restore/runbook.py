@@ -174,7 +174,7 @@ def _preflight(planned: RestorePlan, step: Preflight) -> _Words:
         f"{_program(planned)} --version: of the series of {step.server_version}, not older",
         *(
             f"a listing of {planned.instance}/chunks/{backup_id}/: every chunk, with its size"
-            for backup_id in step.backups
+            for backup_id in (step.backups if step.fetches else ())
         ),
     )
     if_not = (

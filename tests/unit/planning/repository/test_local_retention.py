@@ -44,15 +44,19 @@ def test_a_set_stays_by_its_age_or_as_the_newest_of_its_hour() -> None:
     ]
 
 
-def test_a_set_that_somebody_needs_stays_and_an_incomplete_one_goes() -> None:
-    rules = KeepRules(last=1)
+def test_a_set_that_somebody_needs_stays() -> None:
     sets = [local(1), local(2), local(3, "clone tank/a"), local(4, is_complete=False)]
     sets.append(local(5, "hold other", is_complete=False))
-    assert kept(sets, rules) == [True, False, True, False, True]
+    assert kept(sets, KeepRules(last=1)) == [True, False, True, False, True]
 
 
 def test_an_incomplete_set_takes_no_place_of_a_rule() -> None:
-    assert kept([local(1, is_complete=False), local(2)], KeepRules(last=1)) == [False, True]
+    assert kept([local(1, is_complete=False), local(2), local(3)], KeepRules(last=1)) == [True, True, False]
+
+
+def test_sets_from_before_a_volume_was_added_stay_as_long_as_the_rules_say() -> None:
+    earlier = [local(age, is_complete=False) for age in (5, 9, 30)]
+    assert kept([local(1), *earlier], KeepRules(within=600)) == [True, True, True, False]
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=40, unique=True), st.integers(1, 5), st.integers(0, 5))
