@@ -41,6 +41,9 @@ class History:
 
 @pytest.fixture(scope="module")
 def history(lab: Lab) -> History:
+    if lab.flavour == "mysql":
+        # As after the load of a dump: transactions that are in no binlog belong to each state too.
+        lab.sql("SET GLOBAL gtid_purged = '+cccccccc-cccc-cccc-cccc-cccccccccccc:1-3'")
     backup = lab.zsnapdb("backup", "--json").json["backup"]
     load = ledger.Load(
         SOCKET,

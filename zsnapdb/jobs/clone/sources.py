@@ -23,6 +23,7 @@ from zsnapdb.jobs.set_properties import INSTANCE_PROPERTY, LIVE, LOCAL, STORED
 from zsnapdb.model import SNAPSHOT_PREFIX, Snapshot, SnapshotSet, is_backup_id, pool_of
 from zsnapdb.mysql.paths import with_real_paths
 from zsnapdb.mysql.probe import probe
+from zsnapdb.planning.family import family
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, Place, decode
 from zsnapdb.repository.manifest import Manifest, server_source
 from zsnapdb.zfs import datasets, snapshots
@@ -125,8 +126,13 @@ def _recorded_origin(snapshot: str) -> Origin | None:
 
 
 def origin_in(manifest: Manifest) -> Origin:
-    """Return the origin of a backup, from its manifest. PreflightError if it is not a backup of a server."""
-    part = server_source(manifest).server
+    """Return the origin of a backup, from its manifest. PreflightError if it is not a backup of a server.
+
+    The manifest does not say which of the backup's GTIDs are in no binlog. So all count as such: the position of the
+    backup contains those of gtid_purged, and any copy of the backup has them.
+    """
+    source = server_source(manifest)
+    part = source.server
     return Origin(
         flavour=part.flavour,
         version=part.version,
@@ -138,6 +144,7 @@ def origin_in(manifest: Manifest) -> Origin:
             for volume in manifest.volumes
         },
         absolute_tablespaces=part.absolute_tablespaces,
+        unlogged=source.position.gtids if family(part.flavour).gtids_are_sets else None,
     )
 
 
