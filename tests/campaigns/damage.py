@@ -6,6 +6,9 @@ its kind, or the bytes of an older one. Then `verify --deep` reads everything, a
 a restore fetches it, with or without the cache of manifests. A stream that comes whole must be the one that
 was sent. Damage that keeps a backup from being restored must be known to verify or to this host's record of
 what it stored. Streams and ZFS are simulated.
+
+`--stored N` adds N rounds in the guest's own repository, with archived binlogs, pins, checks and evidence. There plans
+and restores to points in time are compared with what the server had.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from tests.campaigns.support import stored_damage
 from tests.unit.support import world as worlds
 from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs import host_record
@@ -182,6 +186,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--stored", type=int, default=0, help="rounds in the repository of the guest's server")
     words = parser.parse_args()
     rng, bad = random.Random(words.seed), 0
     outcomes: Counter[str] = Counter()
@@ -195,6 +200,7 @@ def main() -> int:
                     label = f"{'encrypted' if is_encrypted else 'plain'}{', signed' if is_signed else ''}"
                     print(f"{label} {number}: {what}: {outcome} {'; '.join(wrong)}", flush=True)
     print(", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())), f"; {bad} wrong")
+    bad += stored_damage.run(words.stored, words.seed) if words.stored else 0
     return 1 if bad else 0
 
 
