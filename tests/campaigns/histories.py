@@ -274,6 +274,8 @@ class Campaign:
                 fitting = history
         if fitting is None and (point.must or not is_refused):
             wrong.append(f"none of the histories gives {_short(point.right)}: {named}")
+        if fitting is None:
+            print(f"      {'; '.join(named)}", flush=True)
         return "exact, of a named history" if fitting else "refused (history)", "; ".join(wrong), fitting
 
     def _plan(self, point: Point, history: str | None) -> tuple[int, dict[str, Any], str]:
