@@ -28,8 +28,6 @@ SERVER = "/checkout/tests/lab/inside/server"
 SOCKET = "/run/mysqld/mysqld.sock"
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 FOLDER = Path("/etc/keyring")
-PROGRAMS = ("/opt/mysql/bin", "/opt/mysql/usr/sbin", "/opt/mysql/usr/lib64")
-"""Where MySQL may look for the list of components: beside the server program, which the lab starts by a loader."""
 OF_MYSQL = (
     "CREATE TABLE `zoo's secret` (id INT PRIMARY KEY, v VARCHAR(40)) ENCRYPTION = 'Y'",
     "CREATE TABLESPACE locked_space ADD DATAFILE 'locked_space.ibd' ENCRYPTION = 'Y' ENGINE = InnoDB",
@@ -75,8 +73,11 @@ class Site:
         keys = FOLDER / "keys"
         subprocess.run([SERVER, "stop"], check=True)
         if self.flavour == "mysql":
-            for folder in PROGRAMS:
-                Path(folder, "mysqld.my").write_text('{"components": "file://component_keyring_file"}\n')
+            # The server finds the list of its components beside its program.
+            Path("/opt/mysql/usr/sbin/mysqld.my").write_text('{"components": "file://component_keyring_file"}\n')
+            # A server that is started as root makes the file as root, and cannot write to it later.
+            keys.touch(mode=0o600)
+            shutil.chown(keys, "mysql", "mysql")
             component = Path("/opt/mysql/usr/lib/mysql/plugin/component_keyring_file.cnf")
             component.write_text(json.dumps({"path": str(keys), "read_only": False}))
         else:
