@@ -114,10 +114,12 @@ class Site:
         self.build()
         before = self.dump(SOCKET)
         self.check("the zoo is dumped", is_right="sleeps" in before)
-        code, out, said = self.zsnapdb("backup", "main")
+        code, out, said = self.zsnapdb("backup", "main", "--json")
         self.check("the backup names the keys", is_right=code == 0 and str(keys) in out + said, details=out + said)
-        (listed,) = json.loads(self.zsnapdb("list", "main", "--json")[1])["backups"]
-        _, out, said = self.zsnapdb("show", "main", listed["backup_id"])
+        if code != 0:
+            print(Path("/var/log/lab/server.log").read_text()[-6000:])
+            return self.bad
+        _, out, said = self.zsnapdb("show", "main", json.loads(out)["backup"]["backup_id"])
         self.check("show names the keys", is_right=str(keys) in out, details=out + said)
         if self.flavour == "mariadb":
             code, out, said = self.restore()
