@@ -64,6 +64,8 @@ class Family:
     """`information_schema.files` lists the files of InnoDB."""
     versions_tables: bool
     """Tables can keep the former versions of their rows (MariaDB manual, "System-Versioned Tables")."""
+    starts_without_keys: bool
+    """A server that lacks the keys of encrypted tables starts all the same, and cannot read these tables."""
 
 
 MYSQL = Family(
@@ -95,6 +97,7 @@ MYSQL = Family(
     limits_statements=False,
     lists_innodb_files=True,
     versions_tables=False,
+    starts_without_keys=True,
 )
 MARIADB = Family(
     flavour=Flavour.MARIADB,
@@ -124,6 +127,7 @@ MARIADB = Family(
     limits_statements=True,
     lists_innodb_files=False,
     versions_tables=True,
+    starts_without_keys=False,
 )
 _FAMILIES = {family.flavour: family for family in (MYSQL, MARIADB)}
 

@@ -19,7 +19,7 @@ from zsnapdb.config import ServerSettings
 from zsnapdb.errors import ConsistencyError, PreflightError, ServerError
 from zsnapdb.gtid import GtidSet, contains
 from zsnapdb.model import Flavour, Position
-from zsnapdb.mysql import processes, server, server_program
+from zsnapdb.mysql import encrypted_tables, processes, server, server_program
 from zsnapdb.mysql.binlog import LOG_LISTS, position_in
 from zsnapdb.mysql.paths import links_in, written_paths
 from zsnapdb.mysql.probe import probe, published_position
@@ -237,7 +237,7 @@ def check_recovered(
 ) -> tuple[ServerFacts, Position]:
     """Return the facts about the started copy, and its position.
 
-    ConsistencyError unless its GTIDs are exactly the expected GTIDs.
+    ConsistencyError unless its GTIDs are exactly the expected GTIDs, and it can read its encrypted tables.
 
     `unlogged` are GTIDs that the source has in no binlog: the copy may have them in addition to the expected GTIDs.
     """
@@ -255,6 +255,7 @@ def check_recovered(
             f"the server started with GTIDs {reached.gtids}, the backup's are {expected.gtids}",
             hint="the copy is not in the recorded state and must not be used; keep its error log and report this",
         )
+    encrypted_tables.check(session, facts)
     return facts, reached
 
 
