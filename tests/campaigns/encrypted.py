@@ -113,6 +113,12 @@ class Site:
         assert "\noptions = [" in text, text
         CONFIG.write_text(text.replace("\noptions = [", f"\noptions = [{options}, ", 1))
 
+    def show_keys(self) -> None:
+        """Show the key file to servers on copies."""
+        text = CONFIG.read_text()
+        assert "\noptions = [" in text, text
+        CONFIG.write_text(text.replace("\noptions = [", f'\nsandbox_reads = ["{FOLDER}/keys"]\noptions = [', 1))
+
     def go(self) -> int:
         """Check all promises. Return how many are broken."""
         keys = self.give_keys()
@@ -140,6 +146,10 @@ class Site:
         self.check("a restore names them", is_right=code != 0 and is_named, details=f"{code}: {out}{said}")
         restored.remove(None)
         away.rename(keys)
+        if self.flavour == "mysql":
+            code, out, said = self.restore("--plan")
+            self.check("a plan names hidden keys", is_right="sandbox_reads" in out + said, details=out + said)
+            self.show_keys()
         self._whole(before)
         return self.bad
 

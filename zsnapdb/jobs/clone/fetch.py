@@ -19,8 +19,9 @@ from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, fi
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
+from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
-from zsnapdb.jobs.restore.steps import Work, check, make_top, preflight, receive, recover, restored_property
+from zsnapdb.jobs.restore.steps import Work, check, make_top, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.set_properties import snapshot_name
 from zsnapdb.jobs.undo import undone_on_error

@@ -21,6 +21,7 @@ from zsnapdb.jobs.restore import plan as restore_plan
 from zsnapdb.jobs.restore.handover import HandedOver, hand_over
 from zsnapdb.jobs.restore.journal import Done, Journals, RestoreJournal
 from zsnapdb.jobs.restore.plan import RestoreRequest, copy_of, origin_of
+from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.steps import (
     RESTORED_PROPERTY,
@@ -29,7 +30,6 @@ from zsnapdb.jobs.restore.steps import (
     clone_snapshot,
     make_top,
     mount,
-    preflight,
     receive,
     recover,
     remove_all,

@@ -38,7 +38,7 @@ from zsnapdb.planning.server_copy.identity import (
     option_file,
     rewrite_index,
 )
-from zsnapdb.planning.server_copy.sandbox import Sandbox, sandbox_of
+from zsnapdb.planning.server_copy.sandbox import Sandbox, is_shown, sandbox_of
 
 PRIVATE_FOLDER = ".zsnapdb"
 
@@ -230,6 +230,12 @@ class Copy:
 def absent_files(paths: Sequence[str]) -> tuple[str, ...]:
     """Return the files among these that are not on this host."""
     return tuple(path for path in paths if not os.path.exists(path))
+
+
+def hidden_files(settings: ServerSettings, paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the files among these that the sandbox of a copy's server does not show."""
+    reads = [str(path) for path in settings.sandbox_reads]
+    return tuple(path for path in paths if settings.sandbox != "off" and not is_shown(path, settings.options, reads))
 
 
 def check_recovered(

@@ -66,8 +66,7 @@ def sandbox_of(
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
     homes = [home for home in (dirname(dirname(program)) for program in programs) if home not in ("", "/")]
-    named = [value.strip() for _, _, value in (line.partition("=") for line in options) if value.strip()[:1] == "/"]
-    readable = [*_PROGRAMS, *_SETTINGS, *programs, *homes, *named, *reads]
+    readable = [*_PROGRAMS, *_SETTINGS, *programs, *homes, *_named(options), *reads]
     hidden = {normpath(path) for path in source} - set(writable)
     return Sandbox(
         dirname(dirname(private)),
@@ -75,6 +74,15 @@ def sandbox_of(
         tuple(dict.fromkeys(normpath(path) for path in readable if not _is_in(normpath(path), writable))),
         tuple(sorted(hidden)),
     )
+
+
+def is_shown(path: str, options: Sequence[str], reads: Sequence[str]) -> bool:
+    """Whether a server in a sandbox with these options and further files sees a file of the host."""
+    return _is_in(normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_named(options), *reads)])
+
+
+def _named(options: Sequence[str]) -> list[str]:
+    return [value.strip() for _, _, value in (line.partition("=") for line in options) if value.strip()[:1] == "/"]
 
 
 def _is_in(path: str, folders: Sequence[str]) -> bool:

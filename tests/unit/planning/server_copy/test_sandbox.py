@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from zsnapdb.planning.server_copy.sandbox import MountSeen, ProcessSeen, Sandbox, breaches, sandbox_of
+from zsnapdb.planning.server_copy.sandbox import MountSeen, ProcessSeen, Sandbox, breaches, is_shown, sandbox_of
 
 COPY = "/var/lib/zsnapdb/clones/one"
 MADE = sandbox_of(
@@ -91,3 +91,11 @@ def test_each_gap_in_the_sandbox_is_named(process: ProcessSeen, words: str) -> N
 def test_a_replica_of_a_set_may_connect() -> None:
     open_sandbox: Sandbox = replace(MADE, connects=True)
     assert breaches(seen(Seccomp="0"), open_sandbox) == ()
+
+
+def test_a_key_file_is_shown_only_where_the_configuration_names_it() -> None:
+    keys = "/etc/keyring/keys"
+    assert not is_shown(keys, ("early_plugin_load=keyring_file.so",), ())
+    assert is_shown(keys, (f"keyring_file_data={keys}",), ())
+    assert is_shown(keys, (), ("/etc/keyring/",))
+    assert not is_shown("/etc/keyring-2/keys", (), ("/etc/keyring",))

@@ -1,0 +1,94 @@
+"""The first step of a restore: findings about everything that the restore depends on."""
+
+from __future__ import annotations
+
+from zsnapdb.errors import PreflightError
+from zsnapdb.jobs.restore import stored_chain
+from zsnapdb.jobs.restore.steps import Work
+from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
+from zsnapdb.mysql import server, server_program
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.planning.engines import rows_not_restored
+from zsnapdb.planning.restore.steps import Preflight
+from zsnapdb.planning.server_copy.encryption import advice, missing_options
+from zsnapdb.repository.manifest import Manifest, server_source
+from zsnapdb.zfs import datasets, version
+
+
+def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
+    """Return the findings about everything the restore depends on; nothing is changed."""
+    findings = [*_judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
+    for backup_id in step.backups if step.fetches else ():
+        findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+    return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
+
+
+def _mib(count: int) -> str:
+    return f"{count / 2**20:.0f} MiB"
+
+
+def _judge_pool(step: Preflight) -> list[FitnessFinding]:
+    findings = []
+    parent = step.parent
+    while not datasets.exists(parent):
+        parent = parent.rpartition("/")[0]
+    free = datasets.available(parent)
+    if free < step.stored_bytes:
+        findings.append(
+            unfit(
+                "space",
+                f"{parent} has {_mib(free)} free, at least {_mib(step.stored_bytes)} are needed",
+                "free space, or name another pool with --target",
+            )
+        )
+    elif free < step.plain_bytes:
+        detail = (
+            f"{parent} has {_mib(free)} free; {_mib(step.plain_bytes)} are received before the pool compresses them,"
+            " and may not fit"
+        )
+        findings.append(warning("space", detail, "free space, or watch the free space"))
+    else:
+        findings.append(ok("space", f"{parent} has {_mib(free)} free, at most {_mib(step.plain_bytes)} are received"))
+    missing = version.missing_features(step.pool, step.features)
+    if missing:
+        findings.append(
+            unfit(
+                "pool",
+                f"the streams need features that {step.pool} has not enabled: {', '.join(missing)}",
+                f"run `zpool upgrade {step.pool}`",
+            )
+        )
+    here, there = version.kernel_release(), version.release_in(step.zfs_version)
+    if here and there and here[:2] < there[:2]:
+        text = f"this host has OpenZFS {'.'.join(map(str, here))}, the streams were made by {'.'.join(map(str, there))}"
+        findings.append(warning("zfs", text, "if `zfs receive` refuses them, use a host with the newer OpenZFS"))
+    else:
+        findings.append(ok("zfs", version.userland()))
+    return findings
+
+
+def _judge_server(work: Work, step: Preflight) -> FitnessFinding:
+    try:
+        server.account(work.instance.settings.server.user)
+        program = server_program.fitting(work.instance.settings.server, step.flavour, step.server_version)
+    except PreflightError as error:
+        return unfit("server program", error.message, error.hint)
+    missing = missing_options(work.plan.variables, work.instance.settings.server.options)
+    if missing:
+        lines = ", ".join(option.line for option in missing)
+        return warning("server program", f"the server of the backup had {lines}", advice(missing, "") or "")
+    absent = absent_files(work.plan.key_files)
+    if absent:
+        detail = f"the server of the backup read keys from {', '.join(absent)}, and this host has no such file"
+        return warning("server program", detail, "give this host the keys if tables are encrypted")
+    hidden = hidden_files(work.instance.settings.server, work.plan.key_files)
+    if hidden:
+        detail = f"the server of the backup read keys from {', '.join(hidden)}, which its sandbox does not show"
+        return warning("server program", detail, "add the file to server.sandbox_reads if tables are encrypted")
+    return ok("server program", f"{program.path} {program.version}, the backup is of {step.server_version}")
+
+
+def _judge_rows(manifest: Manifest) -> list[FitnessFinding]:
+    """Return a warning for each engine whose rows the backup does not hold."""
+    hint = "load these rows again from where they come from"
+    return [warning("rows", text, hint) for text in rows_not_restored(server_source(manifest).server.engines)]
