@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from .folders import has_guests
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -48,7 +50,12 @@ class Cache:
             yield
 
     def forget_older(self, name: str, key: str) -> None:
-        """Remove products of the same name with another key; a long life does not fill the disk."""
+        """Remove products of the same name with another key; a long life does not fill the disk.
+
+        They stay while guests run, which may be another checkout's on these products. A later build removes them.
+        """
+        if has_guests(self.runs):
+            return
         for path in self.top.glob(f"{name}-*"):
             if path.name != f"{name}-{key}" and path.name.count("-") == name.count("-") + 1:
                 shutil.rmtree(path, ignore_errors=True)

@@ -13,6 +13,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from .host import LabError
@@ -49,8 +50,7 @@ def _holds(descriptors: str, file: tuple[int, int]) -> bool:
 def new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
     """Return a new folder for a guest and the descriptor that holds its lock; others' abandoned folders are removed."""
     runs.mkdir(parents=True, exist_ok=True)
-    with (runs.parent / "runs.lock").open("w") as everyone:
-        fcntl.flock(everyone, fcntl.LOCK_EX)
+    with _alone(runs):
         _sweep(runs)
         folder = Path(tempfile.mkdtemp(prefix=f"{flavour}-", dir=runs))
         lock = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
@@ -58,17 +58,39 @@ def new_folder(runs: Path, flavour: str) -> tuple[Path, int]:
     return folder, lock
 
 
+def has_guests(runs: Path) -> bool:
+    """Whether a guest runs, of this checkout or another one."""
+    if not runs.is_dir():
+        return False
+    with _alone(runs):
+        return any(_is_owned(folder) for folder in runs.iterdir())
+
+
+@contextlib.contextmanager
+def _alone(runs: Path) -> Iterator[None]:
+    """Let no other process make or remove folders meanwhile."""
+    with (runs.parent / "runs.lock").open("w") as everyone:
+        fcntl.flock(everyone, fcntl.LOCK_EX)
+        yield
+
+
 def _sweep(runs: Path) -> None:
     """Remove the folders of guests whose owner was killed."""
     for folder in runs.iterdir():
-        try:
-            descriptor = os.open(folder / "lock", os.O_RDWR)
-        except OSError:
-            continue
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (folder / "lock").exists() and not _is_owned(folder):
             shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(descriptor)
+
+
+def _is_owned(folder: Path) -> bool:
+    """Whether a living process holds the lock of a guest's folder."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -10,6 +10,7 @@ import pytest
 
 from tests.lab import host, suite
 from tests.lab.cache import Cache, digest
+from tests.lab.folders import new_folder
 
 DEB822 = """\
 Types: deb
@@ -68,6 +69,17 @@ def test_another_recipe_has_another_key_and_the_old_product_goes(tmp_path: Path)
         (tmp_path / name).mkdir()
     cache.forget_older("image-mysql", "222222222222")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["image-mariadb-111111111111", "image-mysql-222222222222"]
+
+
+def test_an_old_product_stays_while_a_guest_of_any_checkout_runs(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    (tmp_path / "guest-111111111111").mkdir()
+    _, lock = new_folder(cache.runs, "mysql")
+    cache.forget_older("guest", "222222222222")
+    assert (tmp_path / "guest-111111111111").is_dir()
+    os.close(lock)
+    cache.forget_older("guest", "222222222222")
+    assert not (tmp_path / "guest-111111111111").exists()
 
 
 def test_a_campaign_without_a_sample_runs_only_where_it_is_named() -> None:
