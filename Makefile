@@ -2,7 +2,7 @@
 VENV ?= .venv
 BIN = $(VENV)/bin
 
-.PHONY: unit lint format lab lower-bounds
+.PHONY: unit lint format references lab lower-bounds
 
 $(VENV)/.installed: pyproject.toml
 	python3 -m venv $(VENV)
@@ -15,11 +15,15 @@ unit: $(VENV)/.installed
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy zsnapdb tests
+	$(BIN)/mypy zsnapdb tests tools
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --select I --fix .
 	$(BIN)/ruff format .
+
+# Write the pages of docs that are made from the code.
+references: $(VENV)/.installed
+	$(BIN)/python -m tools.references
 
 lab:
 	python3 tests/lab build

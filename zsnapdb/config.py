@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from zsnapdb.child_environment import is_secret_name
+from zsnapdb.config_doctor import DoctorSettings
 from zsnapdb.config_errors import explain
 from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.errors import ConfigError
@@ -427,6 +428,7 @@ class Settings(_Section):
     vms: MachineSettings = MachineSettings()
     restore: RestoreSettings = RestoreSettings()
     site: SiteSettings = SiteSettings()
+    doctor: DoctorSettings = DoctorSettings()
 
     @model_validator(mode="after")
     def _repositories_exist(self) -> Settings:
@@ -443,6 +445,12 @@ class Settings(_Section):
                         f"instance {name} has an objective for copies in {copy!r}, which is no other configured"
                         " repository"
                     )
+        for silenced in self.doctor.silenced:
+            if silenced.instance is not None and silenced.instance not in self.instance:
+                raise ValueError(
+                    f"doctor.silenced for the rule {silenced.rule} names instance {silenced.instance!r}, which is not"
+                    " configured"
+                )
         return self
 
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:

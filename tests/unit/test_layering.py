@@ -23,6 +23,7 @@ BASE = {
     "text_files",
     "child_environment",
     "config_objectives",
+    "config_doctor",
     "",
 }
 ALLOWED = {
@@ -33,6 +34,7 @@ ALLOWED = {
     "child_environment": set(),
     "config": {
         "child_environment",
+        "config_doctor",
         "config_errors",
         "config_objectives",
         "errors",
@@ -41,6 +43,7 @@ ALLOWED = {
         "quantities",
         "text_files",
     },
+    "config_doctor": set(),
     "config_objectives": {"quantities"},
     "config_errors": set(),
     "quantities": {"errors"},
@@ -71,6 +74,7 @@ SUB_ROOMS = {
     "jobs.vm": {"jobs", "jobs.clone"},
     "planning.server_copy": {"planning"},
     "planning.backup": {"planning"},
+    "planning.advice": {"planning", "planning.backup", "planning.server_copy"},
     "planning.binlog": {"planning"},
     "planning.repository": {"planning"},
     "planning.trial": {"planning"},
@@ -87,7 +91,8 @@ SUB_ROOMS = {
 """What a use case may import of its own room, beside itself: "jobs" stands for the modules that lie in no use case."""
 ABOVE_ALL = {
     "jobs.orphans": {"jobs", "jobs.clone", "jobs.restore", "jobs.server_copy", "jobs.trial"},
-    "jobs.doctor": {"jobs", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository", "jobs.vm"},
+    "jobs.advice": {"jobs", "jobs.backup"},
+    "jobs.doctor": {"jobs", "jobs.advice", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository", "jobs.vm"},
 }
 """Modules of a room that ask its use cases; no use case imports them."""
 PURE = {"errors", "gtid", "model", "planning"}

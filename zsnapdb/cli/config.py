@@ -15,10 +15,12 @@ app = typer.Typer(cls=CommandGroup, help="Check the configuration file.", no_arg
 def check(config: ConfigFile = None, json: AsJson = False) -> None:
     """Check every key, unit and name of the configuration file. `zsnapdb doctor` also checks servers and volumes."""
     from zsnapdb.config import load
+    from zsnapdb.jobs.advice import silences
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.report.config import ConfigurationView
 
     settings = load(config)
     for name in settings.instance:
         Instance.of(settings, name)
+        silences(settings, name)
     show(ConfigurationView(settings), json)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, ZsnapdbError
 from zsnapdb.jobs import host_record, object_locks, orphans
+from zsnapdb.jobs.advice import advise, silences
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
@@ -20,6 +21,7 @@ from zsnapdb.jobs.repeated_gtids import repeated
 from zsnapdb.jobs.repository.status import status
 from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql import programs, server, server_program
+from zsnapdb.planning.advice.catalogue import Silence
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.damage import sentences
 from zsnapdb.planning.facts import ServerFacts
@@ -48,20 +50,23 @@ class Diagnosis:
 
 
 def diagnose(settings: Settings, only: str | None) -> list[Diagnosis]:
-    """Return the diagnosis of the named instance, or of all instances."""
+    """Return the diagnosis of the named instance, or of all instances. ConfigError if a silence names no rule."""
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
+    silenced = {name: silences(settings, name) for name in names}
     clone_leaks = _leaks(settings)
-    return [_diagnose_one(Instance.of(settings, name), clone_leaks) for name in names]
+    return [_diagnose_one(Instance.of(settings, name), clone_leaks, silenced[name]) for name in names]
 
 
-def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak]) -> Diagnosis:
+def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak], silenced: Sequence[Silence]) -> Diagnosis:
     observed = None
     try:
         with instance.session() as session:
             examined = examine(instance, session)
-        findings, observed = list(examined.findings), examined.observed
+            findings, observed = list(examined.findings), examined.observed
+            if observed is not None:
+                findings += advise(instance, session, observed, silenced)
     except ZsnapdbError as error:
-        findings = [unfit("server", error.message, error.hint)]
+        findings, observed = [unfit("server", error.message, error.hint)], None
     if observed is not None:
         findings += _server_programs(instance, observed.facts)
     histories = (*_unprotected(instance), *_repeated_gtids(instance))

@@ -20,6 +20,11 @@ def names(session: Session) -> list[str]:
     return [str(row[0]) for row in session.query("SHOW BINARY LOGS")]
 
 
+def total_size(session: Session) -> int:
+    """Return the size of all binlogs of the server in bytes. ServerError if it writes none."""
+    return sum(int(row[1]) for row in session.query("SHOW BINARY LOGS"))
+
+
 def purge_before(session: Session, name: str) -> None:
     """Remove the binlogs before the named one. ServerError if the server refuses."""
     session.query("PURGE BINARY LOGS TO %s", (name,))

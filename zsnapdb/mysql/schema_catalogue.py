@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from zsnapdb.mysql.session import Row, Session
+from zsnapdb.planning.advice.facts import TableFacts
 from zsnapdb.planning.engines import UNKNOWN
 from zsnapdb.planning.schema_content import CatalogueTable, SchemaContent, SequenceDefault, TableType
 
@@ -52,6 +53,24 @@ def engine_counts(session: Session, without_schemas: Sequence[str]) -> dict[str,
         without_schemas,
     )
     return {str(name): int(count) for name, count in rows}
+
+
+_COMPRESSED = """page_compressed`?=['"]?(1|on|yes)|compression=['"]?(zlib|lz4)"""
+_ENCRYPTED = """encryption=['"]?y|encrypted`?=['"]?yes"""
+
+
+def special_tables(session: Session) -> TableFacts:
+    """Return how many tables have compressed pages, and how many are encrypted, by their create options.
+
+    Sources: refman 8.4, "InnoDB Page Compression" and "InnoDB Data-at-Rest Encryption"; MariaDB manual, "CREATE TABLE".
+    """
+    ((compressed, encrypted),) = session.query(
+        "SELECT COALESCE(SUM(LOWER(create_options) RLIKE %s), 0), COALESCE(SUM(LOWER(create_options) RLIKE %s), 0) FROM"
+        f" information_schema.tables WHERE {HAS_ROWS} AND table_schema NOT IN {_WITHOUT_FILES} AND"
+        " create_options <> ''",
+        (_COMPRESSED, _ENCRYPTED),
+    )
+    return TableFacts(int(compressed), int(encrypted))
 
 
 def engine_libraries(session: Session) -> tuple[str, ...]:

@@ -24,7 +24,9 @@ class GlobalReadLock(Strategy):
     names the statement.
     """
 
-    properties = LockProperties(name="ftwrl", merit="", waits="every write", writers_wait=True)
+    properties = LockProperties(
+        name="ftwrl", merit="", waits="every write", writers_wait=True, privileges=("RELOAD", "FLUSH_TABLES")
+    )
     # A flush without lock first makes the flush with lock short.
     acquire = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
     release = ("UNLOCK TABLES",)

@@ -16,6 +16,7 @@ class InstanceLock(Strategy):
         statement="LOCK INSTANCE FOR BACKUP",
         needs_crash_safe=True,
         falls_back=True,
+        privileges=("BACKUP_ADMIN",),
     )
     acquire = (properties.statement,)
     release = ("UNLOCK INSTANCE",)

@@ -26,6 +26,7 @@ class TableBackupLock(Strategy):
         waits="DDL, writes to other engines",
         statement="LOCK TABLES FOR BACKUP",
         refused=_refused,
+        privileges=("BACKUP_ADMIN", "RELOAD"),
     )
     acquire = (properties.statement,)
     release = ("UNLOCK TABLES",)

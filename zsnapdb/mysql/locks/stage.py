@@ -17,6 +17,7 @@ class BackupStage(Strategy):
         merit="BACKUP STAGE BLOCK_COMMIT freezes every engine and the position, and waits for no reader",
         waits="commits, DDL, writes to other engines",
         statement="BACKUP STAGE START",
+        privileges=("RELOAD",),
     )
     acquire = (properties.statement, "BACKUP STAGE BLOCK_COMMIT")
     release = ("BACKUP STAGE END",)

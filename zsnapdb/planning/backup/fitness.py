@@ -25,12 +25,13 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class FitnessFinding:
-    """One check: its subject, its result in words, and a hint."""
+    """One check: its subject, its result in words, and a hint. `rule`: the id of its rule in `planning/advice`."""
 
     severity: Severity
     what: str
     detail: str
     hint: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ class LockProperties:
 
     `name` is its name in `lock.strategy` and in the manifest. `statement` is the statement that the server's parser
     must understand (empty: every server has the lock). `merit` is the reason to choose the strategy. `waits` names what
-    waits until the lock is released. `refused` returns why the server would refuse the lock, or None.
+    waits until the lock is released. `refused` returns why the server would refuse the lock, or None. `privileges` are
+    those of which the account needs one (empty: none).
     """
 
     name: str
@@ -42,6 +43,7 @@ class LockProperties:
     falls_back: bool = False
     """If the lock is not granted at once, a strategy that stops nothing is used instead, where that is enough."""
     refused: Callable[[ServerFacts], str | None] = _none
+    privileges: tuple[str, ...] = ()
 
     def is_known_to(self, facts: ServerFacts) -> bool:
         """Whether the server knows the statement of the lock."""

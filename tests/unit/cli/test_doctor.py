@@ -1,0 +1,78 @@
+"""The formats of `zsnapdb doctor`, and the rules that a configuration silences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.command_line import zsnapdb
+
+CONFIGURATION = """
+[instance.main]
+socket = "/nonexistent/server.sock"
+volumes = {{ data = "tank/data" }}
+repository = "here"
+[repository.here]
+url = "file://{folder}"
+"""
+SILENCED = """
+[[doctor.silenced]]
+rule = "{rule}"
+reason = "{reason}"
+until = {until}
+"""
+
+
+def written(folder: Path, more: str = "") -> str:
+    file = folder / "zsnapdb.toml"
+    file.write_text(CONFIGURATION.format(folder=folder) + more)
+    return str(file)
+
+
+def test_a_server_that_does_not_answer_is_critical_for_nagios(tmp_path: Path) -> None:
+    done = zsnapdb("doctor", "--format", "nagios", config=written(tmp_path))
+    assert done.returncode == 2
+    assert done.stdout.startswith("ZSNAPDB CRITICAL - main ")
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_check_that_fails_itself_is_unknown_for_nagios(tmp_path: Path) -> None:
+    done = zsnapdb("doctor", "--format", "nagios", config=str(tmp_path / "none.toml"))
+    assert done.returncode == 3
+    assert done.stdout.startswith("ZSNAPDB UNKNOWN - ")
+
+
+def test_json_is_a_format_too(tmp_path: Path) -> None:
+    done = zsnapdb("doctor", "--format", "json", config=written(tmp_path))
+    assert json.loads(done.stdout)["instances"][0]["worst"] == "unfit"
+    failed = zsnapdb("doctor", "--format", "json", config=str(tmp_path / "none.toml"))
+    assert json.loads(failed.stdout)["kind"] == "error"
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"rule": "memery", "reason": "a slip of the pen", "until": "2100-01-01"}, "which does not exist"),
+        ({"rule": "lock-privileges", "reason": "not now, please", "until": "2100-01-01"}, "cannot be silenced"),
+        ({"rule": "memory", "reason": "short", "until": "2100-01-01"}, "doctor.silenced.0.reason"),
+        ({"rule": "memory", "reason": "a good reason", "until": '"never"'}, "doctor.silenced.0.until"),
+    ],
+)
+@pytest.mark.parametrize("command", ["doctor", "config check"])
+def test_a_silence_that_makes_no_sense_is_an_error_of_the_configuration(
+    tmp_path: Path, section: dict[str, str], message: str, command: str
+) -> None:
+    done = zsnapdb(*command.split(), config=written(tmp_path, SILENCED.format(**section)))
+    assert done.returncode == 3
+    assert message in done.stderr
+
+
+def test_a_silence_of_an_unknown_instance_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    section = SILENCED.format(rule="memory", reason="a good reason", until="2100-01-01") + 'instance = "shop"\n'
+    done = zsnapdb("config", "check", config=written(tmp_path, section))
+    assert done.returncode == 3
+    assert "'shop', which is not configured" in done.stderr
+    right = section.replace("shop", "main")
+    assert zsnapdb("config", "check", config=written(tmp_path, right)).returncode == 0

@@ -1,0 +1,52 @@
+"""A diagnosis as text, as a document and as the line of a Nagios plugin."""
+
+from __future__ import annotations
+
+import json
+
+from tests.unit.planning.advice.facts import GOOD, with_data
+from zsnapdb.jobs.doctor import Diagnosis
+from zsnapdb.planning.advice.catalogue import find_rule, judge_advice
+from zsnapdb.planning.backup.fitness import unfit
+from zsnapdb.report.doctor import DoctorView
+
+FIT = Diagnosis("main", judge_advice(GOOD, ()), None)
+ADVISED = Diagnosis("shop", judge_advice(with_data(compression="off", sync="disabled"), ()), None)
+UNFIT = Diagnosis("shop", (unfit("server", "it says a|b\nand more", "start it"), *ADVISED.findings), None)
+
+
+def test_a_finding_of_a_rule_says_fact_reason_and_fix() -> None:
+    text = DoctorView([FIT, ADVISED]).text()
+    rule = find_rule("compression")
+    assert rule is not None
+    for part in (
+        "warning  compression     tank/mysql/data has compression=off",
+        f"why: {rule.reason}",
+        "hint: zfs set compression=lz4 tank/mysql/data",
+    ):
+        assert part in text
+    assert text.count("why: ") == 2
+
+
+def test_the_document_has_the_id_reason_and_source_of_each_rule() -> None:
+    rows = json.loads(DoctorView([ADVISED]).document())["instances"][0]["findings"]
+    by_rule = {row["rule"]: row for row in rows if "rule" in row}
+    assert set(by_rule) == {"compression", "sync-disabled"}
+    assert by_rule["sync-disabled"]["source"] == "zfsprops(7), sync"
+    assert by_rule["sync-disabled"]["hint"] == "zfs set sync=standard tank/mysql/data"
+
+
+def test_the_line_for_nagios_names_the_worst_first() -> None:
+    assert DoctorView([FIT]).nagios() == "ZSNAPDB OK - 1 instance(s) fit | unfit=0 warnings=0"
+    line = DoctorView([FIT, ADVISED]).nagios()
+    assert line.startswith(
+        "ZSNAPDB WARNING - shop compression: tank/mysql/data has compression=off; shop sync-disabled:"
+    )
+    assert line.endswith(" | unfit=0 warnings=2")
+
+
+def test_no_finding_ends_the_line_or_begins_performance_data() -> None:
+    line = DoctorView([UNFIT]).nagios()
+    assert line.startswith("ZSNAPDB CRITICAL - shop server: it says a/b?and more; ")
+    assert line.count("|") == 1
+    assert "\n" not in line

@@ -1,0 +1,30 @@
+"""What the kernel shows becomes facts; what it does not show is not known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from zsnapdb.planning.advice.facts import MemoryFacts
+from zsnapdb.zfs import kernel_facts
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_memory_arc_and_parameters_are_read(tmp_path: Path) -> None:
+    write(tmp_path, "proc/meminfo", "MemTotal:        3068516 kB\nMemFree:  1 kB\n")
+    write(
+        tmp_path,
+        "proc/spl/kstat/zfs/arcstats",
+        "9 1 0x01 147 39984 1 2\nname                            type data\nc_min  4 67108864\nc_max  4 536870912\n",
+    )
+    write(tmp_path, "sys/module/zfs/parameters/zfs_nocacheflush", "1\n")
+    assert kernel_facts.read_memory(root=tmp_path) == MemoryFacts(3068516 << 10, 536870912, {"zfs_nocacheflush": "1"})
+
+
+def test_what_the_kernel_does_not_show_is_not_known(tmp_path: Path) -> None:
+    assert kernel_facts.read_memory(root=tmp_path) == MemoryFacts(None, None, {})
+    assert not kernel_facts.uses_selinux(tmp_path)

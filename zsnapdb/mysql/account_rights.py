@@ -1,0 +1,32 @@
+"""The privileges of the account that zsnapdb uses on a server."""
+
+from __future__ import annotations
+
+from zsnapdb.errors import ServerError
+from zsnapdb.mysql.session import Session
+
+_NO_ROLE = ("", "NONE")
+
+
+def account_privileges(session: Session) -> frozenset[str] | None:
+    """Return the privileges of the account on `*.*`, static and dynamic ones, in upper case.
+
+    None if a role is active: what a role gives is in no table that every account may read (refman 8.4, "The
+    INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
+    """
+    if _has_role(session):
+        return None
+    rows = session.query(
+        "SELECT privilege_type FROM information_schema.user_privileges WHERE REPLACE(grantee, CHAR(39), '') ="
+        " CURRENT_USER()"
+    )
+    return frozenset(str(row[0]).upper() for row in rows)
+
+
+def _has_role(session: Session) -> bool:
+    """Whether a role is active. MySQL 5.7 has no roles, and does not know the function."""
+    try:
+        role = session.value("SELECT CURRENT_ROLE()")
+    except ServerError:
+        return False
+    return role is not None and str(role) not in _NO_ROLE

@@ -1,0 +1,70 @@
+"""All rules of `doctor`, and what they find in the facts of an instance. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+
+from zsnapdb.errors import ConfigError
+from zsnapdb.planning.advice import dataset_rules, memory_rules, pool_rules, server_rules
+from zsnapdb.planning.advice.facts import AdviceFacts
+from zsnapdb.planning.advice.rule import Hit, Rule
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok
+
+RULES: tuple[Rule, ...] = (*dataset_rules.RULES, *pool_rules.RULES, *memory_rules.RULES, *server_rules.RULES)
+"""Every rule. A new rule is a check and a line in the list of its area."""
+
+
+@dataclass(frozen=True)
+class Silence:
+    """The decision of a site not to hear of a rule, with its reason, up to and including a day (UTC)."""
+
+    rule: str
+    reason: str
+    until: date
+
+
+def find_rule(rule_id: str) -> Rule | None:
+    """Return the rule of that id, None if there is none."""
+    return next((rule for rule in RULES if rule.id == rule_id), None)
+
+
+def check_silences(silences: Sequence[Silence]) -> None:
+    """Raise ConfigError if a silence names no rule, or one that prevents backups: such a rule is never silent."""
+    for silence in silences:
+        rule = find_rule(silence.rule)
+        if rule is None:
+            raise ConfigError(
+                f"doctor.silenced names the rule {silence.rule!r}, which does not exist",
+                hint=f"choose from {', '.join(known.id for known in RULES)}",
+            )
+        if rule.severity is Severity.UNFIT:
+            raise ConfigError(
+                f"doctor.silenced names the rule {silence.rule!r}: what prevents a backup cannot be silenced",
+                hint="remove that section",
+            )
+
+
+def judge_advice(facts: AdviceFacts, silences: Sequence[Silence]) -> tuple[FitnessFinding, ...]:
+    """Return a finding for each thing that a rule finds, one for what could not be read, one for the rules that hold.
+
+    What a silence covers is told as well, and counts as ok. A silence whose day is over counts no more.
+    """
+    findings: list[FitnessFinding] = []
+    holding = 0
+    for rule in RULES:
+        hits = tuple(rule.check(facts))
+        holding += not hits
+        findings += [_finding(rule, hit, silences, facts.at.date()) for hit in hits]
+    findings += [ok("advice", f"not judged: {text}") for text in facts.unread]
+    return (*findings, ok("advice", f"{holding} of {len(RULES)} rules have nothing to say"))
+
+
+def _finding(rule: Rule, hit: Hit, silences: Sequence[Silence], today: date) -> FitnessFinding:
+    silence = next((silence for silence in silences if silence.rule == rule.id), None)
+    if silence is not None and today <= silence.until:
+        detail = f"{hit.fact} (silenced until {silence.until}: {silence.reason})"
+        return FitnessFinding(Severity.OK, rule.id, detail, rule=rule.id)
+    over = f" (it was silenced until {silence.until}: {silence.reason})" if silence is not None else ""
+    return FitnessFinding(rule.severity, rule.id, hit.fact + over, hit.fix or rule.fix, rule.id)

@@ -1,0 +1,196 @@
+"""Rules about the properties of an instance's datasets. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from zsnapdb.planning.advice.facts import AdviceFacts, VolumeFacts
+from zsnapdb.planning.advice.rule import Area, Hit, Rule
+
+_TUNING = 'OpenZFS documentation, "Workload Tuning", '
+_LOG_RECORD = 128 << 10
+_DIR_XATTRS_UNTIL = (2, 2)
+"""OpenZFS from which xattr=on means xattr=sa, and the old way is called dir (zfsprops(7) of 2.1 and 2.2)."""
+
+
+def _kib(size: int) -> str:
+    return f"{size >> 10}K"
+
+
+def _recordsize_of_data(facts: AdviceFacts) -> Iterator[Hit]:
+    page = facts.blocks.page_size
+    for volume in facts.data_volumes:
+        record = volume.number("recordsize")
+        if record is not None and record != page:
+            yield Hit(
+                f"{volume.dataset} has recordsize={_kib(record)}, and pages have {_kib(page)}",
+                f"zfs set recordsize={_kib(page)} {volume.dataset}; files that exist keep their records until their"
+                " tables are rebuilt",
+            )
+
+
+def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[Hit]:
+    for volume in facts.volumes:
+        record = volume.number("recordsize")
+        if volume.has_logs and not volume.has_data and record is not None and record < _LOG_RECORD:
+            yield Hit(
+                f"{volume.dataset} holds logs alone and has recordsize={_kib(record)}",
+                f"zfs set recordsize={_kib(_LOG_RECORD)} {volume.dataset}; new files get it",
+            )
+
+
+def _each(
+    name: str, bad: Callable[[str], bool], value: str, of_data: bool = False
+) -> Callable[[AdviceFacts], Iterator[Hit]]:
+    """Return a check that finds the volumes with a bad value of a property. `value` is the good one."""
+
+    def check(facts: AdviceFacts) -> Iterator[Hit]:
+        for volume in facts.data_volumes if of_data else facts.volumes:
+            found = volume.properties.get(name)
+            if found is not None and bad(found):
+                yield Hit(f"{volume.dataset} has {name}={found}", f"zfs set {name}={value} {volume.dataset}")
+
+    return check
+
+
+def _atime(facts: AdviceFacts) -> Iterator[Hit]:
+    for volume in facts.volumes:
+        if volume.properties.get("atime") == "on" and volume.properties.get("relatime") == "off":
+            yield Hit(f"{volume.dataset} has atime=on and relatime=off", f"zfs set atime=off {volume.dataset}")
+
+
+def _has_directories(facts: AdviceFacts, volume: VolumeFacts) -> bool:
+    value = volume.properties.get("xattr")
+    return value == "dir" or (value == "on" and () < facts.zfs_release < _DIR_XATTRS_UNTIL)
+
+
+def _xattr(facts: AdviceFacts) -> Iterator[Hit]:
+    for volume in facts.volumes:
+        in_use = facts.uses_selinux or volume.properties.get("acltype") in ("posix", "posixacl")
+        if in_use and _has_directories(facts, volume):
+            yield Hit(
+                f"{volume.dataset} has xattr={volume.properties['xattr']}, and this host uses extended attributes",
+                f"zfs set xattr=sa {volume.dataset}; files that exist keep theirs",
+            )
+
+
+def _redundant_metadata(facts: AdviceFacts) -> Iterator[Hit]:
+    if facts.pool is None or not facts.pool.has_single_disks:
+        return
+    for volume in facts.volumes:
+        value = volume.properties.get("redundant_metadata", "all")
+        if value != "all":
+            yield Hit(
+                f"{volume.dataset} has redundant_metadata={value}, and the pool {facts.pool.name} has a disk without a"
+                " mirror",
+                f"zfs set redundant_metadata=all {volume.dataset}",
+            )
+
+
+RULES = (
+    Rule(
+        "recordsize-data",
+        Area.DATASETS,
+        "The record size of data is the page size of InnoDB.",
+        "With a larger record every page that is written makes ZFS read and write a whole record. With a smaller one a"
+        " page is several blocks: more metadata, less compression, and no page is written as one block. A file keeps"
+        " the record size that it was made with, so the check `blocks` looks at the files themselves.",
+        f'{_TUNING}"InnoDB"; zfsprops(7), recordsize',
+        "set recordsize to innodb_page_size before the files are made, else rebuild the tables after it",
+        _recordsize_of_data,
+    ),
+    Rule(
+        "recordsize-logs",
+        Area.DATASETS,
+        "A dataset that holds logs alone has records of 128K or more.",
+        "Logs are written and read in sequence. Small records cost metadata and compression and gain nothing.",
+        f'{_TUNING}"InnoDB"; zfsprops(7), recordsize',
+        "set recordsize=128K",
+        _recordsize_of_logs,
+    ),
+    Rule(
+        "compression",
+        Area.DATASETS,
+        "Compression is on.",
+        "lz4 costs less than the input and output that it saves, and gives up early on what does not compress.",
+        f'{_TUNING}"Compression"; zfsprops(7), compression',
+        "set compression=lz4; what exists is compressed when it is written again",
+        _each("compression", lambda value: value == "off", "lz4"),
+    ),
+    Rule(
+        "primarycache",
+        Area.DATASETS,
+        "The ARC caches data, not metadata alone.",
+        "Without it each read that misses the buffer pool reads a whole record from the disk, also where a part was"
+        " just read, and `zfs send`, clones and crash recovery read everything from the disk.",
+        "openzfs/zfs issue 16993 (162 s against 10 s for one query), issues 6518, 4812 and 11810; zfsprops(7)",
+        "set primarycache=all and limit the ARC by zfs_arc_max; keep metadata only if you measured it on your load",
+        _each("primarycache", lambda value: value != "all", "all", of_data=True),
+    ),
+    Rule(
+        "logbias",
+        Area.DATASETS,
+        "Synchronous writes go for latency.",
+        "throughput writes every synchronous write to its place in the pool at once: it leaves the log device unused"
+        " and fragments the data.",
+        f'zfsprops(7), logbias; {_TUNING}"InnoDB" advises throughput, measurements since then do not',
+        "set logbias=latency; keep throughput only if you measured it on your load",
+        _each("logbias", lambda value: value == "throughput", "latency"),
+    ),
+    Rule(
+        "sync-disabled",
+        Area.DATASETS,
+        "Synchronous writes are synchronous.",
+        "With sync=disabled a power cut takes commits that clients were told of, up to the last seconds; a replica"
+        " may then be ahead of its source.",
+        "zfsprops(7), sync",
+        "set sync=standard; where such a loss does no harm, innodb_flush_log_at_trx_commit = 2 says so in the server",
+        _each("sync", lambda value: value == "disabled", "standard"),
+    ),
+    Rule(
+        "atime",
+        Area.DATASETS,
+        "A read of a file writes nothing.",
+        "atime=on without relatime writes metadata after each read of a file, and makes increments larger.",
+        "zfsprops(7), atime and relatime",
+        "set atime=off",
+        _atime,
+    ),
+    Rule(
+        "xattr",
+        Area.DATASETS,
+        "Extended attributes lie in the inodes.",
+        "Where access control lists or SELinux use them, each look at a file otherwise reads a hidden directory and a"
+        " file in it.",
+        "zfsprops(7), xattr, of OpenZFS 2.1 (on means directories) and 2.2 (on means sa)",
+        "set xattr=sa",
+        _xattr,
+    ),
+    Rule(
+        "redundant-metadata",
+        Area.DATASETS,
+        "On disks without a mirror all metadata has a second copy.",
+        "most and less save a few percent of the writes; one bad sector can then lose a whole part of a file.",
+        f'zfsprops(7), redundant_metadata; {_TUNING}"InnoDB"',
+        "set redundant_metadata=all",
+        _redundant_metadata,
+    ),
+    Rule(
+        "checksum",
+        Area.DATASETS,
+        "ZFS checks what it reads.",
+        "With checksum=off neither a read nor a scrub nor a backup notices damage of the disk.",
+        "zfsprops(7), checksum",
+        "set checksum=on",
+        _each("checksum", lambda value: value == "off", "on"),
+    ),
+    Rule(
+        "dedup",
+        Area.DATASETS,
+        "Deduplication is off.",
+        "Pages of a database are hardly ever equal, and every write looks into a table that soon outgrows the memory.",
+        f'{_TUNING}"Deduplication"; zfsprops(7), dedup',
+        "set dedup=off; what exists stays deduplicated until it is written again",
+        _each("dedup", lambda value: value != "off", "off"),
+    ),
+)

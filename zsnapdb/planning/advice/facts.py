@@ -1,0 +1,147 @@
+"""The facts that the rules of `doctor` judge: volumes, pool, memory and server. `jobs/advice.py` gathers them. Pure.
+
+A fact that could not be read is None or absent. A rule that needs such a fact finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from zsnapdb.planning.backup.fitness import BlockSizes
+from zsnapdb.planning.backup.lock_strategy import LockProperties
+from zsnapdb.planning.facts import ServerFacts
+
+
+@dataclass(frozen=True)
+class VolumeFacts:
+    """A volume of an instance: its ZFS properties as `zfs get -Hp` prints them, and what the server keeps on it."""
+
+    dataset: str
+    properties: Mapping[str, str]
+    has_data: bool = False
+    """Files of InnoDB with pages lie here."""
+    has_logs: bool = False
+    """The redo log, binlogs or relay logs lie here."""
+
+    def number(self, name: str) -> int | None:
+        """Return a property that is a number, None if it was not read or is none."""
+        value = self.properties.get(name, "")
+        return int(value) if value.isdigit() else None
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """A device of a pool. `role` is data, log, cache, spare, special or dedup; `group` is its mirror or raidz, or "".
+
+    `path` is the full path of the device.
+    """
+
+    path: str
+    role: str
+    group: str
+    health: str
+
+
+@dataclass(frozen=True)
+class PoolFacts:
+    """A pool, as `zpool` prints it. `capacity` and `fragmentation` are percentages.
+
+    `ashifts` has the alignment of each device of data (2^n bytes). `untrimmed` are the devices that know TRIM and were
+    never trimmed. `last_scrub` is the end of the last scrub that ended, None if there was none.
+    """
+
+    name: str
+    health: str
+    created: datetime | None = None
+    capacity: int | None = None
+    fragmentation: int | None = None
+    autotrim: bool | None = None
+    ashifts: Mapping[str, int] = field(default_factory=dict)
+    devices: tuple[DeviceFacts, ...] = ()
+    last_scrub: datetime | None = None
+    is_scrub_known: bool = True
+    """Not while a scrub runs, and not after a resilver: `zpool status` then shows no last scrub."""
+    untrimmed: tuple[str, ...] = ()
+    errors: str = ""
+    """What `zpool status` says of errors in data, "" if there are none."""
+
+    def devices_of(self, role: str) -> tuple[DeviceFacts, ...]:
+        """Return the devices of this role."""
+        return tuple(device for device in self.devices if device.role == role)
+
+    @property
+    def has_single_disks(self) -> bool:
+        """Whether data lies on a disk that is in no mirror, raidz or draid."""
+        return any(not device.group for device in self.devices_of("data"))
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    """The memory of the host (bytes), the greatest size of the ARC (`c_max` of arcstats), the parameters of the module.
+
+    `parameters` are the files below /sys/module/zfs/parameters, as text.
+    """
+
+    total: int | None = None
+    arc_max: int | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """How many tables have compressed pages, and how many are encrypted, by their create options."""
+
+    page_compressed: int = 0
+    encrypted: int = 0
+
+
+@dataclass(frozen=True)
+class AdviceFacts:
+    """Everything that the rules judge. `at` is the time of the judgement, `zfs_release` that of the loaded module.
+
+    `privileges` are those of the account on `*.*`; None if a role gives it some, which no table of the server lists.
+    `copy_options` are the configured options of servers on copies. `binlog_bytes` is the size of all binlogs.
+    """
+
+    at: datetime
+    zfs_release: tuple[int, ...]
+    volumes: tuple[VolumeFacts, ...]
+    pool: PoolFacts | None
+    memory: MemoryFacts
+    server: ServerFacts
+    blocks: BlockSizes
+    lock: LockProperties
+    privileges: frozenset[str] | None = None
+    tables: TableFacts | None = None
+    binlog_bytes: int | None = None
+    copy_options: tuple[str, ...] = ()
+    uses_selinux: bool = False
+    unread: tuple[str, ...] = ()
+    """What could not be read, and why."""
+
+    @property
+    def data_volumes(self) -> tuple[VolumeFacts, ...]:
+        """The volumes with files of InnoDB."""
+        return tuple(volume for volume in self.volumes if volume.has_data)
+
+    def variable(self, name: str) -> str:
+        """Return a global variable of the server, "" if the server does not have it."""
+        return self.server.variables.get(name, "")
+
+    def variable_number(self, name: str) -> int | None:
+        """Return a global variable that is a number, None if it is none or the server does not have it."""
+        value = self.variable(name).partition(".")[0]
+        return int(value) if value.isdigit() else None
+
+    def variable_is(self, name: str, *values: str) -> bool:
+        """Whether the variable has one of these values, in upper case."""
+        return self.variable(name).upper() in values
+
+    @property
+    def data_bytes(self) -> int | None:
+        """How many bytes of data the volumes with data hold before compression (`logicalreferenced`)."""
+        sizes = [volume.number("logicalreferenced") for volume in self.data_volumes]
+        known = [size for size in sizes if size is not None]
+        return sum(known) if known else None

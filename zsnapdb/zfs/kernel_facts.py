@@ -1,0 +1,54 @@
+"""What the kernel says of its memory, of the ARC and of the parameters of the ZFS module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from zsnapdb.planning.advice.facts import MemoryFacts
+
+PARAMETERS = ("zfs_nocacheflush", "zfs_send_corrupt_data")
+"""The parameters that a rule looks at."""
+
+
+def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) -> MemoryFacts:
+    """Return the memory of the host, the greatest size of the ARC and the parameters of the ZFS module.
+
+    What the kernel does not show is None or absent. `root`: below which /proc and /sys are.
+    """
+    found = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
+    return MemoryFacts(
+        total=_total(_text(root / "proc/meminfo")),
+        arc_max=_arc_max(_text(root / "proc/spl/kstat/zfs/arcstats")),
+        parameters={name: value for name, value in found.items() if value},
+    )
+
+
+def uses_selinux(root: Path = Path("/")) -> bool:
+    """Whether SELinux is active: then its file system is mounted (selinux(8))."""
+    return (root / "sys/fs/selinux/enforce").exists()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+
+
+def _total(meminfo: str) -> int | None:
+    """Return MemTotal (proc(5)) in bytes."""
+    for line in meminfo.split("\n"):
+        words = line.split()
+        if len(words) == 3 and words[0] == "MemTotal:" and words[1].isdigit():
+            return int(words[1]) << 10
+    return None
+
+
+def _arc_max(arcstats: str) -> int | None:
+    """Return c_max in bytes: what the ARC may grow to, also where zfs_arc_max is 0 and the module decides."""
+    for line in arcstats.split("\n"):
+        words = line.split()
+        if len(words) == 3 and words[0] == "c_max" and words[2].isdigit():
+            return int(words[2])
+    return None

@@ -1,0 +1,107 @@
+"""What `zpool` prints about a pool: its state, devices, scrubs and trims."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from zsnapdb.errors import ZsnapdbError
+from zsnapdb.planning.advice.facts import DeviceFacts, PoolFacts
+from zsnapdb.zfs.command import rows, run
+from zsnapdb.zfs.datasets import properties
+
+_TIMEOUT = 20.0
+_PROPERTIES = ("health", "capacity", "fragmentation", "autotrim")
+_SECTIONS = {"logs": "log", "cache": "cache", "spares": "spare", "special": "special", "dedup": "dedup"}
+"""Titles of sections of `zpool status`, and the role of the devices below them (zpoolconcepts(7))."""
+_GROUP = re.compile(r"(mirror|raidz\d?|draid\S*|replacing|spare)-\d+")
+_SCRUBBED = re.compile(r"scrub repaired .* on (\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4})")
+_CLEAN = "No known data errors"
+
+
+@dataclass
+class PoolStatus:
+    """What the text of `zpool status` says."""
+
+    devices: list[DeviceFacts] = field(default_factory=list)
+    untrimmed: list[str] = field(default_factory=list)
+    scan: str = ""
+    errors: str = ""
+
+
+def read_pool(pool: str) -> PoolFacts:
+    """Return the facts about an imported pool. CommandError if `zpool` does not answer within 20 seconds."""
+    exact = _properties(pool)
+    status = parse_status(run(["zpool", "status", "-P", "-p", "-t", pool], timeout=_TIMEOUT), pool)
+    scrubbed = _SCRUBBED.search(status.scan)
+    made = properties(pool, ["creation"])["creation"].value
+    return PoolFacts(
+        name=pool,
+        health=exact["health"],
+        created=datetime.fromtimestamp(int(made), UTC) if made.isdigit() else None,
+        capacity=_percent(exact["capacity"]),
+        fragmentation=_percent(exact["fragmentation"]),
+        autotrim={"on": True, "off": False}.get(exact["autotrim"]),
+        ashifts=_ashifts(pool),
+        devices=tuple(status.devices),
+        last_scrub=_local_time(scrubbed.group(1)) if scrubbed else None,
+        is_scrub_known=bool(scrubbed) or status.scan in ("", "none requested"),
+        untrimmed=tuple(status.untrimmed),
+        errors="" if status.errors in ("", _CLEAN) else status.errors,
+    )
+
+
+def _properties(pool: str) -> dict[str, str]:
+    argv = ["zpool", "get", "-H", "-p", "-o", "property,value", ",".join(_PROPERTIES), pool]
+    return {name: value for name, value in rows(argv, timeout=_TIMEOUT)}  # noqa: C416 - a row is a list
+
+
+def _percent(text: str) -> int | None:
+    number = text.removesuffix("%")
+    return int(number) if number.isdigit() else None
+
+
+def _local_time(text: str) -> datetime:
+    """Return the time that `zpool status` prints by ctime(3): local time in the C locale."""
+    return datetime.strptime(text, "%a %b %d %H:%M:%S %Y").astimezone(UTC)
+
+
+def _ashifts(pool: str) -> dict[str, int]:
+    """Return the ashift of each device that has one. Empty before OpenZFS 2.2, which does not know the property."""
+    try:
+        listed = rows(["zpool", "get", "-H", "-p", "-o", "name,value", "ashift", pool, "all-vdevs"], timeout=_TIMEOUT)
+    except ZsnapdbError:
+        return {}
+    return {name: int(value) for name, value in listed if value.isdigit() and int(value) > 0}
+
+
+def parse_status(text: str, pool: str) -> PoolStatus:
+    """Return what `zpool status -P -p -t` of one pool prints (zpool-status(8)). Lines of an unknown form are left out.
+
+    Devices are indented by two spaces more than the group or section that they belong to.
+    """
+    status = PoolStatus()
+    role, group, group_depth = "data", "", 0
+    for line in text.split("\n"):
+        label, _, rest = line.strip().partition(": ")
+        if not line.startswith("\t"):
+            if label == "scan":
+                status.scan = rest.strip()
+            elif label == "errors":
+                status.errors = rest.strip()
+            continue
+        words = line[1:].split()
+        depth = len(line[1:]) - len(line[1:].lstrip(" "))
+        if not words or words[0] in ("NAME", pool):
+            continue
+        if depth == 0:
+            role, group = _SECTIONS.get(words[0], role), ""
+        elif _GROUP.fullmatch(words[0]):
+            group, group_depth = words[0], depth
+        elif len(words) > 1:
+            group = group if depth > group_depth else ""
+            status.devices.append(DeviceFacts(words[0], role, group, words[1]))
+            if "(untrimmed)" in line:
+                status.untrimmed.append(words[0])
+    return status
