@@ -6,11 +6,13 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from zsnapdb import __version__
 from zsnapdb.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup import resume as interrupted
+from zsnapdb.jobs.backup.away import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.resume import InterruptedBackup
@@ -149,13 +151,24 @@ def backup(
     Backups that earlier runs of this host left unfinished are finished first, from their own snapshots, or given up if
     `fresh` is set. If this run is interrupted after its snapshots were made, the snapshots stay held and the next run
     continues the backup. The `done` hooks run at the end, with no lock held, however the backup ended.
+
+    If the store is away and this host has stored backups of the instance before, the snapshots are made now and stored
+    when the store is back. UnreachableError if it stays away for the repository's `patience`: the snapshots stay.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, opener, done)
     with done.at_the_end(), for_instance(instance, "backup", "backing up"):
-        continued = _finish_interrupted(request)
-        result = _make_backup(request)
+        away = store_is_away(request.instance)
+        if away is None:
+            continued = _finish_interrupted(request)
+            result = _make_backup(request)
+        else:
+            early = take_early(request.instance, events, opener, done, away)
+            with kept_on_error(early):
+                wait_for_store(request.instance, events, early, away)
+                continued = _finish_interrupted(request)
+            result = _store_early(request, early)
     return replace(result, continued=continued, warnings=tuple(events.warnings))
 
 
@@ -204,6 +217,26 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base.
             manifest = _store(instance, repository, journal, writer)
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
+
+
+def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
+    """Store the snapshot set that was made while the store was away. The phases are those of `_make_backup`."""
+    instance, started = early.instance, time.monotonic()
+    with contextlib.ExitStack() as until_stored:
+        with kept_on_error(early):
+            repository = instance.open_or_create_repository()
+            writer = until_stored.enter_context(_only_writer(request, repository))
+            with at_low_priority():
+                interrupted.sweep(instance, repository)
+                planned = plan(instance, early.observed, repository, full=request.full)
+            request.events.warnings.extend(planned.observed.warnings)
+            early.becomes_backup()
+        with at_low_priority(may_stay_low=True):
+            journal = _write_journal(
+                request, instance, lambda: early.described, planned, repository, early.set, early.created
+            )
+            manifest = _store(instance, repository, journal, writer)
+    return BackupResult(manifest, early.seconds, time.monotonic() - started, ())
 
 
 def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
@@ -257,6 +290,7 @@ def _write_journal(
     planned: BackupPlan,
     repository: Repository,
     made: SnapshotSet,
+    created: datetime | None = None,
 ) -> BackupJournal:
     """Bookmark the new snapshot set and write its journal. On an error the snapshots are removed."""
 
@@ -268,7 +302,8 @@ def _write_journal(
 
     names = [s.full_name for s in made.snapshots.values()]
     with undone_on_error(lambda: owned.destroy_set(names, made.backup_id)):
-        begun = _begun(instance, describe(), repository, made, planned.base.base)
+        draft = _draft(instance, (described := describe()).source, repository, made, created or instance.host.now())
+        begun = _begun(instance, described, repository, draft, made, planned.base.base)
         protect(names)
         folder, disk = interrupted.folder(instance), instance.host.journal_disk
         return BackupJournal.create(folder, begun, warn_without_journal, disk)
@@ -305,7 +340,12 @@ def _closed(journal: BackupJournal) -> Iterator[None]:
 
 
 def _begun(
-    instance: Instance, described: SourceDescription, repository: Repository, made: SnapshotSet, base: Summary | None
+    instance: Instance,
+    described: SourceDescription,
+    repository: Repository,
+    draft: Manifest,
+    made: SnapshotSet,
+    base: Summary | None,
 ) -> Begun:
     """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
     settings = instance.upload_settings()
@@ -314,7 +354,7 @@ def _begun(
         for role, snapshot in sorted(made.snapshots.items())
     )
     return Begun(
-        draft=_draft(instance, described.source, repository, made),
+        draft=draft,
         base=base.backup_id if base is not None else None,
         recipients=repository.keyring.recipients,
         cut=StreamFormat(
@@ -339,13 +379,15 @@ def _volume(
     )
 
 
-def _draft(instance: Instance, source: SourcePart, repository: Repository, made: SnapshotSet) -> Manifest:
+def _draft(
+    instance: Instance, source: SourcePart, repository: Repository, made: SnapshotSet, created: datetime
+) -> Manifest:
     pool = pool_of(next(iter(made.snapshots.values())).dataset)
     return Manifest(
         backup_id=made.backup_id,
         instance=instance.name,
         repository_id=repository.id,
-        created=instance.host.now(),
+        created=created,
         tool_version=__version__,
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool),

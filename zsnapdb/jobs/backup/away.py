@@ -1,0 +1,126 @@
+"""A backup whose store is away when it begins: its snapshot set is made now, and stored when the store is back.
+
+Until then the set is one of `zsnapdb snapshot`. If the run ends meanwhile, however it ends, the set stays on the host
+and expires by the rules of `[instance.NAME.local]`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from zsnapdb.errors import UnreachableError, ZsnapdbError
+from zsnapdb.jobs.backup.hooks import DoneHooks
+from zsnapdb.jobs.backup.low_priority import at_low_priority
+from zsnapdb.jobs.backup.snapshot_set import take
+from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
+from zsnapdb.jobs.events import KeptWarnings
+from zsnapdb.jobs.exclusion import alone_at_source
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_sets import local_sets
+from zsnapdb.jobs.set_properties import BASE_TAG, LOCAL, STATE_PROPERTY, TAKEN
+from zsnapdb.model import SnapshotSet
+from zsnapdb.zfs import snapshots
+
+
+@dataclass(frozen=True)
+class EarlySet:
+    """A proved snapshot set that no repository knows yet. `created` is when it was proved, `seconds` how long it took.
+
+    `instance` is the instance with its volumes.
+    """
+
+    instance: Instance
+    observed: Observation
+    described: SourceDescription
+    set: SnapshotSet
+    created: datetime
+    seconds: float
+
+    @property
+    def names(self) -> list[str]:
+        """The full names of the snapshots."""
+        return [snapshot.full_name for snapshot in self.set.snapshots.values()]
+
+    def becomes_backup(self) -> None:
+        """Make the set that of a backup that is not stored yet. The caller writes its journal next."""
+        for name in self.names:
+            snapshots.ensure_held(name, snapshots.HOLD_TAG)
+        snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
+
+
+def store_is_away(instance: Instance) -> UnreachableError | None:
+    """Return the error if the store cannot be reached, after asking for some seconds. Other errors are raised."""
+    try:
+        instance.open_store()[0].check()
+    except UnreachableError as error:
+        return error
+    return None
+
+
+def take_early(
+    instance: Instance, events: KeptWarnings, opener: SourceOpener, done: DoneHooks, away: UnreachableError
+) -> EarlySet:
+    """Make the snapshot set of a backup whose store is away.
+
+    `away` is raised if this host has stored nothing of the instance yet: then the address may be wrong.
+    """
+    with opener(instance) as source:
+        with alone_at_source(instance):
+            recovered = source.recover()
+        if recovered is not None:
+            events.warn(recovered)
+        with at_low_priority():
+            observed = source.observe()
+        instance = instance.with_volumes(observed.volumes)
+        if not local_sets(instance):
+            raise away
+        started = time.monotonic()
+        backup_id = instance.host.new_backup_id()
+        done.begins(backup_id, observed.volumes)
+        with alone_at_source(instance):
+            taken = take(source, observed, instance.name, backup_id, events, LOCAL)
+        made = EarlySet(
+            instance,
+            observed,
+            source.describe(observed, taken.proof),
+            taken.set,
+            instance.host.now(),
+            time.monotonic() - started,
+        )
+    # Rules about local sets spare a set with this hold.
+    for name in made.names:
+        snapshots.ensure_held(name, BASE_TAG)
+    snapshots.release(made.names)
+    return made
+
+
+@contextlib.contextmanager
+def kept_on_error(early: EarlySet) -> Iterator[None]:
+    """Run the block. If it fails before the set is that of a backup, a note says where the set is."""
+    try:
+        yield
+    except BaseException as error:
+        with contextlib.suppress(ZsnapdbError):
+            snapshots.release(early.names, BASE_TAG)
+        error.add_note(
+            f"the snapshot set {early.set.backup_id} of this run stays on this host (`zsnapdb list --local`), and"
+            " expires by the rules of [instance.NAME.local]"
+        )
+        raise
+
+
+def wait_for_store(instance: Instance, events: KeptWarnings, early: EarlySet, away: UnreachableError) -> None:
+    """Return when the store can be reached. UnreachableError if it is still away after the repository's `patience`."""
+    patience = instance.repository.patience
+    events.warn(
+        f"the store is away ({away.message}): the snapshots of {early.set.backup_id} are made, and are stored when it"
+        f" is back, within {patience:.0f} s"
+    )
+    deadline = time.monotonic() + patience
+    while (error := store_is_away(instance)) is not None:
+        if time.monotonic() >= deadline:
+            raise error
