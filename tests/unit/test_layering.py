@@ -116,7 +116,7 @@ HOMES = {
     "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py"},
     "typer": None,
     "ctypes": {"zfs/core.py", "mysql/sandbox_launcher.py"},
-    "zstandard": {"stream/chunks.py"},
+    "zstandard": {"stream/chunks.py", "mysql/event_bytes.py"},
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
     "libvirt": {"vm/hypervisor.py"},

@@ -1,4 +1,4 @@
-"""`zsnapdb binlog archive`, `status` and `purge`."""
+"""`zsnapdb binlog archive`, `status`, `purge` and `find`."""
 
 from __future__ import annotations
 
@@ -85,3 +85,64 @@ def purge(
         show(report.PurgePlanView(job.plan_now(chosen)), json)
         return
     show(report.PurgeView(job.purge(chosen)), json)
+
+
+@app.command("find")
+def find(
+    instance: InstanceName = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            "--table", metavar="[SCHEMA.]TABLE", help="Transactions that change this table.", show_default=False
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--kind",
+            metavar="KINDS",
+            help="Transactions that do this: insert, update, delete, ddl; several with commas.",
+            show_default=False,
+        ),
+    ] = None,
+    rows_at_least: Annotated[
+        int, typer.Option("--rows-at-least", metavar="N", help="Transactions that change at least N such rows.", min=0)
+    ] = 0,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--between",
+            metavar="TIME TIME",
+            help="Committed between two times, such as 2026-11-20T10:00:00Z. Reads archived binlogs too.",
+            show_default=False,
+        ),
+    ] = None,
+    user_time: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--user-time",
+            metavar="TIME TIME",
+            help="Begun between two times: when the session began the first statement.",
+            show_default=False,
+        ),
+    ] = None,
+    largest: Annotated[bool, typer.Option("--largest", help="Order by rows, then by bytes, largest first.")] = False,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", help="List at most N transactions.", min=1)] = 100,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Find transactions by what they changed.
+
+    Lists GTID, commit time, kinds of change, rows and tables. `restore --to before-GTID` takes the GTID.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config import load
+    from zsnapdb.jobs.binlog import find as job
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report import binlog_find as report
+
+    request = job.FindRequest(table, kind, rows_at_least, between, user_time, largest, limit)
+    search = job.find(Instance.of(load(config), instance, Terminal()), request)
+    show(report.SearchView(search), json)
+    if search.problems:
+        raise typer.Exit(search.problems[0].exit_code)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import BinaryIO, NamedTuple
 
 from zsnapdb.errors import DamagedError, PreflightError
@@ -91,8 +91,10 @@ def check_magic(file: BinaryIO, name: str, size: int) -> bool:
     return True
 
 
-def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = None) -> Generator[Event, None, int]:
-    """Yield the decisive events of a file and return where the walk ended.
+def decisive_events(
+    file: BinaryIO, name: str, size: int, start: int | None = None, others: Collection[int] = ()
+) -> Generator[Event, None, int]:
+    """Yield the decisive events of a file, and events of the `others` kinds; return where the walk ended.
 
     The walk ends at a last event that is cut or has a wrong checksum. With a `start`, which must be the start of an
     event, the first event is the format description and the next is the event at `start`.
@@ -103,6 +105,7 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
     if not check_magic(file, name, size):
         return 0
     at = base = len(MAGIC)
+    yielded = _DECISIVE.union(others)
     window = memoryview(b"")
     has_checksum = False
     while at + HEADER.size <= size:
@@ -136,7 +139,7 @@ def decisive_events(file: BinaryIO, name: str, size: int, start: int | None = No
             raise _damaged(name, at, "has a wrong checksum")
         if kind == MARIADB_ENCRYPTION:
             raise _encrypted(name)
-        if kind in _DECISIVE:
+        if kind in yielded:
             yield Event(
                 kind,
                 when,
@@ -199,9 +202,10 @@ def _damaged(name: str, at: int, what: str) -> DamagedError:
     )
 
 
-def malformed(name: str, error: Exception) -> DamagedError:
-    """Return the error for an event that could not be decoded."""
+def malformed(name: str, error: Exception, at: int | None = None) -> DamagedError:
+    """Return the error for an event that could not be decoded; `at` is where the event begins, if that is known."""
+    event = "an event" if at is None else f"the event at {at}"
     return DamagedError(
-        f"binlog {name}: an event is malformed: {error}",
+        f"binlog {name}: {event} is malformed: {error}",
         hint="see the server's error log and `zpool status`",
     )

@@ -121,7 +121,7 @@ def transactions(
         while True:
             event = next(events)
             if walk.see(event) and walk.opened is not None:
-                committed, is_exact = _committed(walk.opened, event)
+                committed, is_exact = commit_time_of(walk.opened, event)
                 yield BinlogTransaction(walk.opened.start, event.end, walk.number, committed, is_exact)
     except StopIteration as end:
         walk.finish(end.value)
@@ -130,7 +130,7 @@ def transactions(
     return walk.offset
 
 
-def _committed(first: Event, last: Event) -> tuple[int, bool]:
+def commit_time_of(first: Event, last: Event) -> tuple[int, bool]:
     """Return the commit time of a transaction, and whether it is exact to the microsecond."""
     exact = 0
     if first.kind in (GTID, ANONYMOUS_GTID):

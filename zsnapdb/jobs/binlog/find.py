@@ -1,0 +1,238 @@
+"""`zsnapdb binlog find`: lists transactions by what they changed, from the server's binlogs and the archive.
+
+The binlogs of the server are read where they are. The archive is asked only for what the server no longer has.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from zsnapdb import server_files
+from zsnapdb.errors import DamagedError, NotThere, RepositoryError, ServerError, UsageError, ZsnapdbError
+from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.mysql.transaction_changes import transaction_changes
+from zsnapdb.patterns import below
+from zsnapdb.planning.binlog.changes import (
+    ChangeFilter,
+    ListedTransaction,
+    Match,
+    Period,
+    TableFilter,
+    TransactionChanges,
+    TransactionList,
+    is_within,
+    parse_kinds,
+)
+from zsnapdb.planning.restore.targets import parse_time
+from zsnapdb.planning.table_name import parse_table
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+
+_SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class FindRequest:
+    """What is searched for, in the words of the command line. Periods are two times, each with its zone."""
+
+    table: str | None = None
+    kinds: str | None = None
+    rows_at_least: int = 0
+    between: tuple[str, str] | None = None
+    user_time: tuple[str, str] | None = None
+    largest: bool = False
+    limit: int = 100
+
+    def filter(self) -> ChangeFilter:
+        """Return the conditions. UsageError if one of them cannot be understood."""
+        if self.limit < 1 or self.rows_at_least < 0:
+            raise UsageError("a number of transactions or rows is negative or zero", hint="write a positive number")
+        return ChangeFilter(
+            table=None if self.table is None else _table(self.table),
+            kinds=frozenset() if self.kinds is None else parse_kinds(self.kinds),
+            rows_at_least=self.rows_at_least,
+            committed=_period(self.between),
+            began=_period(self.user_time),
+        )
+
+
+def _table(text: str) -> TableFilter:
+    if "." not in text and "`" not in text and text:
+        return TableFilter(None, text)
+    name = parse_table(text)
+    return TableFilter(name.schema, name.table or "")
+
+
+def _period(times: tuple[str, str] | None) -> Period | None:
+    if times is None:
+        return None
+    begin, end = (_microseconds(parse_time(text)) for text in times)
+    if begin > end:
+        raise UsageError(f"{times[0]} is later than {times[1]}", hint="write the earlier time first")
+    return Period(begin, end)
+
+
+def _microseconds(moment: datetime) -> int:
+    return round(moment.timestamp() * _SECOND)
+
+
+@dataclass(frozen=True)
+class ReadBinlog:
+    """A binlog that was read: its name, its history in the archive (None: on the server), and its bytes."""
+
+    name: str
+    history: str | None
+    size: int
+
+
+@dataclass(frozen=True)
+class Search:
+    """The transactions that a search selects, in the order to show them.
+
+    `matched` is their number before the limit. `asks_archive`: archived binlogs that the server no longer has were
+    read, as far as they can have such transactions. `problems` are binlogs that could not be read, and why.
+    """
+
+    transactions: tuple[ListedTransaction, ...]
+    matched: int
+    read: tuple[ReadBinlog, ...]
+    problems: tuple[ZsnapdbError, ...]
+    asks_archive: bool
+
+
+@dataclass(frozen=True)
+class _LiveBinlog:
+    name: str
+    path: Path
+    created: int
+    """Microseconds UTC."""
+    fingerprint: str
+
+
+@dataclass
+class _Reading:
+    """A search at work: what it selects, and what it has read."""
+
+    conditions: ChangeFilter
+    selected: TransactionList
+    read: list[ReadBinlog] = field(default_factory=list)
+    problems: list[ZsnapdbError] = field(default_factory=list)
+
+    def add(self, path: Path, name: str, history: str | None) -> None:
+        """Read a binlog. A damaged one is a problem; the transactions before the damage count."""
+        try:
+            with server_files.open_to_read(path) as file:
+                self.read.append(ReadBinlog(name, history, file.seek(0, 2)))
+                self._select(transaction_changes(file, name), name, history)
+        except ZsnapdbError as error:
+            self.problems.append(error)
+
+    def _select(self, transactions: Iterator[TransactionChanges], name: str, history: str | None) -> None:
+        for transaction in transactions:
+            match = self.conditions.match(transaction)
+            if match is not Match.NO:
+                self.selected.add(ListedTransaction(name, history, match, transaction))
+
+
+def find(instance: Instance, request: FindRequest) -> Search:
+    """Return the transactions that the request selects. Nothing is changed.
+
+    Without a period the binlogs of the server are read, and the archive only if the server has none. With a period
+    that begins before the oldest binlog of the server, archived binlogs are read too.
+    """
+    request.filter()
+    problems: list[ZsnapdbError] = []
+    try:
+        with instance.session() as session:
+            source = find_source(session)
+    except ServerError as error:
+        problems.append(error)
+        return search(instance, request, None, problems)
+    return search(instance, request, LocalFiles(source), problems)
+
+
+def search(
+    instance: Instance, request: FindRequest, files: LocalFiles | None, problems: Sequence[ZsnapdbError] = ()
+) -> Search:
+    """Return what `find` returns, from these binlogs of the server (None: it cannot be asked, as a problem says)."""
+    conditions = request.filter()
+    selected = TransactionList(request.limit, by_size=request.largest)
+    reading = _Reading(conditions, selected, problems=list(problems))
+    live = [] if files is None else _live(files, reading.problems)
+    asks_archive = not live or _begins_before(conditions, live[0].created)
+    if asks_archive:
+        try:
+            _read_archived(instance, reading, live)
+        except RepositoryError as error:
+            if not live:
+                raise
+            reading.problems.append(error)
+    for place, binlog in enumerate(live, 1):
+        # All transactions of a file were committed before the server began the next one.
+        last = live[place].created if place < len(live) else None
+        if is_within(binlog.created, last, [conditions.committed]) and is_within(None, last, [conditions.began]):
+            instance.events.tell(f"reading {binlog.name}")
+            reading.add(binlog.path, binlog.name, None)
+    if not reading.read and reading.problems:
+        raise reading.problems[0]
+    return Search(
+        reading.selected.listed(), reading.selected.matched, tuple(reading.read), tuple(reading.problems), asks_archive
+    )
+
+
+def _begins_before(conditions: ChangeFilter, moment: int) -> bool:
+    periods = [period for period in (conditions.committed, conditions.began) if period is not None]
+    return any(period.begin < moment for period in periods)
+
+
+def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
+    """Return the binlogs of the server that can be read, oldest first. Others are problems."""
+    live: list[_LiveBinlog] = []
+    for binlog in files.list():
+        if binlog.problem:
+            problems.append(DamagedError(binlog.problem, hint="see the server's error log and `zpool status`"))
+            continue
+        opening = files.opening(binlog.name)
+        live.append(
+            _LiveBinlog(binlog.name, files.path(binlog.name), opening.head.created * _SECOND, opening.fingerprint)
+        )
+    return live
+
+
+def _read_archived(instance: Instance, reading: _Reading, live: Sequence[_LiveBinlog]) -> None:
+    """Read the archived binlogs that the server does not have, and that can have transactions of the periods."""
+    archive = BinlogArchive(instance.open_repository(), instance.name)
+    loaded = archive.load()
+    reading.problems.extend(loaded.damaged)
+    on_server = {binlog.fingerprint for binlog in live}
+    chosen = [file for file in loaded.files if file.fingerprint not in on_server and _may_match(file, reading)]
+    if not loaded.files and not live:
+        raise NotThere(
+            f"no binlogs of {instance.name} are archived, and the server has none that can be read",
+            hint="run `zsnapdb binlog archive`; see also the problem with the server",
+        )
+    with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
+        for file in chosen:
+            instance.events.tell(f"fetching {file.name} of history {file.incarnation}")
+            path = Path(below(folder, f"{file.incarnation}-{file.name}"))
+            try:
+                archive.fetch(file, path)
+            except DamagedError as error:
+                reading.problems.append(error)
+                continue
+            reading.add(path, file.name, file.incarnation)
+            path.unlink()
+
+
+def _may_match(file: ArchivedFile, reading: _Reading) -> bool:
+    if not file.span.transactions:
+        return False
+    conditions = reading.conditions
+    return is_within(file.first_commit, file.last_commit, [conditions.committed]) and is_within(
+        None, file.last_commit, [conditions.began]
+    )

@@ -1,0 +1,334 @@
+"""What transactions changed, which of them a search selects, and the list of them. Pure.
+
+A binlog in row format says which rows of which tables changed. A logged statement does not: its rows are not known, and
+its tables only as far as its text names them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+
+from zsnapdb.errors import UsageError
+
+MOST_TABLES = 1000
+"""The number of tables of one transaction that are listed one by one."""
+MOST_STATEMENTS = 100
+"""The number of logged statements of one transaction that are kept."""
+MOST_TEXT = 4096
+"""The number of characters of a logged statement that are kept."""
+
+
+class ChangeKind(StrEnum):
+    """What a transaction did. `OTHER` is a logged statement whose effect is not known, such as CALL."""
+
+    INSERT = "insert"
+    UPDATE = "update"
+    DELETE = "delete"
+    DDL = "ddl"
+    OTHER = "other"
+
+
+SEARCHED_KINDS = (ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind.DELETE, ChangeKind.DDL)
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanges:
+    """The rows of one table that a transaction changed.
+
+    If `is_counted` is False, there are more rows than these: a column has a form that cannot be read.
+    """
+
+    schema: str
+    table: str
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    is_counted: bool = True
+
+    @property
+    def name(self) -> str:
+        """The table with its schema."""
+        return f"{self.schema}.{self.table}"
+
+    def of_kind(self, kind: ChangeKind) -> int:
+        """Return the number of rows that were changed in this way."""
+        counts = {ChangeKind.INSERT: self.inserted, ChangeKind.UPDATE: self.updated, ChangeKind.DELETE: self.deleted}
+        return counts.get(kind, 0)
+
+    def plus(self, kind: ChangeKind, rows: int | None) -> TableChanges:
+        """Return the changes with more rows (None: it is not known how many)."""
+        if rows is None:
+            return replace(self, is_counted=False)
+        match kind:
+            case ChangeKind.INSERT:
+                return replace(self, inserted=self.inserted + rows)
+            case ChangeKind.UPDATE:
+                return replace(self, updated=self.updated + rows)
+            case _:
+                return replace(self, deleted=self.deleted + rows)
+
+    @property
+    def rows(self) -> int:
+        """The number of changed rows."""
+        return self.inserted + self.updated + self.deleted
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStatement:
+    """A statement in the binlog: its kind, the default schema of its session, and the begin of its text."""
+
+    kind: ChangeKind
+    schema: str
+    text: str
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionChanges:
+    """A complete transaction and what it changed.
+
+    `start` and `end` are its bytes in the file. `began` is the time of its first statement, in whole seconds, as the
+    session had it; `committed` is the commit time; both in microseconds UTC. `other_tables` counts the rows of tables
+    beyond the first 1000, `other_statements` the statements beyond the first 100. `annotation` is the statement that
+    the server logged beside the rows. `is_prepared`: an XA transaction that a later one commits or rolls back.
+    """
+
+    gtid: str | None
+    start: int
+    end: int
+    began: int
+    committed: int
+    is_exact: bool
+    tables: tuple[TableChanges, ...] = ()
+    statements: tuple[LoggedStatement, ...] = ()
+    annotation: str | None = None
+    other_tables: TableChanges | None = None
+    other_statements: int = 0
+    is_compressed: bool = False
+    is_prepared: bool = False
+    has_incident: bool = False
+
+    @property
+    def size(self) -> int:
+        """Bytes in the binlog."""
+        return self.end - self.start
+
+    @property
+    def every_table(self) -> tuple[TableChanges, ...]:
+        """The changes of all tables; those beyond the first 1000 are the last entry."""
+        return self.tables if self.other_tables is None else (*self.tables, self.other_tables)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows that the binlog lists."""
+        return sum(table.rows for table in self.every_table)
+
+    @property
+    def are_rows_known(self) -> bool:
+        """Whether `rows` is the number of changed rows. DDL changes no rows one by one."""
+        return (
+            all(table.is_counted for table in self.every_table)
+            and all(statement.kind is ChangeKind.DDL for statement in self.statements)
+            and not self.other_statements
+            and not self.has_incident
+        )
+
+    @property
+    def kinds(self) -> tuple[ChangeKind, ...]:
+        """What the transaction did."""
+        logged = {statement.kind for statement in self.statements}
+        rows = {kind for kind in ChangeKind if any(table.of_kind(kind) for table in self.every_table)}
+        return tuple(kind for kind in ChangeKind if kind in logged | rows)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """What the binlog does not say about this transaction, one sentence each."""
+        notes = []
+        if any(statement.kind is not ChangeKind.DDL for statement in self.statements):
+            notes.append(
+                "statement format: the binlog says neither which rows changed nor, beyond the text, which tables"
+            )
+        uncounted = [table.name for table in self.tables if not table.is_counted]
+        if uncounted:
+            notes.append(f"rows of {', '.join(uncounted[:5])} could not be counted: a column has an unknown form")
+        if self.other_tables is not None:
+            notes.append(
+                f"only {len(self.tables)} tables are listed; {self.other_tables.rows} rows are of other tables"
+            )
+        if self.other_statements:
+            notes.append(f"{self.other_statements} more statements are not listed")
+        if self.is_prepared:
+            notes.append("XA: this prepares the changes; a later transaction commits them or rolls them back")
+        if self.has_incident:
+            notes.append("the server could not log all changes (incident)")
+        return tuple(notes)
+
+
+@dataclass(frozen=True)
+class TableFilter:
+    """A table in any schema, or in one."""
+
+    schema: str | None
+    table: str
+
+    def selects(self, schema: str, table: str) -> bool:
+        """Whether this is the table. Names are compared without case, as some servers store them in lower case."""
+        is_schema = self.schema is None or self.schema.casefold() == schema.casefold()
+        return is_schema and self.table.casefold() == table.casefold()
+
+    def may_be_in(self, statement: LoggedStatement) -> bool:
+        """Whether a statement may be about the table: its text, if known to its end, has the name as a word.
+
+        So must be the name of the schema, unless it is the default schema of the statement.
+        """
+        is_default = self.schema is None or self.schema.casefold() == statement.schema.casefold()
+        names = [self.table] if is_default or self.schema is None else [self.table, self.schema]
+        return statement.is_cut or all(_has_word(statement.text, name) for name in names)
+
+
+def _has_word(text: str, name: str) -> bool:
+    return re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text, re.IGNORECASE) is not None
+
+
+@dataclass(frozen=True)
+class Period:
+    """Times from `begin` to `end`, both included, in microseconds UTC."""
+
+    begin: int
+    end: int
+
+    def has(self, first: int, last: int) -> bool:
+        """Whether any moment from `first` to `last` is in the period."""
+        return first <= self.end and last >= self.begin
+
+
+class Match(Enum):
+    """Whether a transaction is one that is searched for. `POSSIBLE`: the binlog does not say."""
+
+    NO = 0
+    POSSIBLE = 1
+    YES = 2
+
+
+@dataclass(frozen=True)
+class ChangeFilter:
+    """Which transactions are searched for: all conditions hold. No kinds: any kind.
+
+    `rows_at_least` counts the rows of the searched table and kinds alone. DDL has no rows: with `rows_at_least` it is
+    selected only if its kind is named.
+    """
+
+    table: TableFilter | None = None
+    kinds: frozenset[ChangeKind] = frozenset()
+    rows_at_least: int = 0
+    committed: Period | None = None
+    began: Period | None = None
+
+    def match(self, transaction: TransactionChanges) -> Match:
+        """Return whether the transaction is searched for."""
+        latest = transaction.committed if transaction.is_exact else transaction.committed + 999_999
+        if self.committed is not None and not self.committed.has(transaction.committed, latest):
+            return Match.NO
+        if self.began is not None and not self.began.has(transaction.began, transaction.began + 999_999):
+            return Match.NO
+        if self.table is None and not self.kinds and not self.rows_at_least:
+            return Match.YES
+        matches = [self._rows(transaction), *map(self._statement, transaction.statements)]
+        if transaction.other_statements or transaction.has_incident:
+            matches.append(Match.POSSIBLE)
+        return max(matches, key=lambda match: match.value)
+
+    def _rows(self, transaction: TransactionChanges) -> Match:
+        kinds = self.kinds or frozenset(ChangeKind)
+        of_table = [t for t in transaction.tables if self.table is None or self.table.selects(t.schema, t.table)]
+        possible = [] if transaction.other_tables is None else [transaction.other_tables]
+        least = max(1, self.rows_at_least)
+        sure = sum(table.of_kind(kind) for table in of_table for kind in kinds)
+        if sure >= least:
+            return Match.YES
+        more = sum(table.of_kind(kind) for table in possible for kind in kinds)
+        is_open = any(not table.is_counted for table in (*of_table, *possible))
+        return Match.POSSIBLE if is_open or sure + more >= least else Match.NO
+
+    def _statement(self, statement: LoggedStatement) -> Match:
+        if self.table is not None and not self.table.may_be_in(statement):
+            return Match.NO
+        if statement.kind is ChangeKind.DDL:
+            if ChangeKind.DDL in self.kinds or not (self.kinds or self.rows_at_least):
+                return Match.YES if self.table is None else Match.POSSIBLE
+            return Match.NO
+        is_kind = not self.kinds or statement.kind in self.kinds
+        is_sure = is_kind and self.table is None and not self.rows_at_least
+        if is_sure and statement.kind is not ChangeKind.OTHER:
+            return Match.YES
+        return Match.POSSIBLE if is_kind or statement.kind is ChangeKind.OTHER else Match.NO
+
+
+def parse_kinds(text: str) -> frozenset[ChangeKind]:
+    """Return the kinds that a list with commas names. UsageError if it names another one."""
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    known = {kind.value: kind for kind in SEARCHED_KINDS}
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise UsageError(
+            f"{(unknown or [text])[0]!r} is no kind of change", hint=f"write one or more of {', '.join(known)}"
+        )
+    return frozenset(known[name] for name in names)
+
+
+@dataclass(frozen=True)
+class ListedTransaction:
+    """A transaction that a search selects: the binlog, the history in the archive (None: on the server)."""
+
+    binlog: str
+    history: str | None
+    match: Match
+    changes: TransactionChanges
+
+
+class TransactionList:
+    """The transactions that a search selects: the newest of them, or the largest, at most `limit`.
+
+    The memory used depends on `limit` alone.
+    """
+
+    def __init__(self, limit: int, *, by_size: bool) -> None:
+        self.matched = 0
+        self._limit = limit
+        self._by_size = by_size
+        self._newest: deque[ListedTransaction] = deque(maxlen=limit)
+        self._largest: list[tuple[int, int, int, ListedTransaction]] = []
+
+    def add(self, transaction: ListedTransaction) -> None:
+        """Add the next selected transaction."""
+        self.matched += 1
+        if not self._by_size:
+            self._newest.append(transaction)
+            return
+        changes = transaction.changes
+        heapq.heappush(self._largest, (changes.rows, changes.size, self.matched, transaction))
+        if len(self._largest) > self._limit:
+            heapq.heappop(self._largest)
+
+    def listed(self) -> tuple[ListedTransaction, ...]:
+        """Return the transactions: in the order of the binlogs, or largest first (by rows, then by bytes)."""
+        if not self._by_size:
+            return tuple(self._newest)
+        return tuple(entry[3] for entry in sorted(self._largest, key=lambda entry: entry[:3], reverse=True))
+
+
+def is_within(file_first: int | None, file_last: int | None, conditions: Collection[Period | None]) -> bool:
+    """Whether a file with these earliest and latest commit times can have transactions in all periods.
+
+    A transaction begins before it is committed, so only the begin of a period of begins excludes a file.
+    """
+    periods = [period for period in conditions if period is not None]
+    return all(
+        (file_last is None or file_last + 999_999 >= period.begin) and (file_first is None or file_first <= period.end)
+        for period in periods
+    )

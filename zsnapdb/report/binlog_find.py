@@ -1,0 +1,123 @@
+"""The transactions that a search selects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.binlog.find import Search
+from zsnapdb.planning.binlog.changes import ListedTransaction, Match, TableChanges, TransactionChanges
+from zsnapdb.quantities import size
+from zsnapdb.report.document import errors_fields
+from zsnapdb.report.units import moment, table
+from zsnapdb.report.view import Fields, View
+
+_MOST_TABLES = 3
+_MOST_TEXT = 100
+
+
+@dataclass(frozen=True)
+class SearchView(View):
+    """The transactions that a search selects, as `zsnapdb binlog find` prints them."""
+
+    search: Search
+    kind: ClassVar[str] = "binlog-transactions"
+
+    def text(self) -> str:
+        search = self.search
+        listed = search.transactions
+        lines = [
+            f"{search.matched} transactions match"
+            + (f"; the {len(listed)} that are listed are chosen by --largest and --limit" if self._is_cut else "")
+            + f" ({len(search.read)} binlogs were read"
+            + (")" if search.asks_archive else "; the archive was not: name a period to read older binlogs)")
+        ]
+        if listed:
+            rows = [_row(entry) for entry in listed]
+            lines.append(table(("GTID", "COMMITTED", "KINDS", "ROWS", "BYTES", "BINLOG", "CHANGED"), rows))
+        lines += sorted({f"unknown   {note}" for entry in listed for note in entry.changes.unknown})
+        if any(entry.match is Match.POSSIBLE for entry in listed):
+            lines.append("unknown   the binlog does not say whether the transactions with a ? match")
+        first = next((entry.changes.gtid for entry in listed if entry.changes.gtid is not None), None)
+        if first is not None:
+            lines.append(f"next      `zsnapdb restore --to before-{first} --plan`, with the GTID of your transaction")
+        return "\n".join([*lines, *(f"problem   {error.message}" for error in search.problems)])
+
+    @property
+    def _is_cut(self) -> bool:
+        return self.search.matched > len(self.search.transactions)
+
+    def fields(self) -> Fields:
+        search = self.search
+        return {
+            "matched": search.matched,
+            "transactions": [_fields(entry) for entry in search.transactions],
+            "read": [{"name": file.name, "history": file.history, "bytes": file.size} for file in search.read],
+            "archive_asked": search.asks_archive,
+            "problems": errors_fields(search.problems),
+        }
+
+
+def _row(entry: ListedTransaction) -> tuple[str, ...]:
+    changes = entry.changes
+    rows = str(changes.rows) if changes.are_rows_known else f"{changes.rows} + unknown"
+    return (
+        (changes.gtid or "(no GTID)") + (" ?" if entry.match is Match.POSSIBLE else ""),
+        moment(changes.committed),
+        ",".join(changes.kinds) or "-",
+        rows,
+        size(changes.size),
+        f"{entry.binlog}:{changes.start}",
+        _changed(changes),
+    )
+
+
+def _changed(changes: TransactionChanges) -> str:
+    tables = [f"{part.name} ({_counts(part)})" for part in changes.tables[:_MOST_TABLES]]
+    if len(changes.tables) > _MOST_TABLES:
+        tables.append(f"{len(changes.tables) - _MOST_TABLES} more tables")
+    texts = [f"{entry.text[:_MOST_TEXT]}{'…' if len(entry.text) > _MOST_TEXT else ''}" for entry in changes.statements]
+    return "; ".join([*tables, *texts[:1]]) or "-"
+
+
+def _counts(part: TableChanges) -> str:
+    counts = ((part.inserted, "inserted"), (part.updated, "updated"), (part.deleted, "deleted"))
+    parts = [f"{count} {word}" for count, word in counts if count]
+    return ", ".join(parts if part.is_counted else [*parts, "not counted"])
+
+
+def _fields(entry: ListedTransaction) -> Fields:
+    changes = entry.changes
+    return {
+        "gtid": changes.gtid,
+        "committed": moment(changes.committed),
+        "exact": changes.is_exact,
+        "began": moment(changes.began),
+        "kinds": [kind.value for kind in changes.kinds],
+        "rows": changes.rows,
+        "rows_known": changes.are_rows_known,
+        "bytes": changes.size,
+        "binlog": entry.binlog,
+        "history": entry.history,
+        "start": changes.start,
+        "end": changes.end,
+        "compressed": changes.is_compressed,
+        "match": "yes" if entry.match is Match.YES else "possible",
+        "tables": [
+            {
+                "schema": part.schema,
+                "table": part.table,
+                "inserted": part.inserted,
+                "updated": part.updated,
+                "deleted": part.deleted,
+                "counted": part.is_counted,
+            }
+            for part in changes.tables
+        ],
+        "statements": [
+            {"kind": entry.kind.value, "schema": entry.schema, "text": entry.text, "cut": entry.is_cut}
+            for entry in changes.statements
+        ],
+        "annotation": changes.annotation,
+        "unknown": list(changes.unknown),
+    }
