@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tools.references import doctor_rules
+from tools.references import command_line, configuration, doctor_rules, exit_codes, man_pages
 
 ROOT = Path(__file__).parents[2]
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/doctor.md": doctor_rules.page,
+    "docs/reference/command-line.md": command_line.page,
+    "docs/reference/configuration.md": configuration.page,
+    "docs/reference/exit-codes.md": exit_codes.page,
 }
 """The path of each page below the top of the checkout, and what makes its text."""
+MAN = "docs/man"
+
+
+def made() -> dict[str, str]:
+    """Return the text of every page that is made from the code, by its path below the top of the checkout."""
+    manuals = {f"{MAN}/{name}": text for name, text in man_pages.pages().items()}
+    return {**{name: make() for name, make in PAGES.items()}, **manuals}

@@ -1,14 +1,76 @@
-"""The pages of `docs` that are made from the code are those that the code makes now."""
+"""The pages of `docs` that are made from the code are up to date, and say something of everything."""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+
 import pytest
 
-from tools.references.pages import PAGES, ROOT
+from tools.references import configuration, exit_codes
+from tools.references.commands import commands
+from tools.references.pages import MAN, ROOT, made
+from zsnapdb.errors import EXIT_CODES
+
+TEXTS = made()
 
 
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize("name", TEXTS)
 def test_a_page_that_is_made_from_the_code_is_up_to_date(name: str) -> None:
     file = ROOT / name
     assert file.exists(), "run `make references`"
-    assert file.read_text(encoding="utf-8") == PAGES[name](), "run `make references`"
+    assert file.read_text(encoding="utf-8") == TEXTS[name], "run `make references`"
+
+
+def test_there_is_no_manual_page_of_a_command_that_is_gone() -> None:
+    assert {f"{MAN}/{file.name}" for file in (ROOT / MAN).iterdir()} <= set(TEXTS)
+
+
+def test_every_command_and_every_option_has_a_sentence() -> None:
+    for command in commands():
+        assert command.summary, command.name
+        for option in (*command.options, *command.arguments):
+            assert option.help, f"{command.name} {option.written}"
+
+
+def test_every_command_has_a_manual_page_with_its_options() -> None:
+    for command in commands()[1:]:
+        text = TEXTS[f"{MAN}/zsnapdb-{command.words[0]}.1"].replace("\\-", "-")
+        for option in command.options if not command.is_group else ():
+            assert f".B {option.written}\n" in text, f"{command.name} {option.written}"
+
+
+def test_every_section_and_every_key_of_the_configuration_is_in_the_reference() -> None:
+    text = TEXTS["docs/reference/configuration.md"]
+    for section in configuration.sections():
+        assert f"## {section.header}\n" in text
+        for name, field in section.model.model_fields.items():
+            assert f"`{field.alias or name}`" in text or configuration._model_in(field.annotation), name
+
+
+def test_every_exit_code_and_every_error_has_a_part_that_says_what_to_do() -> None:
+    text = TEXTS["docs/reference/exit-codes.md"]
+    assert set(exit_codes.WHAT_TO_DO) == set(EXIT_CODES)
+    for code in EXIT_CODES:
+        assert f"\n### {code}\n" in text
+    for error in exit_codes.error_classes():
+        assert f"\n### {error.code}\n" in text
+
+
+def test_a_manual_page_has_no_line_that_troff_would_take_for_a_command() -> None:
+    allowed = re.compile(r"\.(TH|SH|SS|TP|PP|B|BR|I|br)( |$)")
+    for name, text in TEXTS.items():
+        if name.startswith(MAN):
+            assert not [line for line in text.split("\n") if line.startswith((".", "'")) and not allowed.match(line)]
+
+
+@pytest.mark.skipif(shutil.which("man") is None, reason="man is not installed")
+def test_man_formats_every_manual_page_without_a_warning() -> None:
+    for name in TEXTS:
+        if name.startswith(MAN):
+            argv = ["man", "--warnings", "-l", str(ROOT / name)]
+            done = subprocess.run(
+                argv, capture_output=True, text=True, env={"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
+            )
+            assert (done.returncode, done.stderr) == (0, ""), name

@@ -1,0 +1,213 @@
+"""The reference of the configuration: every section and key of the models, explained by the example configuration."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator
+from pydantic.fields import FieldInfo
+
+from zsnapdb import quantities
+from zsnapdb.config import Settings
+
+_HEAD = """# The configuration
+
+`/etc/zsnapdb/zsnapdb.toml`, in TOML. This page is made from the program and from the example (`make references`);
+`zsnapdb example zsnapdb.toml` prints that example, and `zsnapdb config check` checks a file. Unknown keys are refused,
+and all mistakes of a file are told at once.
+
+A size is a number with B, KiB, MiB, GiB or TiB. A duration is a number with ms, s, m, h, d or w. In the names of
+sections, NAME is a name of yours.
+"""
+_EXAMPLE = Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml"
+_UNITS: dict[Any, str] = {
+    quantities._size: "size",
+    quantities._duration: "duration",
+    quantities._level: 'a number, or "auto"',
+}
+_LIMITS = (("gt", "more than"), ("ge", "at least"), ("lt", "less than"), ("le", "at most"))
+_TIMES = (("w", 7 * 86400), ("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_SIZES = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+@dataclass(frozen=True)
+class SectionText:
+    """A section of the configuration: how its header is written, and its model."""
+
+    header: str
+    model: type[BaseModel]
+
+    @property
+    def name(self) -> str:
+        """The header without brackets."""
+        return self.header.strip("[]")
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    explained = explanations(_EXAMPLE.read_text(encoding="utf-8"))
+    lines = [_HEAD]
+    for section in sections():
+        lines += _section(section, explained)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def sections() -> list[SectionText]:
+    """Return every section, each before the sections in it."""
+    return list(_walk(Settings, ""))
+
+
+def _walk(model: type[BaseModel], prefix: str) -> Iterator[SectionText]:
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        found = _model_in(field.annotation)
+        if found is None:
+            continue
+        inner, container = found
+        header = f"{prefix}{key}" + (".NAME" if container is dict else "")
+        yield SectionText(f"[[{header}]]" if container is tuple else f"[{header}]", inner)
+        yield from _walk(inner, f"{header}.")
+
+
+def _model_in(annotation: Any) -> tuple[type[BaseModel], type | None] | None:
+    """Return the model of a section, and whether there is a dict or a tuple of them. None if it is no section."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, None
+    for part in get_args(annotation):
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            origin = get_origin(annotation)
+            return part, origin if origin in (dict, tuple) else None
+    return None
+
+
+def _section(section: SectionText, explained: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    yield f"## {section.header}"
+    yield ""
+    yield " ".join(inspect.cleandoc(section.model.__doc__ or "").split())
+    yield ""
+    keys = [(f.alias or n, f) for n, f in section.model.model_fields.items() if _model_in(f.annotation) is None]
+    if not keys:
+        return
+    yield "| key | value | default | meaning |"
+    yield "|---|---|---|---|"
+    for key, field in keys:
+        meaning = explained.get((_last(section.name), key), "")
+        cells = (f"`{key}`", _value(field), _default(field), meaning)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""
+
+
+def _value(field: FieldInfo) -> str:
+    limits = [
+        f"{word} {_limit(field, number)}" for name, word in _LIMITS if (number := _bound(field, name)) is not None
+    ]
+    return ", ".join([_kind(field.annotation, field.metadata), *limits])
+
+
+def _bound(field: FieldInfo, name: str) -> Any:
+    bounds = [getattr(item, name, None) for item in _metadata(field)]
+    return next((bound for bound in bounds if bound is not None), None)
+
+
+def _metadata(field: FieldInfo) -> list[Any]:
+    """Return what limits the value, of an optional value too."""
+    every = list(field.metadata)
+    for part in get_args(field.annotation):
+        if get_origin(part) is Annotated:
+            for item in get_args(part)[1:]:
+                every += item.metadata if isinstance(item, FieldInfo) else [item]
+    return every
+
+
+def _unit(field: FieldInfo) -> str:
+    units = [_UNITS.get(item.func) for item in _metadata(field) if isinstance(item, BeforeValidator)]
+    return next((unit for unit in units if unit), "")
+
+
+def _limit(field: FieldInfo, number: Any) -> str:
+    return written(number, _unit(field))
+
+
+def written(value: Any, unit: str) -> str:
+    """Return a default or a limit as a person writes it in the configuration."""
+    if unit in ("size", "duration") and isinstance(value, int | float) and value:
+        for name, length in _SIZES if unit == "size" else _TIMES:
+            if value % length == 0:
+                return f"{int(value // length)}{name}"
+        return f"{value:g}s" if unit == "duration" else f"{value}B"
+    return f"{value:g}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _kind(annotation: Any, metadata: list[Any]) -> str:
+    """Return the form of a value in words."""
+    for item in metadata:
+        if isinstance(item, BeforeValidator) and item.func in _UNITS:
+            return _UNITS[item.func]
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _kind(arguments[0], list(arguments[1:]))
+    if origin is Literal:
+        return ", ".join(f'"{choice}"' for choice in arguments)
+    if origin in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_kind(part, []) for part in arguments if part is not NoneType))
+    if origin is tuple:
+        return f"list of {_kind(arguments[0], [])}"
+    if origin is dict:
+        return f"table of {_kind(arguments[1], [])}"
+    return {
+        "str": "text",
+        "int": "number",
+        "float": "number",
+        "bool": "true, false",
+        "Path": "path",
+        "date": "day",
+    }.get(getattr(annotation, "__name__", ""), "value")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True)
+    if value is None or value in ((), {}):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return written(value, _unit(field))
+
+
+_HEADER = re.compile(r"#? ?\[{1,2}([a-z_.]+)\]{1,2}")
+_KEY = re.compile(r"(?:# )?([a-z_]+) = (.*)")
+
+
+def explanations(text: str) -> dict[tuple[str, str], str]:
+    """Return what the comments of the example say of each key, by the last word of its section and the key.
+
+    The comment lines above a key explain it. A line that is a key itself, commented out or not, ends the explanation.
+    """
+    found: dict[tuple[str, str], str] = {}
+    section, comment = "", list[str]()
+    for line in text.split("\n"):
+        header, key = _HEADER.match(line), _KEY.match(line)
+        if header is not None:
+            section, comment = _last(header.group(1)), []
+        elif key is not None:
+            trailing = key.group(2).partition("  # ")[2].strip() or key.group(2).partition("   # ")[2].strip()
+            found.setdefault((section, key.group(1)), " ".join(comment) or trailing)
+            comment = []
+        elif line.startswith("#"):
+            comment.append(line.lstrip("# ").strip())
+        else:
+            comment = []
+    return found
+
+
+def _last(section: str) -> str:
+    """Return the last word of the name of a section that no user chose: `instance.NAME` is instance."""
+    words = [word for word in section.split(".") if word not in ("NAME", "main", "offsite", "disk")]
+    return words[-1]

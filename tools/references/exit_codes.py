@@ -1,0 +1,83 @@
+"""The page of exit codes and of the codes of errors in JSON."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+
+from zsnapdb import errors
+from zsnapdb.errors import EXIT_CODES, ZsnapdbError
+
+_HEAD = """# Exit codes and errors
+
+Every command ends with one of these codes, so that cron, systemd and scripts know what happened. `zsnapdb doctor` and
+`zsnapdb status` have their own meaning of 0, 1 and 2 (see [the command line](command-line.md)).
+
+With `--json` an error is a document on stdout: `{"kind": "error", "error": {"code", "message", "hint"}, "exit_code"}`.
+`code` is the code of its class below. Codes stay; messages and hints may change.
+"""
+
+WHAT_TO_DO = {
+    0: "Nothing.",
+    1: "Read the message. If it is a traceback, report it with the version of zsnapdb.",
+    2: "Read `zsnapdb COMMAND --help`. The hint names the form that the option needs.",
+    3: "Mend the configuration: the message names every mistake, the hint the nearest known key. `zsnapdb config check`"
+    " tells whether all is well.",
+    4: "Nothing was changed. The hint says what prevents the operation. `zsnapdb doctor` lists everything at once.",
+    5: "Check that the server runs, and that the account may connect and has its privileges (`zsnapdb grants`).",
+    6: "Check the address, the credentials and the network of the repository. Try again: what was stored is not stored"
+    " again.",
+    7: "Run `zsnapdb verify`. It says what is damaged, what needs it, and what can still be restored. Then make a new"
+    " backup, and copy what is whole to a second repository.",
+    8: "Choose another name or target. zsnapdb overwrites nothing.",
+    9: "The message has the output of the command. `zpool status` and the kernel log say whether the pool is well.",
+    10: "The server was busy, or a long statement stood in the way. Try again, or see `lock.budget` and `lock.kill`.",
+    11: "Look at the checks that failed before you use the result. `zsnapdb drills` keeps the evidence of drills.",
+    12: "Look at the output of the hook in the message, and at its `timeout` and `on_failure`.",
+    75: "Wait, or give `--wait`. A timer simply comes again.",
+    130: "The command cleaned up after itself. Start it again: what can be continued is continued.",
+    141: "Nothing, if it was intended, as with `| head`.",
+}
+"""What to do after each exit code."""
+
+
+def page() -> str:
+    """Return the page as Markdown."""
+    return "\n".join([_HEAD, *_codes(), *_classes()]).rstrip() + "\n"
+
+
+def _codes() -> Iterator[str]:
+    yield "## Exit codes"
+    yield ""
+    for code, meaning in EXIT_CODES.items():
+        yield f"### {code}"
+        yield ""
+        yield f"{meaning[0].upper()}{meaning[1:]}."
+        yield ""
+        yield WHAT_TO_DO[code]
+        yield ""
+        names = ", ".join(f"[{error.code}](#{error.code})" for error in error_classes() if error.exit_code == code)
+        if names:
+            yield f"Errors: {names}."
+            yield ""
+
+
+def _classes() -> Iterator[str]:
+    yield "## Errors"
+    yield ""
+    for error in error_classes():
+        yield f"### {error.code}"
+        yield ""
+        parent = error.__mro__[1]
+        kind = f" It is a kind of [{parent.code}](#{parent.code})." if issubclass(parent, ZsnapdbError) else ""
+        yield f"{_first_paragraph(error)} Exit code [{error.exit_code}](#{error.exit_code}).{kind}"
+        yield ""
+
+
+def _first_paragraph(error: type[ZsnapdbError]) -> str:
+    return " ".join(inspect.cleandoc(error.__doc__ or "").split("\n\n")[0].split())
+
+
+def error_classes() -> list[type[ZsnapdbError]]:
+    """Return every class of `zsnapdb.errors`, in the order of the module."""
+    return [kind for _, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, ZsnapdbError)]
