@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 
 from zsnapdb.child_environment import is_secret_name
 from zsnapdb.config_doctor import DoctorSettings
+from zsnapdb.config_agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config_errors import explain
 from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.errors import ConfigError
@@ -229,6 +230,7 @@ class InstanceSettings(_Section):
     local: KeepRules = KeepRules(within=7200.0, hourly=24)
     """How long the sets of `zsnapdb snapshot` stay."""
     objectives: ObjectiveSettings = ObjectiveSettings()
+    agent: InstanceAgentSettings = InstanceAgentSettings()
 
     @model_validator(mode="after")
     def _one_way_to_reach(self) -> InstanceSettings:
@@ -429,6 +431,7 @@ class Settings(_Section):
     restore: RestoreSettings = RestoreSettings()
     site: SiteSettings = SiteSettings()
     doctor: DoctorSettings = DoctorSettings()
+    agent: AgentSettings = AgentSettings()
 
     @model_validator(mode="after")
     def _repositories_exist(self) -> Settings:
@@ -439,7 +442,8 @@ class Settings(_Section):
                 )
             if instance.repository not in self.repository:
                 raise ValueError(f"instance {name} names repository {instance.repository!r}, which is not configured")
-            for copy in instance.objectives.copies:
+            copies = (*instance.objectives.copies, *([instance.agent.copy_to.to] if instance.agent.copy_to else []))
+            for copy in copies:
                 if copy not in self.repository or copy == instance.repository:
                     raise ValueError(
                         f"instance {name} has an objective for copies in {copy!r}, which is no other configured"
@@ -451,6 +455,7 @@ class Settings(_Section):
                     f"doctor.silenced for the rule {silenced.rule} names instance {silenced.instance!r}, which is not"
                     " configured"
                 )
+                    raise ValueError(f"instance {name} has copies in {copy!r}, which is no other configured repository")
         return self
 
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:

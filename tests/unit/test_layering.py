@@ -22,6 +22,7 @@ BASE = {
     "server_files",
     "text_files",
     "child_environment",
+    "config_agent",
     "config_objectives",
     "config_doctor",
     "",
@@ -35,6 +36,7 @@ ALLOWED = {
     "config": {
         "child_environment",
         "config_doctor",
+        "config_agent",
         "config_errors",
         "config_objectives",
         "errors",
@@ -44,7 +46,9 @@ ALLOWED = {
         "text_files",
     },
     "config_doctor": set(),
+    "config_agent": {"quantities"},
     "config_objectives": {"quantities"},
+    "agent": BASE | {"planning", "jobs", "agent"},
     "config_errors": set(),
     "quantities": {"errors"},
     "server_files": {"errors"},
@@ -58,8 +62,8 @@ ALLOWED = {
     "repository": BASE | {"planning", "stream", "store", "repository"},
     "vm": BASE | {"planning", "vm"},
     "jobs": BASE | {"planning", "zfs", "mysql", "store", "stream", "vm", "repository", "hooks", "jobs"},
-    "report": BASE | {"planning", "repository", "jobs", "report"},
-    "cli": BASE | {"jobs", "report", "cli"},
+    "report": BASE | {"planning", "repository", "jobs", "agent", "report"},
+    "cli": BASE | {"jobs", "agent", "report", "cli"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -80,6 +84,7 @@ SUB_ROOMS = {
     "planning.trial": {"planning"},
     "planning.restore": {"planning", "planning.binlog", "planning.repository", "planning.trial"},
     "planning.clone": {"planning", "planning.server_copy"},
+    "planning.agent": {"planning"},
     "planning.health": {"planning", "planning.binlog", "planning.trial"},
     "planning.vm": {"planning", "planning.clone"},
     "report.repository": {"report"},
@@ -117,6 +122,7 @@ HOMES = {
     "typer": None,
     "ctypes": {"zfs/core.py", "mysql/sandbox_launcher.py"},
     "zstandard": {"stream/chunks.py", "mysql/event_bytes.py"},
+    "apscheduler": {"agent/schedule.py"},
     "blake3": {"stream/chunks.py"},
     "pyrage": {"repository/keys.py"},
     "libvirt": {"vm/hypervisor.py"},
@@ -131,6 +137,7 @@ PROCESSES = {
     "vm/images.py",
     "hooks.py",
     "jobs/binlog/new_history.py",
+    "agent/children.py",
 }
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -8,6 +8,7 @@ import typer
 
 from zsnapdb import __version__
 from zsnapdb.cli import (
+    agent,
     backup,
     binlog,
     completion,
@@ -70,6 +71,7 @@ app.command("prune", rich_help_panel=Heading.REPOSITORY)(prune.prune)
 app.command("pin", rich_help_panel=Heading.REPOSITORY)(pin.pin)
 app.command("unpin", rich_help_panel=Heading.REPOSITORY)(pin.unpin)
 app.command("forget", rich_help_panel=Heading.REPOSITORY)(forget.forget)
+app.add_typer(agent.app, name="agent")
 app.add_typer(key.app, name="key", rich_help_panel=Heading.REPOSITORY)
 app.command("doctor", rich_help_panel=Heading.HOST)(doctor.doctor)
 app.add_typer(config.app, name="config", rich_help_panel=Heading.HOST)

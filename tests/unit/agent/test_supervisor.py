@@ -1,0 +1,307 @@
+"""The agent keeps schedules through crashes, steps of the clock, slow and failing jobs; nothing overlaps."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.agent_month import AgentMonth, MemoryRecords
+from tests.unit.support.command_line import CHECKOUT, zsnapdb
+from zsnapdb.agent import supervisor
+from zsnapdb.agent.children import start
+from zsnapdb.agent.records import Records
+from zsnapdb.agent.service_manager import notify
+from zsnapdb.config import Settings, parse
+from zsnapdb.errors import ConfigError
+from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of, one_job
+from zsnapdb.planning.agent.runs import PauseRecord, RunRecord, jitter
+
+CONFIGURATION = """
+[agent]
+timezone = "Europe/Berlin"
+reap = {{ every = "30m" }}
+[instance.main]
+socket = "/x"
+repository = "here"
+[instance.main.agent]
+{jobs}
+[instance.other]
+socket = "/y"
+repository = "here"
+[instance.other.agent]
+backup = {{ cron = "5 * * * *" }}
+[repository.here]
+url = "file:///nowhere"
+[repository.there]
+url = "file:///elsewhere"
+"""
+JOBS = """
+archive = true
+backup = { cron = "17 * * * *", jitter = "5m" }
+full = { cron = "30 2 * * 0" }
+verify = { cron = "0 4 * * *" }
+drill = { cron = "30 2 * * *" }
+prune = { cron = "41 5 * * *" }
+"""
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+BACKUP, DRILL, ARCHIVE = ("backup", "main"), ("drill", "main"), ("binlog", "archive", "main")
+
+
+def settings(jobs: str = JOBS) -> Settings:
+    return parse(CONFIGURATION.format(jobs=jobs), "test")
+
+
+@pytest.fixture
+def month(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AgentMonth:
+    """An agent that starts before clocks are set back. It looks every five minutes, which is a hundred times faster."""
+    monkeypatch.setattr(supervisor, "LONGEST_WAIT", 300.0)
+    return AgentMonth(settings(), MemoryRecords(tmp_path), datetime(2026, 10, 24, 20, 1, tzinfo=UTC))
+
+
+def check_no_overlap(month: AgentMonth) -> None:
+    """Check that of each instance no two runs were at work at once, the archive apart."""
+    for instance in ("main", "other"):
+        runs = [run for run in month.runs if instance in run.words and run.words != ARCHIVE]
+        for earlier, later in pairwise(runs):
+            assert earlier.ended is not None
+            assert earlier.ended <= later.began, (earlier, later)
+
+
+def slow(words: tuple[str, ...]) -> tuple[float, int]:
+    """A drill takes three hours; the archive runs on."""
+    return (1e9, 0) if words == ARCHIVE else (3 * 3600.0, 0) if words == DRILL else (300.0, 0)
+
+
+def test_in_a_month_with_clocks_set_back_every_schedule_is_kept_and_nothing_overlaps(month: AgentMonth) -> None:
+    month.answer = slow
+    month.boot()
+    month.live(days=31)
+    check_no_overlap(month)
+    assert len(month.begun(*DRILL)) == 31
+    assert len(month.begun("backup", "main", "--full")) == 5
+    assert len(month.begun("reap")) == 31 * 48
+    assert len(month.begun("backup", "other")) == 31 * 24
+    assert len(month.begun(*ARCHIVE)) == 1
+    pauses = [later - earlier for earlier, later in pairwise(month.begun(*BACKUP))]
+    assert max(pauses) <= 4 * HOUR + timedelta(minutes=10)
+    assert Counter(pause <= HOUR + timedelta(minutes=10) for pause in pauses)[True] > 600
+
+
+def test_clocks_set_forward_leave_no_drill_out(month: AgentMonth) -> None:
+    month.time = datetime(2027, 3, 26, 12, 0, tzinfo=UTC)
+    month.boot()
+    month.live(days=4)
+    assert len(month.begun(*DRILL)) == 4
+
+
+def test_what_was_missed_is_made_up_for_once(month: AgentMonth) -> None:
+    month.boot()
+    month.live(hours=30)
+    month.crash()
+    before = Counter(run.words for run in month.runs)
+    month.live(days=9)
+    month.boot()
+    month.live(minutes=50)
+    after = Counter(run.words for run in month.runs)
+    for words in (DRILL, ("verify", "main"), ("prune", "main"), ("backup", "main", "--full")):
+        assert after[words] - before[words] == 1, words
+    check_no_overlap(month)
+
+
+def test_a_run_that_a_crash_cut_off_begins_again_at_once(month: AgentMonth) -> None:
+    month.answer = slow
+    month.boot()
+    month.live(hours=4, minutes=45)
+    assert [run.ended for run in month.runs if run.words == DRILL] == [None]
+    month.crash()
+    month.time += timedelta(minutes=1)
+    month.boot()
+    month.live(minutes=15)
+    assert len(month.begun(*DRILL)) == 2
+    assert len(month.begun(*ARCHIVE)) == 2
+
+
+def test_a_run_that_the_end_of_the_agent_cut_off_is_made_up_for(month: AgentMonth) -> None:
+    month.answer = slow
+    month.boot()
+    month.live(hours=4, minutes=45)
+    assert month.agent is not None
+    month.agent.end(lambda seconds: None, 50.0)
+    assert month.agent.running == ()
+    month.boot()
+    month.live(minutes=15)
+    assert len(month.begun(*DRILL)) == 2
+
+
+@pytest.mark.parametrize("hours", [-5, -700, 5])
+def test_a_step_of_the_clock_stops_no_job(month: AgentMonth, hours: int) -> None:
+    month.answer = slow
+    month.boot()
+    month.live(hours=20)
+    month.clock_error = timedelta(hours=hours)
+    count, stepped = len(month.begun(*BACKUP)), month.time
+    month.live(hours=12)
+    assert len(month.begun(*BACKUP)) - count >= 8
+    assert len([when for when in month.begun(*BACKUP) if when < stepped + 3 * HOUR + timedelta(minutes=30)]) > count
+    check_no_overlap(month)
+
+
+def test_a_job_that_finds_another_run_at_work_begins_again_soon(month: AgentMonth) -> None:
+    month.answer = lambda words: (1.0, 75 if words == BACKUP and len(month.begun(*BACKUP)) < 3 else 0)
+    month.boot()
+    month.live(hours=1)
+    begun = month.begun(*BACKUP)[:4]
+    assert begun[3] - begun[0] < timedelta(minutes=20)
+    month.live(hours=1)
+    assert len(month.begun(*BACKUP)) == 5
+
+
+def test_an_archive_that_keeps_failing_begins_again_ever_later(month: AgentMonth) -> None:
+    month.answer = lambda words: (1.0, 5 if words == ARCHIVE else 0)
+    month.boot()
+    month.live(days=1)
+    assert 20 < len(month.begun(*ARCHIVE)) < 40
+
+
+def test_a_failed_run_is_counted_until_a_good_one(month: AgentMonth) -> None:
+    codes = iter([6, 6, 0])
+    month.answer = lambda words: (1.0, next(codes, 0) if words == BACKUP else 0)
+    month.boot()
+    records, name = month.records, JobName("main", JobKind.BACKUP)
+    seen = []
+    for _ in range(3):
+        month.live(hours=1)
+        last = records.run(name)
+        assert last is not None
+        seen.append((last.exit_code, last.failures, last.succeeded is not None))
+    assert seen == [(6, 1, False), (6, 2, False), (0, 0, True)]
+
+
+def test_a_run_that_takes_longer_than_its_timeout_is_stopped(month: AgentMonth) -> None:
+    month.settings = settings('backup = { every = "1h", timeout = "10m" }')
+    month.answer = lambda words: (1e9, 0)
+    month.boot()
+    month.live(hours=3)
+    runs = [run for run in month.runs if run.words == BACKUP]
+    assert len(runs) == 3
+    assert all(run.ended and run.ended - run.began <= timedelta(minutes=20) for run in runs)
+
+
+def test_in_a_pause_no_job_begins_and_then_one_run_makes_up_for_it(month: AgentMonth) -> None:
+    month.boot()
+    until = month.time + timedelta(hours=5)
+    month.records.set_pause("main", PauseRecord(until=until, reason="maintenance"))
+    month.live(hours=5)
+    assert not [run for run in month.runs if "main" in run.words]
+    assert [run for run in month.runs if "other" in run.words]
+    month.live(minutes=10)
+    assert len(month.begun(*BACKUP)) == 1
+
+
+def test_another_configuration_is_used_from_then_on_and_one_with_errors_is_not(month: AgentMonth) -> None:
+    month.answer = slow
+    month.boot()
+    month.live(hours=1)
+    assert month.agent is not None
+    with pytest.raises(ConfigError):
+        month.agent.use(settings('backup = { cron = "61 * * * *" }'))
+    month.live(hours=1)
+    assert len(month.begun(*BACKUP)) == 2
+    month.agent.use(settings('prune = { every = "1h" }'))
+    month.live(hours=3)
+    assert len(month.begun(*BACKUP)) == 2
+    assert len(month.begun("prune", "main")) == 3
+    assert [run.is_stopped for run in month.runs if run.words == ARCHIVE] == [True]
+
+
+def test_a_full_disk_ends_no_job_and_begins_none_twice(month: AgentMonth, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    month.boot()
+    monkeypatch.setattr(MemoryRecords, "set_run", refused)
+    month.live(hours=6)
+    assert len(month.begun(*BACKUP)) == 6
+    assert any("No space left" in line for line in month.said)
+
+
+def test_records_survive_the_agent_and_one_that_cannot_be_read_counts_as_absent(tmp_path: Path) -> None:
+    name, at = JobName("main", JobKind.BACKUP), datetime(2026, 11, 20, tzinfo=UTC)
+    record = RunRecord(scheduled=at, started=at).ended(at, 6, "printed", is_good=False)
+    records = Records(tmp_path)
+    assert records.run(name) is None
+    records.set_run(name, record)
+    records.set_pause("main", PauseRecord(until=at, reason="moving"))
+    assert Records(tmp_path).run(name) == record
+    assert Records(tmp_path).pause("main") == PauseRecord(until=at, reason="moving")
+    records.set_pause("main", None)
+    assert records.pause("main") is None
+    (tmp_path / "main" / "backup.json").write_text("{")
+    assert records.run(name) is None
+
+
+def test_jitter_is_the_same_for_the_same_run_and_spreads_the_others() -> None:
+    name, at = JobName("main", JobKind.BACKUP), datetime(2026, 11, 20, tzinfo=UTC)
+    late = [jitter(name, at + timedelta(hours=number), 600.0) for number in range(100)]
+    assert late == [jitter(name, at + timedelta(hours=number), 600.0) for number in range(100)]
+    assert (min(late) < 60, max(late) > 540, max(late) < 600) == (True, True, True)
+
+
+def test_every_job_has_the_command_that_a_person_would_type() -> None:
+    known = settings(
+        'copy_to = { to = "there", every = "1d" }\ndeep_verify = { every = "1d", arguments = ["--limit", "5"] }'
+    )
+    assert {str(job.name): " ".join(job.words) for job in jobs_of(known)} == {
+        "reap": "reap",
+        "copy main": "copy main --to there",
+        "deep-verify main": "verify main --deep --limit 5",
+        "backup other": "backup other",
+    }
+    assert one_job(known, "reap", None).name.instance == HOST
+    with pytest.raises(ConfigError, match="the agent has no job drill"):
+        one_job(known, "drill", None)
+    with pytest.raises(ConfigError, match="no other configured repository"):
+        settings('copy_to = { to = "here", every = "1d" }')
+
+
+def test_a_job_is_a_process_of_its_own_whose_last_lines_are_kept(tmp_path: Path) -> None:
+    child = start(["list"], tmp_path / "log", {**os.environ, "ZSNAPDB_CONFIG": "/none", "PYTHONPATH": str(CHECKOUT)})
+    while child.poll() is None:
+        time.sleep(0.05)
+    assert child.poll() == 3
+    assert "reading the configuration /none" in child.tail()
+    assert (tmp_path / "log").stat().st_mode & 0o077 == 0
+
+
+def test_the_service_manager_gets_datagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        notify("READY=1")
+        assert manager.recv(100) == b"READY=1"
+    notify("WATCHDOG=1")
+    monkeypatch.delenv("NOTIFY_SOCKET")
+    notify("READY=1")
+
+
+def test_run_and_pause_are_shown_by_status_without_a_running_agent(tmp_path: Path) -> None:
+    config = tmp_path / "zsnapdb.toml"
+    config.write_text(
+        f'[agent]\nstate = "{tmp_path}/state"\n[instance.main]\nsocket = "/x"\nrepository = "here"\n'
+        f'[instance.main.agent]\nverify = {{ every = "1h" }}\n[repository.here]\nurl = "file://{tmp_path}/none"\n'
+    )
+    done = zsnapdb("agent", "run", "verify", config=str(config))
+    assert done.returncode == 6, done.stderr
+    paused = zsnapdb("agent", "pause", "main", "--for", "2h", "--reason", "moving", config=str(config))
+    assert "no job of main begins before" in paused.stdout
+    shown = zsnapdb("agent", "status", config=str(config)).stdout
+    assert "verify main" in shown
+    assert "FAILED with 6" in shown
+    assert "moving" in shown

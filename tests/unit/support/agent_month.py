@@ -1,0 +1,117 @@
+"""An agent on a host whose time is simulated: its clock, its waiting, and its jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from zsnapdb.agent.records import Records
+from zsnapdb.agent.supervisor import Supervisor
+from zsnapdb.config import Settings
+from zsnapdb.planning.agent.jobs import JobName
+from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
+
+
+@dataclass
+class FakeRun:
+    """A job that takes some seconds and ends with a code."""
+
+    month: AgentMonth
+    words: tuple[str, ...]
+    began: datetime
+    seconds: float
+    code: int
+    ended: datetime | None = None
+    is_stopped: bool = False
+
+    def poll(self) -> int | None:
+        if self.ended is None and (self.is_stopped or self.month.time >= self.began + timedelta(seconds=self.seconds)):
+            self.ended = self.month.time
+        return None if self.ended is None else 130 if self.is_stopped else self.code
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def kill(self) -> None:
+        self.is_stopped = True
+
+    def tail(self) -> str:
+        return "printed"
+
+
+@dataclass(frozen=True)
+class MemoryRecords(Records):
+    """Records that survive the agent, but lie in memory: a month has thousands of runs."""
+
+    runs: dict[JobName, RunRecord] = field(default_factory=dict)
+    pauses: dict[str, PauseRecord] = field(default_factory=dict)
+
+    def run(self, name: JobName) -> RunRecord | None:
+        return self.runs.get(name)
+
+    def set_run(self, name: JobName, record: RunRecord) -> None:
+        self.runs[name] = record
+
+    def log(self, name: JobName) -> Path:
+        return self.folder
+
+    def pause(self, instance: str) -> PauseRecord | None:
+        return self.pauses.get(instance)
+
+    def set_pause(self, instance: str, pause: PauseRecord | None) -> None:
+        if pause is not None:
+            self.pauses[instance] = pause
+
+
+@dataclass
+class AgentMonth:
+    """The simulation: `time` is real time; the clock of the host is `clock_error` ahead of it."""
+
+    settings: Settings
+    records: Records
+    time: datetime
+    answer: Callable[[tuple[str, ...]], tuple[float, int]] = lambda words: (60.0, 0)
+    """The duration and the exit code of a run."""
+    clock_error: timedelta = timedelta()
+    runs: list[FakeRun] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    agent: Supervisor | None = None
+
+    def start(self, words: Sequence[str], log: Path) -> FakeRun:
+        seconds, code = self.answer(tuple(words))
+        run = FakeRun(self, tuple(words), self.time, seconds, code)
+        self.runs.append(run)
+        return run
+
+    def boot(self) -> None:
+        """Start the agent."""
+        begin = self.time
+        self.agent = Supervisor(
+            self.settings,
+            self.records,
+            self.start,
+            lambda: self.time + self.clock_error,
+            self.said.append,
+            lambda: (self.time - begin).total_seconds(),
+        )
+
+    def crash(self) -> None:
+        """Kill the agent and all its jobs, as a power cut does."""
+        for run in self.runs:
+            if run.ended is None:
+                run.is_stopped = True
+                run.poll()
+        self.agent = None
+
+    def live(self, **length: float) -> None:
+        """Let time pass."""
+        end = self.time + timedelta(**length)
+        while self.time < end:
+            wait = self.agent.turn() if self.agent is not None else (end - self.time).total_seconds()
+            self.time = min(end, self.time + timedelta(seconds=max(wait, 0.05)))
+
+    def begun(self, *words: str) -> list[datetime]:
+        """Return when runs with these words began, in real time."""
+        return [run.began for run in self.runs if run.words == words]

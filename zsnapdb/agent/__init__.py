@@ -1,0 +1,1 @@
+"""The agent: runs the jobs of this host by their schedules."""

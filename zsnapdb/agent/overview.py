@@ -1,0 +1,56 @@
+"""What the agent did and will do, read from its files: right also when it does not run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from zsnapdb.agent.records import Records
+from zsnapdb.agent.schedule import Schedule
+from zsnapdb.config import Settings
+from zsnapdb.errors import BusyError
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.host import Host
+from zsnapdb.planning.agent.jobs import HOST, PlannedJob, jobs_of
+from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
+
+LOCK = "agent"
+"""The lock of this host that the agent holds."""
+
+
+@dataclass(frozen=True)
+class JobOverview:
+    """A job, its last run (None: none is known), and the next time of its schedule (None: it runs all the time)."""
+
+    job: PlannedJob
+    last: RunRecord | None
+    next: datetime | None
+
+
+@dataclass(frozen=True)
+class AgentOverview:
+    """The jobs of the agent, the pauses that are not over, and whether an agent runs on this host."""
+
+    is_running: bool
+    jobs: tuple[JobOverview, ...]
+    pauses: tuple[tuple[str, PauseRecord], ...]
+
+
+def overview(settings: Settings, host: Host) -> AgentOverview:
+    """Return what the agent's files say now."""
+    records, now = Records(settings.agent.state), host.now()
+    jobs = []
+    for job in jobs_of(settings):
+        following = Schedule.of(job.schedule, job.timezone).after(now) if job.schedule is not None else None
+        jobs.append(JobOverview(job, records.run(job.name), following))
+    known = ((name, records.pause(name)) for name in (*sorted(settings.instance), HOST))
+    pauses = tuple((name, pause) for name, pause in known if pause is not None and pause.until > now)
+    return AgentOverview(_is_running(host), tuple(jobs), pauses)
+
+
+def _is_running(host: Host) -> bool:
+    try:
+        with exclusive(LOCK, doing="looking for the agent", folder=host.run):
+            return False
+    except BusyError:
+        return True

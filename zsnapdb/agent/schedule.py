@@ -1,0 +1,82 @@
+"""When a job runs next. The only module that knows APScheduler: its triggers read cron expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from apscheduler.triggers.cron import CronTrigger
+from apscheduler.triggers.interval import IntervalTrigger
+
+from zsnapdb.config_agent import ScheduleSettings
+from zsnapdb.errors import ConfigError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHIFT = timedelta(hours=3)
+"""More than clocks are set forward or back at once anywhere."""
+_MOST_STEPS = 2000
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The times of a job. Cron expressions are read as wall-clock times of `zone`."""
+
+    trigger: CronTrigger | IntervalTrigger
+    zone: ZoneInfo
+    is_hourly: bool
+    """Whether the hour of the cron expression is not fixed: then both passes of a repeated hour count."""
+
+    @classmethod
+    def of(cls, settings: ScheduleSettings, timezone: str) -> Schedule:
+        """Return the schedule. ConfigError if the cron expression cannot be read, or names no time at all."""
+        if settings.every is not None:
+            trigger = IntervalTrigger(seconds=round(settings.every), start_date=_EPOCH, timezone=UTC)
+            return cls(trigger, ZoneInfo("UTC"), is_hourly=True)
+        assert settings.cron is not None
+        try:
+            # The trigger counts in wall-clock times, which are given to it as if they were UTC.
+            cron = CronTrigger.from_crontab(settings.cron, timezone=UTC)
+        except ValueError as error:
+            raise ConfigError(
+                f"cron = {settings.cron!r}: {error}", hint='write minute, hour, day, month, weekday: "17 * * * *"'
+            ) from error
+        schedule = cls(cron, ZoneInfo(timezone), is_hourly=settings.cron.split()[1].startswith("*"))
+        if cron.get_next_fire_time(None, _EPOCH) is None:
+            raise ConfigError(f"cron = {settings.cron!r} names no time", hint="check the day and the month")
+        return schedule
+
+    def after(self, moment: datetime) -> datetime | None:
+        """Return the first time after the moment (both UTC); None if there is none any more.
+
+        A wall-clock time that is left out when clocks are set forward is served right after; one that comes twice when
+        clocks are set back is served once, unless the job runs every hour or more often.
+        """
+        if isinstance(self.trigger, IntervalTrigger):
+            found = self.trigger.get_next_fire_time(None, moment + timedelta(microseconds=1))
+            return found.astimezone(UTC) if found is not None else None
+        best: datetime | None = None
+        for wall in self._walls(moment.astimezone(self.zone).replace(tzinfo=None, fold=0) - _SHIFT):
+            times = [wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in self._folds]
+            best = min((time for time in (*times, best) if time is not None and time > moment), default=None)
+            if best is not None and min(times) > best + _SHIFT:
+                break
+            if best is not None and not self.is_hourly and min(times) > moment:
+                break
+        return best
+
+    @property
+    def _folds(self) -> tuple[int, ...]:
+        return (0, 1) if self.is_hourly else (0,)
+
+    def _walls(self, start: datetime) -> Iterator[datetime]:
+        """Yield the wall-clock times from `start` on."""
+        assert isinstance(self.trigger, CronTrigger)
+        at = start.replace(tzinfo=UTC)
+        for _ in range(_MOST_STEPS):
+            found = self.trigger.get_next_fire_time(None, at)
+            if found is None:
+                return
+            yield found.replace(tzinfo=None)
+            at = found + timedelta(seconds=1)

@@ -1,0 +1,18 @@
+"""Tells systemd how the agent is (sd_notify(3)): datagrams to the socket that $NOTIFY_SOCKET names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+
+
+def notify(state: str) -> None:
+    """Tell systemd the state, such as READY=1. Nothing happens if systemd did not start this process."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address.startswith(("/", "@")):
+        return
+    # sd_notify(3): an @ stands for the abstract namespace, whose names begin with a null byte.
+    name = "\0" + address[1:] if address.startswith("@") else address
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+        out.sendto(state.encode(), name)

@@ -1,0 +1,212 @@
+"""The agent: begins jobs when they are due, waits for their ends, and keeps their results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from zsnapdb.agent.children import Child, StartChild
+from zsnapdb.agent.records import Records
+from zsnapdb.agent.schedule import Schedule
+from zsnapdb.config import Settings
+from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, PlannedJob, jobs_of
+from zsnapdb.planning.agent.runs import (
+    DueJob,
+    PauseRecord,
+    RunRecord,
+    again_after,
+    before_clock,
+    is_good,
+    jitter,
+    to_begin,
+)
+
+LONGEST_WAIT = 10.0
+"""After how many seconds at the latest the agent looks again: for ended jobs, pauses, and steps of the clock."""
+_CANNOT_START = 127
+_POLL = 0.2
+_JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
+
+
+@dataclass
+class _Running:
+    child: Child
+    record: RunRecord
+    stop_at: float | None
+    """By the steady clock, which nobody sets."""
+    is_stopped: bool = False
+
+
+@dataclass
+class Supervisor:
+    """Runs the jobs of a configuration. `tell` gets a line for each begin and each end of a job.
+
+    `now` is the time (UTC), which may be set; `steady` are seconds of a clock that nobody sets.
+    """
+
+    settings: Settings
+    records: Records
+    start: StartChild
+    now: Callable[[], datetime]
+    tell: Callable[[str], None]
+    steady: Callable[[], float] = time.monotonic
+    _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
+    _following: dict[JobName, tuple[datetime, datetime | None]] = field(init=False, default_factory=dict)
+    _is_ending: bool = field(init=False, default=False)
+    _jobs: Mapping[JobName, PlannedJob] = field(init=False)
+    _schedules: Mapping[JobName, Schedule] = field(init=False)
+    _begun: dict[JobName, datetime] = field(init=False, default_factory=dict)
+    _running: dict[JobName, _Running] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.use(self.settings)
+        for name in self._jobs:
+            record = self._record(name)
+            if record is not None and record.is_running:
+                self._keep(name, record.ended(self.now(), None, record.tail, is_good=False))
+
+    def use(self, settings: Settings) -> None:
+        """Use another configuration from now on; running jobs go on. ConfigError if a schedule cannot be read."""
+        jobs = {job.name: job for job in jobs_of(settings)}
+        schedules = {
+            name: Schedule.of(job.schedule, job.timezone) for name, job in jobs.items() if job.schedule is not None
+        }
+        before = self._jobs if self._running else {}
+        self.settings, self._jobs, self._schedules = settings, jobs, schedules
+        self._following.clear()
+        now = self.now()
+        self._begun = {name: self._begun.get(name, now) for name in jobs}
+        for name, running in self._running.items():
+            if name.kind is JobKind.ARCHIVE and jobs.get(name) != before.get(name):
+                self._stop(name, running, "its configuration has changed")
+
+    @property
+    def running(self) -> tuple[JobName, ...]:
+        """The jobs that run now."""
+        return tuple(self._running)
+
+    def turn(self) -> float:
+        """Keep the results of ended jobs and begin what is due. Return after how many seconds to come again."""
+        now = self.now()
+        self._collect(now)
+        for due in to_begin(self._due(now), self._busy(), self._pauses(), now):
+            self._begin(due, now)
+        for name, job in self._jobs.items():
+            if job.is_continuous and name not in self._running:
+                self._begin_continuous(name, now)
+        # What is due and does not begin waits for the end of another job, or of a pause.
+        waits = [(job.begins - now).total_seconds() for job in self._due(now) if job.begins > now]
+        return min([LONGEST_WAIT, *waits])
+
+    def end(self, wait: Callable[[float], object], patience: float) -> None:
+        """Stop every job, and keep the results. What does not end in time is killed; its next run continues."""
+        self._is_ending, deadline = True, self.steady() + patience
+        for name, running in self._running.items():
+            self._stop(name, running, "the agent ends")
+        while self._running:
+            self._collect(self.now())
+            if self._running and self.steady() >= deadline:
+                for running in self._running.values():
+                    running.child.kill()
+            if self._running:
+                wait(_POLL)
+
+    def _busy(self) -> set[str]:
+        return {name.instance for name in self._running if name.kind is not JobKind.ARCHIVE}
+
+    def _pauses(self) -> dict[str, PauseRecord]:
+        known = {name: self.records.pause(name) for name in (*self.settings.instance, HOST)}
+        return {name: pause for name, pause in known.items() if pause is not None}
+
+    def _due(self, now: datetime) -> list[DueJob]:
+        """Return the next run of each scheduled job that is not running."""
+        due = []
+        for name in self._schedules:
+            if name in self._running:
+                continue
+            self._begun[name] = min(now, self._begun[name])
+            record = self._record(name)
+            again = again_after(record, is_continuous=False)
+            if again is not None:
+                due.append(DueJob(name, again, again))
+                continue
+            # All times that passed meanwhile are served by one run.
+            scheduled = self._next(name, record.scheduled if record is not None else self._begun[name])
+            settings = self._jobs[name].schedule
+            if scheduled is not None and settings is not None:
+                late = timedelta(seconds=jitter(name, scheduled, settings.jitter))
+                due.append(DueJob(name, scheduled, scheduled + late))
+        return due
+
+    def _next(self, name: JobName, served: datetime) -> datetime | None:
+        """Return the next time of the job's schedule after this one."""
+        known = self._following.get(name)
+        if known is None or known[0] != served:
+            known = self._following[name] = (served, self._schedules[name].after(served))
+        return known[1]
+
+    def _begin(self, job: DueJob, now: datetime) -> None:
+        settings = self._jobs[job.name].schedule
+        timeout = settings.timeout if settings is not None else None
+        self._run(job.name, now, self.steady() + timeout if timeout is not None else None)
+
+    def _begin_continuous(self, name: JobName, now: datetime) -> None:
+        again = again_after(self._record(name), is_continuous=True)
+        if (again is None or again <= now) and not self.records.is_paused(name.instance, now):
+            self._run(name, now, None)
+
+    def _run(self, name: JobName, now: datetime, stop_at: float | None) -> None:
+        before = self._record(name)
+        record = RunRecord(
+            scheduled=now,
+            started=now,
+            failures=before.failures if before is not None else 0,
+            succeeded=before.succeeded if before is not None else None,
+        )
+        try:
+            child = self.start(self._jobs[name].words, self.records.log(name))
+        except OSError as error:
+            self.tell(f"{name} cannot be started: {error}")
+            self._keep(name, record.ended(now, _CANNOT_START, f"it cannot be started: {error}", is_good=False))
+            return
+        self.tell(f"{name} begins")
+        self._running[name] = _Running(child, record, stop_at)
+        self._keep(name, record)
+
+    def _record(self, name: JobName) -> RunRecord | None:
+        """Return the last run: what this agent knows, or a later run that `zsnapdb agent run` kept."""
+        mine, kept = self._known.get(name), self.records.run(name)
+        newest = max((r for r in (mine, kept) if r is not None), key=lambda r: (r.started, r is mine), default=None)
+        if newest is None:
+            return None
+        self._known[name] = before_clock(newest, self.now())
+        return self._known[name]
+
+    def _collect(self, now: datetime) -> None:
+        for name, running in list(self._running.items()):
+            code = running.child.poll()
+            if code is None:
+                if running.stop_at is not None and self.steady() >= running.stop_at and not running.is_stopped:
+                    self._stop(name, running, "it takes longer than its timeout")
+                continue
+            del self._running[name]
+            good = is_good(code, warns_with_one=name.kind in _JUDGING)
+            self.tell(f"{name} ended with {code}")
+            # A run that ends because the agent ends is made up for.
+            known = None if self._is_ending and not good else code
+            self._keep(name, running.record.ended(now, known, running.child.tail(), is_good=good))
+
+    def _stop(self, name: JobName, running: _Running, why: str) -> None:
+        self.tell(f"{name} is stopped: {why}")
+        running.is_stopped = True
+        running.child.stop()
+
+    def _keep(self, name: JobName, record: RunRecord) -> None:
+        """Keep the record. A full disk ends no job, and not the agent."""
+        self._known[name] = record
+        try:
+            self.records.set_run(name, record)
+        except OSError as error:
+            self.tell(f"the result of {name} cannot be kept: {error}")

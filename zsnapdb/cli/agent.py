@@ -1,0 +1,123 @@
+"""`zsnapdb agent`: the schedules of this host."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zsnapdb.cli.ending import stop_on_signals
+from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.cli.output import show
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from zsnapdb.agent.children import StartChild
+
+app = typer.Typer(
+    name="agent", help="Run the jobs of this host by their schedules.", no_args_is_help=False, rich_markup_mode=None
+)
+
+
+class HangUp:
+    """A request to read the configuration again, by SIGHUP."""
+
+    def __init__(self) -> None:
+        self._was_sent = False
+
+    def send(self) -> None:
+        """Make the request."""
+        self._was_sent = True
+
+    def take(self) -> bool:
+        """Return whether there was a request since the last call."""
+        was_sent, self._was_sent = self._was_sent, False
+        return was_sent
+
+
+def _tell(text: str) -> None:
+    print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+
+
+def _starter(config: Path | None) -> StartChild:
+    """Return what starts jobs with the configuration of this command."""
+    import os
+
+    from zsnapdb.agent.children import start
+
+    environment = {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else None
+    return lambda words, log: start(words, log, environment)
+
+
+@app.callback(invoke_without_command=True)
+def agent(context: typer.Context, config: ConfigFile = None) -> None:
+    """Run the jobs that the configuration gives the agent, until SIGTERM. SIGHUP reads the configuration again.
+
+    Jobs stand in [instance.NAME.agent] and [agent]. Each runs as a process of its own; of one instance no two at once.
+    A run that was missed is made up for once. Everything also works without the agent, by cron or by timers of systemd.
+    """
+    context.obj = config
+    if context.invoked_subcommand is not None:
+        return
+    from zsnapdb.agent.daemon import serve
+    from zsnapdb.config import load
+    from zsnapdb.jobs.host import THIS_HOST
+
+    stop, reload = stop_on_signals((signal.SIGTERM, signal.SIGINT)), HangUp()
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: reload.send())
+    serve(lambda: load(config), _starter(config), THIS_HOST, stop, reload, _tell)
+
+
+@app.command("status")
+def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson = False) -> None:
+    """Show the last result and the next run of each job, and the pauses. Works without a running agent too."""
+    from zsnapdb.agent.overview import overview
+    from zsnapdb.config import load
+    from zsnapdb.jobs.host import THIS_HOST
+    from zsnapdb.report.agent import AgentView
+
+    show(AgentView(overview(load(config or context.obj), THIS_HOST)), json)
+
+
+@app.command("run")
+def agent_run(
+    context: typer.Context,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A configured job, such as backup or deep-verify.")],
+    instance: Annotated[
+        str | None, typer.Argument(metavar="INSTANCE", help="Its instance, if several have it.", show_default=False)
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Run a job of the agent now, and keep its result like that of a scheduled run. Ends with the job's exit code."""
+    from zsnapdb.agent.now import run_now
+    from zsnapdb.config import load
+    from zsnapdb.jobs.host import THIS_HOST
+
+    chosen = config or context.obj
+    code = run_now(load(chosen), job, instance, _starter(chosen), THIS_HOST, _tell)
+    if code:
+        raise typer.Exit(code if code > 0 else 128 - code)
+
+
+@app.command("pause")
+def agent_pause(
+    context: typer.Context,
+    instance: Annotated[str, typer.Argument(metavar="INSTANCE", help="A configured instance.")],
+    length: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="How long, for example 2h; 0s ends a pause.")
+    ],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; `agent status` shows it.")],
+    config: ConfigFile = None,
+) -> None:
+    """Let no job of an instance begin for some time. Running jobs go on. Objectives are judged all the same."""
+    from zsnapdb.agent.pauses import pause
+    from zsnapdb.config import load
+    from zsnapdb.jobs.host import THIS_HOST
+    from zsnapdb.quantities import duration
+
+    until = pause(load(config or context.obj), instance, duration(length), reason, THIS_HOST)
+    print(f"no job of {instance} begins before {until:%Y-%m-%d %H:%M:%S} UTC" if until else "the pause has ended")

@@ -1,0 +1,1 @@
+"""Which job of the agent runs now."""

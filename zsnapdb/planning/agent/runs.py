@@ -1,0 +1,135 @@
+"""What the agent keeps about the runs of a job, and which job begins next. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from zsnapdb.errors import BusyError
+from zsnapdb.planning.agent.jobs import JobName
+
+AGAIN = 60.0
+"""After how many seconds a job begins again that found another run at work, or a continuous job that ended."""
+MOST = 3600.0
+"""The longest time in seconds until a continuous job that keeps failing begins again."""
+_STEADY = 600.0
+"""A continuous job that ran for this many seconds was not failing."""
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RunRecord(_Kept):
+    """The last run of a job. It served every time of the schedule up to `scheduled` (UTC).
+
+    `exit_code` is None while it runs, and negative if a signal ended it. Once it is finished, None means that the agent
+    ended it or died meanwhile: the run is made up for. `failures` counts failed runs since the last good one.
+    """
+
+    format: Literal[1] = 1
+    scheduled: AwareDatetime
+    started: AwareDatetime
+    finished: AwareDatetime | None = None
+    exit_code: int | None = None
+    failures: Annotated[int, Field(ge=0)] = 0
+    succeeded: AwareDatetime | None = None
+    """When the last good run ended."""
+    tail: Annotated[str, Field(max_length=20_000)] = ""
+    """The last lines that the run printed."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.finished is None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the run did not come to its own end."""
+        return self.finished is not None and self.exit_code is None
+
+    def ended(self, at: datetime, exit_code: int | None, tail: str, *, is_good: bool) -> RunRecord:
+        """Return the record of the run after its end."""
+        changes = {
+            "finished": at,
+            "exit_code": exit_code,
+            "tail": tail,
+            "failures": 0 if is_good else self.failures + 1,
+            "succeeded": at if is_good else self.succeeded,
+        }
+        return self.model_copy(update=changes)
+
+
+class PauseRecord(_Kept):
+    """A pause of an instance: no job of it begins before `until` (UTC)."""
+
+    format: Literal[1] = 1
+    until: AwareDatetime
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+@dataclass(frozen=True)
+class DueJob:
+    """A job and the time of its schedule that is to be served next."""
+
+    name: JobName
+    scheduled: datetime
+    begins: datetime
+    """When it may begin: the scheduled time and the jitter, or later after a run that found another one at work."""
+
+
+def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:
+    """Whether an exit code is that of a good run. A job that judges ends with 1 for a warning."""
+    return exit_code == 0 or (warns_with_one and exit_code == 1)
+
+
+def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
+    """Return how many seconds later a run begins: from 0 to `longest`, always the same for the same run."""
+    digest = hashlib.blake2b(f"{name}/{scheduled.isoformat()}".encode(), digest_size=8).digest()
+    return longest * int.from_bytes(digest) / 2**64
+
+
+def before_clock(record: RunRecord, now: datetime) -> RunRecord:
+    """Return the record with no time after now. A clock that was set back stops no job."""
+    times = {"scheduled": record.scheduled, "started": record.started, "finished": record.finished}
+    changes = {name: now for name, time in times.items() if time is not None and time > now}
+    return record.model_copy(update=changes) if changes else record
+
+
+def again_after(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
+    """Return when the job begins again because of how its last run ended; None if its schedule alone decides.
+
+    A run that did not come to its own end is made up for at once. A job that found another run at work begins again
+    soon. A continuous job that keeps failing waits longer each time.
+    """
+    if record is None or record.finished is None:
+        return None
+    if record.is_lost:
+        return record.finished
+    if is_continuous:
+        lasted = (record.finished - record.started).total_seconds()
+        wait = AGAIN if lasted >= _STEADY else min(MOST, AGAIN * 2 ** min(10, max(0, record.failures - 1)))
+        return record.finished + timedelta(seconds=wait)
+    if record.exit_code == BusyError.exit_code:
+        return record.finished + timedelta(seconds=AGAIN)
+    return None
+
+
+def to_begin(
+    due: Sequence[DueJob], running: Collection[str], pauses: Mapping[str, PauseRecord], now: datetime
+) -> tuple[DueJob, ...]:
+    """Return the jobs that begin now: of each instance the one that is due longest, if no other one of it is running.
+
+    `running` are the instances with a running job.
+    """
+    chosen: dict[str, DueJob] = {}
+    for job in sorted(due, key=lambda job: (job.begins, job.name)):
+        name = job.name.instance
+        pause = pauses.get(name)
+        if job.begins <= now and name not in running and name not in chosen and (pause is None or pause.until <= now):
+            chosen[name] = job
+    return tuple(chosen.values())

@@ -1,0 +1,71 @@
+"""The jobs of the agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar
+
+from zsnapdb.agent.overview import AgentOverview, JobOverview
+from zsnapdb.planning.agent.jobs import HOST
+from zsnapdb.planning.agent.runs import RunRecord
+from zsnapdb.report.units import duration, table
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class AgentView(View):
+    """Whether the agent runs, and the last and the next run of each of its jobs."""
+
+    overview: AgentOverview
+    kind: ClassVar[str] = "agent"
+
+    def text(self) -> str:
+        state = "the agent runs" if self.overview.is_running else "NO AGENT RUNS on this host"
+        rows = [
+            (str(job.job.name), _time(job.last.started if job.last else None), _result(job.last), _next(job))
+            for job in self.overview.jobs
+        ]
+        pauses = [
+            f"paused        {'the host' if name == HOST else name} until {_time(pause.until)}: {pause.reason}"
+            for name, pause in self.overview.pauses
+        ]
+        return "\n".join([state, table(("JOB", "LAST RUN", "RESULT", "NEXT RUN"), rows), *pauses])
+
+    def fields(self) -> Fields:
+        return {
+            "is_running": self.overview.is_running,
+            "jobs": [
+                {
+                    "instance": None if job.job.name.instance == HOST else job.job.name.instance,
+                    "job": job.job.name.kind.value,
+                    "next": job.next.isoformat() if job.next is not None else None,
+                    "last": job.last.model_dump(mode="json", exclude={"format"}) if job.last is not None else None,
+                }
+                for job in self.overview.jobs
+            ],
+            "pauses": [
+                {"instance": None if name == HOST else name, "until": pause.until.isoformat(), "reason": pause.reason}
+                for name, pause in self.overview.pauses
+            ],
+        }
+
+
+def _time(time: datetime | None) -> str:
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC" if time is not None else "never"
+
+
+def _next(job: JobOverview) -> str:
+    return _time(job.next) if job.next is not None else "continuous"
+
+
+def _result(last: RunRecord | None) -> str:
+    if last is None:
+        return ""
+    if last.finished is None:
+        return "running"
+    took = duration((last.finished - last.started).total_seconds())
+    if last.exit_code is None:
+        return f"interrupted after {took}"
+    again = f", {last.failures} in a row" if last.failures > 1 else ""
+    return f"good, {took}" if not last.failures else f"FAILED with {last.exit_code}, {took}{again}"
