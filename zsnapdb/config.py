@@ -445,17 +445,13 @@ class Settings(_Section):
             copies = (*instance.objectives.copies, *([instance.agent.copy_to.to] if instance.agent.copy_to else []))
             for copy in copies:
                 if copy not in self.repository or copy == instance.repository:
-                    raise ValueError(
-                        f"instance {name} has an objective for copies in {copy!r}, which is no other configured"
-                        " repository"
-                    )
+                    raise ValueError(f"instance {name} has copies in {copy!r}, which is no other configured repository")
         for silenced in self.doctor.silenced:
             if silenced.instance is not None and silenced.instance not in self.instance:
                 raise ValueError(
                     f"doctor.silenced for the rule {silenced.rule} names instance {silenced.instance!r}, which is not"
                     " configured"
                 )
-                    raise ValueError(f"instance {name} has copies in {copy!r}, which is no other configured repository")
         return self
 
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:

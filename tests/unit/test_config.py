@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from zsnapdb.agent.schedule import Schedule
 from zsnapdb.config import load, parse
 from zsnapdb.errors import ConfigError
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.planning.agent.jobs import jobs_of
 
 GOOD = """
 [instance.main]
@@ -105,6 +108,19 @@ def test_an_unreadable_password_file_is_a_configuration_error(tmp_path: Path) ->
 def test_the_example_configuration_is_valid() -> None:
     example = Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml"
     assert parse(example.read_text(), str(example)).instance
+
+
+def test_the_schedules_of_the_agent_in_the_example_are_valid() -> None:
+    text = (Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml").read_text()
+    agent = re.search(r"((?:^# [^\n]*\n)+)", text[text.index("# [instance.main.agent]") :], re.MULTILINE)
+    assert agent is not None
+    schedules = re.sub(r"^# ", "", agent[1], flags=re.MULTILINE)
+    there = '[repository.disk]\nurl = "file:///mnt/backup/zsnapdb"\n'
+    settings = parse(f"{GOOD}\n{schedules}\n{there}", "test")
+    known = [str(job.name) for job in jobs_of(settings)]
+    assert len(known) == 10
+    for job in jobs_of(settings):
+        assert job.schedule is None or Schedule.of(job.schedule, job.timezone)
 
 
 def test_an_instance_whose_lock_strategy_does_not_exist_is_refused_with_the_names_of_those_there_are() -> None:

@@ -53,9 +53,11 @@ class Supervisor:
     tell: Callable[[str], None]
     steady: Callable[[], float] = time.monotonic
     _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
+    _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
+    """What was read from the files last, or written to them."""
     _following: dict[JobName, tuple[datetime, datetime | None]] = field(init=False, default_factory=dict)
     _is_ending: bool = field(init=False, default=False)
-    _jobs: Mapping[JobName, PlannedJob] = field(init=False)
+    _jobs: Mapping[JobName, PlannedJob] = field(init=False, default_factory=dict)
     _schedules: Mapping[JobName, Schedule] = field(init=False)
     _begun: dict[JobName, datetime] = field(init=False, default_factory=dict)
     _running: dict[JobName, _Running] = field(init=False, default_factory=dict)
@@ -73,11 +75,13 @@ class Supervisor:
         schedules = {
             name: Schedule.of(job.schedule, job.timezone) for name, job in jobs.items() if job.schedule is not None
         }
-        before = self._jobs if self._running else {}
+        before = self._jobs
         self.settings, self._jobs, self._schedules = settings, jobs, schedules
         self._following.clear()
         now = self.now()
-        self._begun = {name: self._begun.get(name, now) for name in jobs}
+        # The times of a schedule that is new are not made up for.
+        same = {name for name, job in jobs.items() if before.get(name) == job}
+        self._begun = {name: self._begun[name] if name in same else now for name in jobs}
         for name, running in self._running.items():
             if name.kind is JobKind.ARCHIVE and jobs.get(name) != before.get(name):
                 self._stop(name, running, "its configuration has changed")
@@ -177,11 +181,13 @@ class Supervisor:
 
     def _record(self, name: JobName) -> RunRecord | None:
         """Return the last run: what this agent knows, or a later run that `zsnapdb agent run` kept."""
-        mine, kept = self._known.get(name), self.records.run(name)
-        newest = max((r for r in (mine, kept) if r is not None), key=lambda r: (r.started, r is mine), default=None)
-        if newest is None:
+        kept, known = self.records.run(name), self._known.get(name)
+        if kept is not None and kept != self._seen.get(name):
+            self._seen[name] = kept
+            known = kept if known is None or kept.started > known.started else known
+        if known is None:
             return None
-        self._known[name] = before_clock(newest, self.now())
+        self._known[name] = before_clock(known, self.now())
         return self._known[name]
 
     def _collect(self, now: datetime) -> None:
@@ -208,5 +214,6 @@ class Supervisor:
         self._known[name] = record
         try:
             self.records.set_run(name, record)
+            self._seen[name] = record
         except OSError as error:
             self.tell(f"the result of {name} cannot be kept: {error}")
