@@ -58,6 +58,7 @@ class InstanceAgentSettings(_Section):
     """The jobs of an instance that the agent runs. `archive`: whether it keeps the binlog archive running."""
 
     archive: bool = False
+    snapshot: ScheduleSettings | None = None
     backup: ScheduleSettings | None = None
     full: ScheduleSettings | None = None
     verify: ScheduleSettings | None = None

@@ -11,7 +11,7 @@ from zsnapdb.agent.children import Child, StartChild
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.config import Settings
-from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, PlannedJob, jobs_of
+from zsnapdb.planning.agent.jobs import ASIDE, HOST, JobKind, JobName, PlannedJob, jobs_of
 from zsnapdb.planning.agent.runs import (
     DueJob,
     PauseRecord,
@@ -118,7 +118,7 @@ class Supervisor:
                 wait(_POLL)
 
     def _busy(self) -> set[str]:
-        return {name.instance for name in self._running if name.kind is not JobKind.ARCHIVE}
+        return {name.instance for name in self._running if name.kind not in ASIDE}
 
     def _pauses(self) -> dict[str, PauseRecord]:
         known = {name: self.records.pause(name) for name in (*self.settings.instance, HOST)}

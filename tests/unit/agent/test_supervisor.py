@@ -94,6 +94,18 @@ def test_in_a_month_with_clocks_set_back_every_schedule_is_kept_and_nothing_over
     assert Counter(pause <= HOUR + timedelta(minutes=10) for pause in pauses)[True] > 600
 
 
+def test_local_snapshots_are_taken_beside_a_backup_that_takes_long(tmp_path: Path) -> None:
+    jobs = 'snapshot = { every = "1m" }\nbackup = { cron = "0 * * * *" }\n'
+    month = AgentMonth(settings(jobs), MemoryRecords(tmp_path), datetime(2026, 10, 1, 12, 0, tzinfo=UTC))
+    month.answer = lambda words: (1800.0 if words == BACKUP else 2.0, 0)
+    month.boot()
+    month.live(hours=3)
+    assert len(month.begun(*BACKUP)) == 2
+    taken = month.begun("snapshot", "main")
+    assert 178 <= len(taken) <= 180
+    assert max(later - earlier for earlier, later in pairwise(taken)) <= timedelta(seconds=75)
+
+
 def test_clocks_set_forward_leave_no_drill_out(month: AgentMonth) -> None:
     month.time = datetime(2027, 3, 26, 12, 0, tzinfo=UTC)
     month.boot()

@@ -18,6 +18,7 @@ class JobKind(StrEnum):
     """What a job does. ARCHIVE runs all the time; the others by a schedule."""
 
     ARCHIVE = "archive"
+    SNAPSHOT = "snapshot"
     BACKUP = "backup"
     FULL = "full"
     VERIFY = "verify"
@@ -29,6 +30,10 @@ class JobKind(StrEnum):
     DOCTOR = "doctor"
     REAP = "reap"
     STATUS = "status"
+
+
+ASIDE = (JobKind.ARCHIVE, JobKind.SNAPSHOT)
+"""The kinds of jobs that run beside every other job of their instance."""
 
 
 @dataclass(frozen=True, order=True)
@@ -89,6 +94,7 @@ def _of_instances(settings: Settings) -> Iterator[PlannedJob]:
         if jobs.archive:
             yield PlannedJob(JobName(name, JobKind.ARCHIVE), ("binlog", "archive", name), None, settings.agent.timezone)
         for kind, schedule, words in (
+            (JobKind.SNAPSHOT, jobs.snapshot, ("snapshot", name)),
             (JobKind.BACKUP, jobs.backup, ("backup", name)),
             (JobKind.FULL, jobs.full, ("backup", name, "--full")),
             (JobKind.VERIFY, jobs.verify, ("verify", name)),

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from zsnapdb.errors import BusyError
-from zsnapdb.planning.agent.jobs import JobName
+from zsnapdb.planning.agent.jobs import ASIDE, JobName
 
 AGAIN = 60.0
 """After how many seconds a job begins again that found another run at work, or a continuous job that ended."""
@@ -124,12 +124,17 @@ def to_begin(
 ) -> tuple[DueJob, ...]:
     """Return the jobs that begin now: of each instance the one that is due longest, if no other one of it is running.
 
-    `running` are the instances with a running job.
+    `running` are the instances with a running job. Jobs that run beside all others wait for none.
     """
+    beside = tuple(job for job in due if job.name.kind in ASIDE and _may_begin(job, pauses, now))
     chosen: dict[str, DueJob] = {}
     for job in sorted(due, key=lambda job: (job.begins, job.name)):
         name = job.name.instance
-        pause = pauses.get(name)
-        if job.begins <= now and name not in running and name not in chosen and (pause is None or pause.until <= now):
+        if job not in beside and name not in running and name not in chosen and _may_begin(job, pauses, now):
             chosen[name] = job
-    return tuple(chosen.values())
+    return (*beside, *chosen.values())
+
+
+def _may_begin(job: DueJob, pauses: Mapping[str, PauseRecord], now: datetime) -> bool:
+    pause = pauses.get(job.name.instance)
+    return job.begins <= now and (pause is None or pause.until <= now)
