@@ -73,11 +73,13 @@ class InstanceAgentSettings(_Section):
 class AgentSettings(_Section):
     """The agent of this host, and the jobs that are about no single instance.
 
-    `metrics`: the file that the status job writes for node_exporter.
+    `metrics`: the file that the status job writes for node_exporter. A job that does nothing for `stall` seconds, so
+    that its processes use no processor time and print nothing, is stopped.
     """
 
     timezone: Zone = "UTC"
     state: Path = Path("/var/lib/zsnapdb/agent")
     metrics: Path | None = None
+    stall: Annotated[Seconds, Field(ge=1, le=7 * 86400.0)] = 3600.0
     reap: ScheduleSettings | None = None
     status: ScheduleSettings | None = None

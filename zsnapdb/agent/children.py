@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from zsnapdb.agent.process_work import work_of
+
 _TAIL = 8192
 """How many of the last bytes of a log are kept with the result of a run."""
 
@@ -28,6 +30,9 @@ class Child(Protocol):
 
     def tail(self) -> str:
         """Return the last lines that it printed."""
+
+    def work(self) -> object:
+        """Return what changes while it does something: two equal results mean that nothing was done between them."""
 
 
 class StartChild(Protocol):
@@ -60,6 +65,13 @@ class ProcessChild:
                 return log.read(_TAIL).decode(errors="replace")
         except OSError as error:
             return f"the log cannot be read: {error.strerror}"
+
+    def work(self) -> object:
+        try:
+            printed = self._log.stat().st_size
+        except OSError:
+            printed = 0
+        return work_of(self._process.pid, printed)
 
 
 def start(words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> ProcessChild:

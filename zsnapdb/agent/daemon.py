@@ -41,8 +41,9 @@ def serve(
 ) -> None:
     """Run the jobs of the configuration until the stop is requested.
 
-    ConfigError if the configuration gives the agent no job, BusyError if another agent runs on this host. Each turn
-    that ends feeds the watchdog of systemd: an agent that hangs is started again.
+    ConfigError if the configuration gives the agent no job, BusyError if another agent runs on this host. A turn feeds
+    the watchdog of systemd if every job works, ends, or is being stopped: if the agent hangs, or if a job that does
+    nothing cannot be ended, the service is started again.
     """
     settings = load()
     if not jobs_of(settings):
@@ -56,7 +57,8 @@ def serve(
             if reload.take():
                 _reload(supervisor, load, tell)
             seconds = supervisor.turn()
-            notify("WATCHDOG=1")
+            if not supervisor.is_stuck:
+                notify("WATCHDOG=1")
             stop.wait(seconds)
         notify("STOPPING=1")
         tell("the agent ends")

@@ -27,6 +27,8 @@ LONGEST_WAIT = 10.0
 """After how many seconds at the latest the agent looks again: for ended jobs, pauses, and steps of the clock."""
 _CANNOT_START = 127
 _POLL = 0.2
+UNWIND = 300.0
+"""How many seconds a job has to end after it was stopped: it releases locks and removes what is incomplete."""
 _JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
 
 
@@ -36,7 +38,11 @@ class _Running:
     record: RunRecord
     stop_at: float | None
     """By the steady clock, which nobody sets."""
-    is_stopped: bool = False
+    work: object
+    """What the job had done when the agent looked last."""
+    worked_at: float
+    """When that changed, by the steady clock."""
+    stopped_at: float | None = None
 
 
 @dataclass
@@ -90,6 +96,12 @@ class Supervisor:
     def running(self) -> tuple[JobName, ...]:
         """The jobs that run now."""
         return tuple(self._running)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether a job neither works nor ends, although it was stopped and killed some time ago."""
+        limit = self.steady() - 2 * UNWIND
+        return any(run.stopped_at is not None and run.stopped_at <= limit for run in self._running.values())
 
     def turn(self) -> float:
         """Keep the results of ended jobs and begin what is due. Return after how many seconds to come again."""
@@ -176,7 +188,7 @@ class Supervisor:
             self._keep(name, record.ended(now, _CANNOT_START, f"it cannot be started: {error}", is_good=False))
             return
         self.tell(f"{name} begins")
-        self._running[name] = _Running(child, record, stop_at)
+        self._running[name] = _Running(child, record, stop_at, child.work(), self.steady())
         self._keep(name, record)
 
     def _record(self, name: JobName) -> RunRecord | None:
@@ -194,8 +206,7 @@ class Supervisor:
         for name, running in list(self._running.items()):
             code = running.child.poll()
             if code is None:
-                if running.stop_at is not None and self.steady() >= running.stop_at and not running.is_stopped:
-                    self._stop(name, running, "it takes longer than its timeout")
+                self._watch(name, running)
                 continue
             del self._running[name]
             good = is_good(code, warns_with_one=name.kind in _JUDGING)
@@ -204,9 +215,22 @@ class Supervisor:
             known = None if self._is_ending and not good else code
             self._keep(name, running.record.ended(now, known, running.child.tail(), is_good=good))
 
+    def _watch(self, name: JobName, running: _Running) -> None:
+        """Stop a run that takes too long or does nothing, and kill it if it does not end."""
+        at, work = self.steady(), running.child.work()
+        if work != running.work:
+            running.work, running.worked_at = work, at
+        if running.stopped_at is not None:
+            if at >= running.stopped_at + UNWIND:
+                running.child.kill()
+        elif running.stop_at is not None and at >= running.stop_at:
+            self._stop(name, running, "it takes longer than its timeout")
+        elif at >= running.worked_at + self.settings.agent.stall:
+            self._stop(name, running, f"it has done nothing for {at - running.worked_at:.0f} s")
+
     def _stop(self, name: JobName, running: _Running, why: str) -> None:
         self.tell(f"{name} is stopped: {why}")
-        running.is_stopped = True
+        running.stopped_at = self.steady()
         running.child.stop()
 
     def _keep(self, name: JobName, record: RunRecord) -> None:

@@ -67,8 +67,15 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     from zsnapdb.jobs.host import THIS_HOST
 
     stop, reload = stop_on_signals((signal.SIGTERM, signal.SIGINT)), HangUp()
+
+    def hang_up(*_: object) -> None:
+        reload.send()
+        stop.wake()
+
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, lambda *_: reload.send())
+        signal.signal(signal.SIGHUP, hang_up)
+    # The result of a job is kept when it ends, not at the next turn.
+    signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
     serve(lambda: load(config), _starter(config), THIS_HOST, stop, reload, _tell)
 
 

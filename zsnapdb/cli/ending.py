@@ -91,6 +91,10 @@ class SignalledStop:
     def set(self) -> None:
         """Request the stop."""
         self._was_set = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End the present waiting, or the next one, early. The stop is not requested by that."""
         # A full pipe ends the waiting as well.
         with contextlib.suppress(BlockingIOError):
             os.write(self._writing, b"\0")
@@ -100,8 +104,11 @@ class SignalledStop:
         return self._was_set
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the stop is requested, at most this long. Return whether it was requested."""
+        """Wait until the stop is requested or `wake` is called, at most this long. Return whether it was requested."""
         select.select([self._reading], [], [], seconds)
+        if not self._was_set:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._reading, select.PIPE_BUF)
         return self._was_set
 
 

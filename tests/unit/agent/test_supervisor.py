@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -16,6 +18,7 @@ from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.command_line import CHECKOUT, zsnapdb
 from zsnapdb.agent import supervisor
 from zsnapdb.agent.children import start
+from zsnapdb.agent.process_work import work_of
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.service_manager import notify
 from zsnapdb.config import Settings, parse
@@ -204,6 +207,53 @@ def test_a_run_that_takes_longer_than_its_timeout_is_stopped(month: AgentMonth) 
     runs = [run for run in month.runs if run.words == BACKUP]
     assert len(runs) == 3
     assert all(run.ended and run.ended - run.began <= timedelta(minutes=20) for run in runs[:2])
+
+
+def test_a_job_that_does_nothing_is_stopped_and_then_killed_and_the_others_go_on(month: AgentMonth) -> None:
+    month.answer = slow
+    month.hanging = month.stubborn = frozenset({DRILL})
+    month.boot()
+    month.live(hours=12)
+    (drill,) = [run for run in month.runs if run.words == DRILL]
+    assert drill.ended is not None
+    assert HOUR + timedelta(minutes=5) <= drill.ended - drill.began <= HOUR + timedelta(minutes=15)
+    assert any("drill main is stopped: it has done nothing for" in line for line in month.said)
+    assert month.agent is not None
+    assert not month.agent.is_stuck
+    assert [run.ended for run in month.runs if run.words == ARCHIVE] == [None]
+
+
+def test_a_job_that_nothing_ends_lets_the_watchdog_starve(month: AgentMonth) -> None:
+    month.answer = slow
+    month.hanging = month.immortal = frozenset({DRILL})
+    month.boot()
+    month.live(hours=5, minutes=20)
+    assert month.agent is not None
+    assert not month.agent.is_stuck
+    month.live(minutes=40)
+    assert month.agent.is_stuck
+
+
+def test_a_process_that_sleeps_does_nothing_and_its_child_that_works_is_seen() -> None:
+    sleeper = subprocess.Popen(["sleep", "60"])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", "import subprocess\nsubprocess.run(['sh', '-c', 'while :; do :; done'])"]
+    )
+    try:
+        while sleeper.poll() is None and len(work_of(parent.pid, 0).processes) < 2:
+            time.sleep(0.05)
+        slept, worked = work_of(sleeper.pid, 0), work_of(parent.pid, 0)
+        deadline = time.monotonic() + 60
+        while work_of(parent.pid, 0).ticks == worked.ticks:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert work_of(sleeper.pid, 0) == slept
+    finally:
+        for number in work_of(parent.pid, 0).processes:
+            os.kill(number, 9)
+        sleeper.kill()
+        sleeper.wait()
+        parent.wait()
 
 
 def test_in_a_pause_no_job_begins_and_then_one_run_makes_up_for_it(month: AgentMonth) -> None:

@@ -42,3 +42,16 @@ def test_waiting_ends_at_once_when_the_stop_is_requested() -> None:
         signal.signal(signal.SIGUSR1, previous)
     assert stop.is_set()
     assert time.monotonic() - began < 30
+
+
+def test_waiting_ends_early_once_when_the_command_is_woken_and_no_stop_is_requested() -> None:
+    stop = SignalledStop()
+    stop.wake()
+    began = time.monotonic()
+    assert not stop.wait(60)
+    assert time.monotonic() - began < 30
+    assert not stop.wait(0.2)
+    assert time.monotonic() - began >= 0.2
+    stop.set()
+    assert stop.wait(60)
+    assert stop.wait(60)

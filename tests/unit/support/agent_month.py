@@ -32,13 +32,16 @@ class FakeRun:
         return None if self.ended is None else 130 if self.is_stopped else self.code
 
     def stop(self) -> None:
-        self.is_stopped = True
+        self.is_stopped = self.words not in self.month.stubborn | self.month.immortal
 
     def kill(self) -> None:
-        self.is_stopped = True
+        self.is_stopped = self.words not in self.month.immortal
 
     def tail(self) -> str:
         return "printed"
+
+    def work(self) -> object:
+        return None if self.words in self.month.hanging else self.month.time
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,12 @@ class AgentMonth:
     runs: list[FakeRun] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     agent: Supervisor | None = None
+    hanging: frozenset[tuple[str, ...]] = frozenset()
+    """The jobs that do nothing while they run."""
+    stubborn: frozenset[tuple[str, ...]] = frozenset()
+    """The jobs that do not end when they are stopped, only when they are killed."""
+    immortal: frozenset[tuple[str, ...]] = frozenset()
+    """The jobs that nothing ends."""
 
     def start(self, words: Sequence[str], log: Path) -> FakeRun:
         seconds, code = self.answer(tuple(words))
