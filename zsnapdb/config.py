@@ -15,6 +15,7 @@ from zsnapdb.child_environment import is_secret_name
 from zsnapdb.config_doctor import DoctorSettings
 from zsnapdb.config_agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config_errors import explain
+from zsnapdb.config_notifications import NotificationSettings
 from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.errors import ConfigError
 from zsnapdb.patterns import INSTANCE, RoleName
@@ -432,6 +433,15 @@ class Settings(_Section):
     site: SiteSettings = SiteSettings()
     doctor: DoctorSettings = DoctorSettings()
     agent: AgentSettings = AgentSettings()
+    notifications: NotificationSettings = NotificationSettings()
+
+    @model_validator(mode="after")
+    def _notified_instances_exist(self) -> Settings:
+        for target, settings in self.notifications.to.items():
+            for name in settings.instances:
+                if name not in self.instance:
+                    raise ValueError(f"notifications.to.{target} names instance {name!r}, which is not configured")
+        return self
 
     @model_validator(mode="after")
     def _repositories_exist(self) -> Settings:

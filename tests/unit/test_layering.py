@@ -23,6 +23,7 @@ BASE = {
     "text_files",
     "child_environment",
     "config_agent",
+    "config_notifications",
     "config_objectives",
     "config_doctor",
     "",
@@ -38,6 +39,7 @@ ALLOWED = {
         "config_doctor",
         "config_agent",
         "config_errors",
+        "config_notifications",
         "config_objectives",
         "errors",
         "model",
@@ -47,7 +49,9 @@ ALLOWED = {
     },
     "config_doctor": set(),
     "config_agent": {"quantities"},
+    "config_notifications": {"quantities"},
     "config_objectives": {"quantities"},
+    "notify": BASE | {"planning", "jobs", "notify"},
     "agent": BASE | {"planning", "jobs", "agent"},
     "config_errors": set(),
     "quantities": {"errors"},
@@ -63,7 +67,7 @@ ALLOWED = {
     "vm": BASE | {"planning", "vm"},
     "jobs": BASE | {"planning", "zfs", "mysql", "store", "stream", "vm", "repository", "hooks", "jobs"},
     "report": BASE | {"planning", "repository", "jobs", "agent", "report"},
-    "cli": BASE | {"jobs", "agent", "report", "cli"},
+    "cli": BASE | {"jobs", "agent", "notify", "report", "cli"},
     "__main__": {"cli"},
     "__init__": set(),
 }
@@ -85,6 +89,7 @@ SUB_ROOMS = {
     "planning.restore": {"planning", "planning.binlog", "planning.repository", "planning.trial"},
     "planning.clone": {"planning", "planning.server_copy"},
     "planning.agent": {"planning"},
+    "planning.notifications": {"planning", "planning.health"},
     "planning.health": {"planning", "planning.binlog", "planning.trial"},
     "planning.vm": {"planning", "planning.clone"},
     "report.repository": {"report"},
@@ -138,6 +143,7 @@ PROCESSES = {
     "hooks.py",
     "jobs/binlog/new_history.py",
     "agent/children.py",
+    "notify/programs.py",
 }
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

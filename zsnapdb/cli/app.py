@@ -22,6 +22,7 @@ from zsnapdb.cli import (
     init,
     inventory,
     key,
+    notify,
     pin,
     prune,
     query,
@@ -35,7 +36,9 @@ from zsnapdb.cli import (
 from zsnapdb.cli.clone import app as clone_app
 from zsnapdb.cli.clone import reap
 from zsnapdb.cli.groups import Heading
+from zsnapdb.cli.notifying import notifying
 from zsnapdb.cli.vm import app as vm_app
+from zsnapdb.config_notifications import NotifiedJob
 
 app = typer.Typer(
     name="zsnapdb",
@@ -48,8 +51,8 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ZSNAPDB"},
 )
-app.command("backup", rich_help_panel=Heading.BACKUP)(backup.backup)
-app.command("snapshot", rich_help_panel=Heading.BACKUP)(snapshot.snapshot)
+app.command("backup", rich_help_panel=Heading.BACKUP)(notifying(NotifiedJob.BACKUP, backup.backup))
+app.command("snapshot", rich_help_panel=Heading.BACKUP)(notifying(NotifiedJob.SNAPSHOT, snapshot.snapshot))
 app.command("list", rich_help_panel=Heading.BACKUP)(inventory.list_backups)
 app.command("show", rich_help_panel=Heading.BACKUP)(inventory.show_backup)
 app.command("status", rich_help_panel=Heading.BACKUP)(status.status)
@@ -57,7 +60,7 @@ app.add_typer(binlog.app, name="binlog", rich_help_panel=Heading.BACKUP)
 app.command("restore", rich_help_panel=Heading.RESTORE)(restore.restore)
 app.command("runbook", rich_help_panel=Heading.RESTORE)(runbook.runbook)
 app.command("rescue", rich_help_panel=Heading.RESTORE)(rescue.rescue)
-app.command("drill", rich_help_panel=Heading.RESTORE)(drill.drill)
+app.command("drill", rich_help_panel=Heading.RESTORE)(notifying(NotifiedJob.DRILL, drill.drill))
 app.command("drills", rich_help_panel=Heading.RESTORE)(drill.drills)
 app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)
 app.add_typer(vm_app.app, name="vm", rich_help_panel=Heading.CLONES)
@@ -65,9 +68,9 @@ app.command("query", rich_help_panel=Heading.CLONES)(query.query)
 app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)
 app.command("reap", rich_help_panel=Heading.CLONES)(reap.reap)
 app.command("init", rich_help_panel=Heading.REPOSITORY)(init.init)
-app.command("verify", rich_help_panel=Heading.REPOSITORY)(verify.verify)
-app.command("copy", rich_help_panel=Heading.REPOSITORY)(copy.copy)
-app.command("prune", rich_help_panel=Heading.REPOSITORY)(prune.prune)
+app.command("verify", rich_help_panel=Heading.REPOSITORY)(notifying(NotifiedJob.VERIFY, verify.verify))
+app.command("copy", rich_help_panel=Heading.REPOSITORY)(notifying(NotifiedJob.COPY, copy.copy))
+app.command("prune", rich_help_panel=Heading.REPOSITORY)(notifying(NotifiedJob.PRUNE, prune.prune))
 app.command("pin", rich_help_panel=Heading.REPOSITORY)(pin.pin)
 app.command("unpin", rich_help_panel=Heading.REPOSITORY)(pin.unpin)
 app.command("forget", rich_help_panel=Heading.REPOSITORY)(forget.forget)
@@ -75,6 +78,7 @@ app.add_typer(agent.app, name="agent", rich_help_panel=Heading.HOST)
 app.add_typer(key.app, name="key", rich_help_panel=Heading.REPOSITORY)
 app.command("doctor", rich_help_panel=Heading.HOST)(doctor.doctor)
 app.add_typer(config.app, name="config", rich_help_panel=Heading.HOST)
+app.add_typer(notify.app, name="notify", rich_help_panel=Heading.HOST)
 app.command("grants", rich_help_panel=Heading.HOST)(example.grants)
 app.command("example", rich_help_panel=Heading.HOST)(example.example)
 app.command("completion", rich_help_panel=Heading.HOST)(completion.completion)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from zsnapdb.cli.ending import of_the_system
+from zsnapdb.cli.notifying import tell
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
 from zsnapdb.cli.output import show, show_errors
 from zsnapdb.errors import UsageError, ZsnapdbError
@@ -30,6 +31,9 @@ def status(
             show_default=False,
         ),
     ] = None,
+    notify: Annotated[
+        bool, typer.Option("--notify", help="Also notify of objectives that broke or are met again.")
+    ] = False,
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
@@ -37,14 +41,16 @@ def status(
 
     Also show the age of the last backup and of the last archived transaction, and the last drill.
 
-    Exit codes: 0 every objective is met; 1 there is a warning; 2 an objective is broken; 6 nothing can be restored, or
-    the repository cannot be read; 7 something in the repository is damaged, or it lacks something that this host
-    stored. With --all: the greatest of all instances.
+    Exit codes: 0 every objective is met; 1 there is a warning, or a notification did not arrive; 2 an objective is
+    broken; 6 nothing can be restored, or the repository cannot be read; 7 something in the repository is damaged, or it
+    lacks something that this host stored. With --all: the greatest of all instances.
     """
     if every and instance is not None:
         raise UsageError("INSTANCE and --all are given", hint="leave out one of them")
+    if notify and repository is not None:
+        raise UsageError("--notify is about the own repositories of the instances", hint="leave out --repository")
     try:
-        code = _show(instance, every, repository, metrics, config, json)
+        code = _show(instance, every, repository, metrics, notify, config, json)
     except (ZsnapdbError, typer.Exit, BrokenPipeError):
         raise
     except OSError as error:
@@ -58,7 +64,13 @@ def status(
 
 
 def _show(
-    instance: str | None, every: bool, repository: str | None, metrics: Path | None, config: Path | None, json: bool
+    instance: str | None,
+    every: bool,
+    repository: str | None,
+    metrics: Path | None,
+    notify: bool,
+    config: Path | None,
+    json: bool,
 ) -> int:
     """Print the state, write the metrics, and return the exit code."""
     from zsnapdb.config import load
@@ -66,6 +78,8 @@ def _show(
     from zsnapdb.jobs.host import THIS_HOST
     from zsnapdb.jobs.instance import Instance
     from zsnapdb.jobs.repository import status as job
+    from zsnapdb.notify.judgements import notify_of
+    from zsnapdb.notify.memory import failed_deliveries
     from zsnapdb.report.metrics import text as metrics_text
     from zsnapdb.report.repository import status as report
 
@@ -77,13 +91,17 @@ def _show(
     )
     if metrics is not None:
         metrics_file.write(metrics, metrics_text(states, THIS_HOST.now()))
+    if notify:
+        notify_of(settings, states, THIS_HOST.now(), tell)
+    failed = failed_deliveries(settings)
     if every:
-        show(report.AllStatusView(states), json)
+        show(report.AllStatusView(states, failed), json)
     else:
         (state,) = states
         if state.status is None:
             raise state.error or ZsnapdbError(f"instance {state.instance} has no state")
-        show(report.StatusView(state.status), json)
+        show(report.StatusView(state.status, failed), json)
     alarms = (job.alarm(state.status) for state in states if state.status is not None)
     show_errors([alarm for alarm in alarms if alarm is not None])
-    return max((state.exit_code for state in states), default=0)
+    # Who is not reached does not hear of the next problem.
+    return max((*(state.exit_code for state in states), int(bool(failed))))

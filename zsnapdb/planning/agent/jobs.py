@@ -82,7 +82,7 @@ def _of_host(settings: Settings) -> Iterator[PlannedJob]:
     metrics = ("--metrics", str(agent.metrics)) if agent.metrics is not None else ()
     for kind, schedule, words in (
         (JobKind.REAP, agent.reap, ("reap",)),
-        (JobKind.STATUS, agent.status, ("status", "--all", *metrics)),
+        (JobKind.STATUS, agent.status, ("status", "--all", "--notify", *metrics)),
     ):
         if schedule is not None:
             yield _planned(JobName(HOST, kind), words, schedule, settings)

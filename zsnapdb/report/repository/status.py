@@ -10,6 +10,7 @@ from zsnapdb.jobs.repository.status import InstanceStatus, ProtectionStatus
 from zsnapdb.planning.binlog.route import EndKind
 from zsnapdb.planning.binlog.window import Window
 from zsnapdb.planning.health.objectives import Health, Verdict
+from zsnapdb.planning.notifications.occasions import FailedDelivery
 from zsnapdb.report.damage import damage_fields
 from zsnapdb.report.document import error_fields, errors_fields
 from zsnapdb.report.findings import missing_fields, missing_lines
@@ -43,6 +44,7 @@ class StatusView(View):
     """The state of protection."""
 
     status: ProtectionStatus
+    failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
     kind: ClassVar[str] = "status"
 
     def text(self) -> str:
@@ -73,6 +75,7 @@ class StatusView(View):
                 *(f"damaged       {damage.describe()}" for damage in status.known_damage),
                 *missing_lines(status.missing, 14),
                 *health_lines(status.health),
+                *notification_lines(self.failed_notifications),
             ]
         )
 
@@ -108,6 +111,7 @@ class StatusView(View):
             "missing": missing_fields(status.missing),
             "known_damage": damage_fields(status.known_damage),
             **health_fields(status.health),
+            "failed_notifications": notification_fields(self.failed_notifications),
         }
 
 
@@ -116,15 +120,18 @@ class AllStatusView(View):
     """The state of protection of several instances."""
 
     states: Sequence[InstanceStatus]
+    failed_notifications: Sequence[tuple[str, FailedDelivery]] = ()
     kind: ClassVar[str] = "status-all"
 
     def text(self) -> str:
-        return "\n\n".join(
+        parts = [
             StatusView(state.status).text()
             if state.status is not None
             else f"instance      {state.instance}\nUNKNOWN       {state.error}"
             for state in self.states
-        )
+        ]
+        failed = notification_lines(self.failed_notifications)
+        return "\n\n".join([*parts, "\n".join(failed)] if failed else parts)
 
     def fields(self) -> Fields:
         return {
@@ -137,8 +144,23 @@ class AllStatusView(View):
                     "status": StatusView(state.status).fields() if state.status is not None else None,
                 }
                 for state in self.states
-            ]
+            ],
+            "failed_notifications": notification_fields(self.failed_notifications),
         }
+
+
+def notification_lines(failed: Sequence[tuple[str, FailedDelivery]]) -> list[str]:
+    """Return a line for each target whose last notification did not arrive."""
+    return [
+        f"NOT NOTIFIED  {target} of {' '.join(filter(None, (one.event, one.subject, one.instance)))},"
+        f" {one.at:%Y-%m-%d %H:%M:%S} UTC: {one.error}"
+        for target, one in failed
+    ]
+
+
+def notification_fields(failed: Sequence[tuple[str, FailedDelivery]]) -> list[Fields]:
+    """Return the same as JSON fields."""
+    return [{"target": target, **one.model_dump(mode="json")} for target, one in failed]
 
 
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}

@@ -1,0 +1,1 @@
+"""Notifications: tells people and services outside what happened. It never fails or delays what it tells about."""

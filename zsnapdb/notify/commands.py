@@ -1,0 +1,72 @@
+"""Notifies of the start and the end of a command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from zsnapdb.config import Settings
+from zsnapdb.config_notifications import NotificationEvent, NotifiedJob
+from zsnapdb.errors import INTERRUPTED, BusyError, ZsnapdbError, exit_code
+from zsnapdb.jobs.host import THIS_HOST
+from zsnapdb.notify.courier import Courier, Tell
+from zsnapdb.planning.notifications.occasions import Occasion
+
+_AT_AN_INTERRUPT = 5.0
+"""How many seconds an interrupted command waits for its notifications at most."""
+
+
+@contextmanager
+def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) -> Iterator[None]:
+    """Run the block, a job of the instance, and notify of its start and its end. The block's exception goes on.
+
+    The start is sent while the block runs. After the block the budget bounds the waiting. A run that finds another one
+    at work (exit code 75) has neither succeeded nor failed.
+    """
+
+    def occasion(event: NotificationEvent, text: str, code: int | None = None, hint: str = "") -> Occasion:
+        repository = settings.instance[instance].repository
+        return Occasion(event, instance, job.value, THIS_HOST.now(), text, hint, repository, code)
+
+    courier, began, what = Courier(settings, tell), time.monotonic(), f"{job.value} of {instance}"
+    courier.post(occasion(NotificationEvent.START, f"{what} begins"))
+    code, why, hint = 0, "", ""
+    try:
+        yield
+    except BaseException as error:
+        code, why, hint = _code(error), _why(error), str(getattr(error, "hint", ""))
+        raise
+    finally:
+        took = f"after {time.monotonic() - began:.0f} s"
+        if code == 0:
+            courier.post(occasion(NotificationEvent.SUCCESS, f"{what} ended well {took}", code))
+        elif code != BusyError.exit_code:
+            courier.post(
+                occasion(NotificationEvent.FAILURE, f"{what} failed {took}, exit code {code}{why}", code, hint)
+            )
+        courier.close(_AT_AN_INTERRUPT if code == INTERRUPTED else None)
+
+
+def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ...]:
+    """Send a test message to these targets, and return those that it did not reach."""
+    courier = Courier(settings, tell)
+    text = "This is a test. Nothing has happened."
+    for name in names:
+        courier.post_to(name, Occasion(NotificationEvent.TEST, "", "notifications", THIS_HOST.now(), text))
+    return courier.close()
+
+
+def _code(error: BaseException) -> int:
+    """Return the exit code of the command. That of an exit which the command line asks for is its own."""
+    code = getattr(error, "exit_code", None)
+    return code if isinstance(code, int) else exit_code(error)
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, ZsnapdbError):
+        text = error.message
+    else:
+        # An exit that the command line asks for has no words: what is wrong was printed.
+        text = "" if hasattr(error, "exit_code") else str(error) or type(error).__name__
+    return f": {' '.join(text.split())[:1000]}" if text else ""

@@ -1,0 +1,181 @@
+"""What happened, who is to hear of it, and what they know already. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from zsnapdb.config_notifications import NotificationEvent, NotificationTarget, NotifiedJob
+from zsnapdb.planning.health.objectives import Health, Verdict
+
+READABLE = "repository"
+"""The subject of the judgement whether the state of an instance could be read at all."""
+_FIRST = NotificationEvent.START, NotificationEvent.SUCCESS, NotificationEvent.FAILURE
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """Something that happened to a job or an objective (`subject`) of an instance at a time (UTC)."""
+
+    event: NotificationEvent
+    instance: str
+    subject: str
+    at: datetime
+    text: str
+    hint: str = ""
+    repository: str = ""
+    exit_code: int | None = None
+
+
+class _Kept(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KnownProblem(_Kept):
+    """A problem that a target was notified of, and has not been notified of the end of."""
+
+    instance: Annotated[str, Field(max_length=200)]
+    subject: Annotated[str, Field(max_length=200)]
+    repository: Annotated[str, Field(max_length=200)]
+    sent: AwareDatetime
+
+    def is_of(self, occasion: Occasion) -> bool:
+        """Whether the occasion is about the same thing."""
+        known = (self.instance, self.subject, self.repository)
+        return known == (occasion.instance, occasion.subject, occasion.repository)
+
+
+class FailedDelivery(_Kept):
+    """A notification that did not arrive."""
+
+    at: AwareDatetime
+    event: NotificationEvent
+    instance: Annotated[str, Field(max_length=200)]
+    subject: Annotated[str, Field(max_length=200)]
+    error: Annotated[str, Field(max_length=1000)]
+
+
+class TargetMemory(_Kept):
+    """What a target was notified of. `failed` is the last failed delivery; None after one that arrived."""
+
+    format: Literal[1] = 1
+    problems: tuple[KnownProblem, ...] = ()
+    failed: FailedDelivery | None = None
+
+    def arrived(self, occasion: Occasion) -> TargetMemory:
+        """Return the memory after the occasion reached the target."""
+        others = tuple(problem for problem in self.problems if not problem.is_of(occasion))
+        problem = KnownProblem(
+            instance=occasion.instance, subject=occasion.subject, repository=occasion.repository, sent=occasion.at
+        )
+        if occasion.event in (NotificationEvent.START, NotificationEvent.TEST):
+            return TargetMemory(problems=self.problems)
+        return TargetMemory(problems=(*others, problem) if occasion.event.is_problem else others)
+
+    def not_arrived(self, occasion: Occasion, error: str) -> TargetMemory:
+        """Return the memory after the occasion did not reach the target."""
+        failed = FailedDelivery(
+            at=occasion.at,
+            event=occasion.event,
+            instance=occasion.instance,
+            subject=occasion.subject,
+            error=error[:1000],
+        )
+        return self.model_copy(update={"failed": failed})
+
+
+def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
+    """Whether the target may have to hear of it, whatever it knows already."""
+    if target.instances and occasion.instance and occasion.instance not in target.instances:
+        return False
+    if occasion.event is NotificationEvent.TEST:
+        return True
+    if target.is_ping:
+        return occasion.subject == target.of
+    if occasion.subject == NotifiedJob.OBJECTIVES:
+        return False
+    problem = {
+        NotificationEvent.SUCCESS: NotificationEvent.FAILURE,
+        NotificationEvent.MET: NotificationEvent.BROKEN,
+    }.get(occasion.event, occasion.event)
+    return occasion.event in target.events or problem in target.events
+
+
+def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion) -> bool:
+    """Whether the target, which the occasion concerns, is to hear of it now.
+
+    A ping target hears of everything: its silence is an alarm. The others hear of a problem once, and again after
+    `repeat`; of its end, if they heard of the problem; of each start and success only if they want these events.
+    """
+    if target.is_ping or occasion.event is NotificationEvent.TEST:
+        return True
+    known = next((problem for problem in memory.problems if problem.is_of(occasion)), None)
+    if occasion.event.is_problem:
+        # A clock that was set back hides no problem.
+        age = (occasion.at - known.sent).total_seconds() if known is not None else None
+        return age is None or age < 0 or age >= target.repeat
+    if known is not None and occasion.event is not NotificationEvent.START:
+        return True
+    return occasion.event in target.events and occasion.event in _FIRST
+
+
+@dataclass(frozen=True)
+class JudgedInstance:
+    """The health of an instance in its repository, or the error that hides it."""
+
+    instance: str
+    repository: str
+    health: Health | None
+    error: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing is broken. A warning is good."""
+        return self.health is not None and self.health.verdict is not Verdict.BROKEN
+
+
+def of_judgements(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
+    """Yield the state of every objective: BROKEN or MET. Of what could not be judged nothing but that is yielded."""
+    for one in judged:
+        broken = one.health is None
+        yield Occasion(
+            NotificationEvent.BROKEN if broken else NotificationEvent.MET,
+            one.instance,
+            READABLE,
+            at,
+            one.error or "the state can be read",
+            repository=one.repository,
+        )
+        for judgement in one.health.judgements if one.health is not None else ():
+            is_broken = judgement.verdict is Verdict.BROKEN
+            yield Occasion(
+                NotificationEvent.BROKEN if is_broken else NotificationEvent.MET,
+                one.instance,
+                judgement.name,
+                at,
+                judgement.reason,
+                judgement.hint,
+                one.repository,
+            )
+
+
+def overall(
+    target: NotificationTarget, judged: Sequence[JudgedInstance], known: Iterable[str], at: datetime
+) -> Occasion | None:
+    """Return the one occasion for a ping target of objectives; None if not all of its instances were judged.
+
+    `known` are the configured instances. It is good only if nothing of any of these instances is broken.
+    """
+    names = set(target.instances or known)
+    mine = [one for one in judged if one.instance in names]
+    if target.of is not NotifiedJob.OBJECTIVES or {one.instance for one in mine} != names:
+        return None
+    bad = sorted(one.instance for one in mine if not one.is_good)
+    event = NotificationEvent.BROKEN if bad or not mine else NotificationEvent.MET
+    good = "every objective is met" if mine else "no instance is configured"
+    text = f"objectives are broken: {', '.join(bad)}" if bad else good
+    return Occasion(event, "", NotifiedJob.OBJECTIVES.value, at, text)
