@@ -52,7 +52,7 @@ ALLOWED = {
     "config_notifications": {"quantities"},
     "config_objectives": {"quantities"},
     "notify": BASE | {"planning", "jobs", "notify"},
-    "agent": BASE | {"planning", "jobs", "agent"},
+    "agent": BASE | {"planning", "jobs", "notify", "agent"},
     "config_errors": set(),
     "quantities": {"errors"},
     "server_files": {"errors"},

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from zsnapdb.agent.children import Child, StartChild
+from zsnapdb.agent.killed_jobs import notify_of_killed
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.config import Settings
@@ -58,6 +59,7 @@ class Supervisor:
     now: Callable[[], datetime]
     tell: Callable[[str], None]
     steady: Callable[[], float] = time.monotonic
+    notify: Callable[[Settings, JobName, str, datetime, Callable[[str], None]], None] = notify_of_killed
     _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     """What was read from the files last, or written to them."""
@@ -185,6 +187,7 @@ class Supervisor:
             child = self.start(self._jobs[name].words, self.records.log(name))
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
+            self.notify(self.settings, name, f"cannot be started: {error}", now, self.tell)
             self._keep(name, record.ended(now, _CANNOT_START, f"it cannot be started: {error}", is_good=False))
             return
         self.tell(f"{name} begins")
@@ -211,6 +214,8 @@ class Supervisor:
             del self._running[name]
             good = is_good(code, warns_with_one=name.kind in _JUDGING)
             self.tell(f"{name} ended with {code}")
+            if code < 0:
+                self.notify(self.settings, name, f"was ended by signal {-code}", now, self.tell)
             # A run that ends because the agent ends is made up for.
             known = None if self._is_ending and not good else code
             self._keep(name, running.record.ended(now, known, running.child.tail(), is_good=good))

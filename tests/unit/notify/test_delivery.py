@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.command_line import zsnapdb
 from zsnapdb.config import Settings, parse
 from zsnapdb.config_notifications import NotificationEvent, NotifiedJob
@@ -255,3 +256,25 @@ def test_commands_notify_of_a_failure_and_status_shows_who_was_not_reached(recei
 def test_a_target_of_an_instance_that_is_not_configured_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="names instance 'nobody'"):
         parse(text(tmp_path, hook("http://x", 'instances = ["nobody"]')), "test")
+
+
+def test_the_agent_notifies_of_a_job_that_was_killed_and_of_none_that_notifies_itself(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    jobs = (
+        '[instance.main.agent]\nbackup = { every = "1h" }\nverify = { every = "1h" }\n'
+        '[agent]\nreap = { every = "1h" }\n'
+    )
+    settings = parse(text(tmp_path, hook(receiver.url)) + jobs, "test")
+    month = AgentMonth(settings, MemoryRecords(tmp_path), NOW)
+    codes = {("backup", "main"): -9, ("verify", "main"): 6, ("reap",): -9}
+    month.answer = lambda words: (60.0, codes[words])
+    month.boot()
+    month.live(hours=1, minutes=30)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "state").glob("*.json")):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    ((_, _, body),) = receiver.got
+    document = json.loads(body)
+    assert (document["subject"], document["text"]) == ("backup", "backup of main was ended by signal 9")
