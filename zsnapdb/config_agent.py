@@ -70,6 +70,31 @@ class InstanceAgentSettings(_Section):
     doctor: ScheduleSettings | None = None
 
 
+_LOOPBACK = ("127.0.0.1", "::1")
+
+
+class HttpSettings(_Section):
+    """Where the agent answers /metrics, /healthz and /readyz. Beyond loopback it needs TLS and a token.
+
+    `stale`: how old in seconds the last judgement of the objectives may be before /readyz goes red.
+    """
+
+    address: Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+$")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 9807
+    certificate: Path | None = None
+    key: Path | None = None
+    token_file: Path | None = None
+    stale: Annotated[Seconds, Field(ge=10, le=31 * 86400.0)] = 1800.0
+
+    @model_validator(mode="after")
+    def _is_safe(self) -> HttpSettings:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("give certificate and key, or neither")
+        if self.address not in _LOOPBACK and (self.certificate is None or self.token_file is None):
+            raise ValueError("an address beyond loopback needs certificate, key and token_file")
+        return self
+
+
 class AgentSettings(_Section):
     """The agent of this host, and the jobs that are about no single instance.
 
@@ -83,3 +108,15 @@ class AgentSettings(_Section):
     stall: Annotated[Seconds, Field(ge=1, le=7 * 86400.0)] = 3600.0
     reap: ScheduleSettings | None = None
     status: ScheduleSettings | None = None
+    http: HttpSettings | None = None
+
+    @property
+    def metrics_file(self) -> Path | None:
+        """The file that the status job writes: for node_exporter, or for the agent's own answer to /metrics."""
+        return self.metrics or (self.state / "status.prom" if self.http is not None else None)
+
+    @model_validator(mode="after")
+    def _is_judged(self) -> AgentSettings:
+        if self.http is not None and self.status is None:
+            raise ValueError('http answers what the status job judged; write status = { every = "5m" }')
+        return self

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from zsnapdb.agent.children import StartChild
 from zsnapdb.agent.overview import LOCK
+from zsnapdb.agent.pages import Pages
 from zsnapdb.agent.records import Records
 from zsnapdb.agent.service_manager import notify
 from zsnapdb.agent.supervisor import Supervisor
+from zsnapdb.agent.web import WebServer
 from zsnapdb.config import Settings
 from zsnapdb.errors import ConfigError
 from zsnapdb.jobs.exclusion import exclusive
@@ -50,20 +53,37 @@ def serve(
         raise ConfigError(
             "the configuration gives the agent no job", hint="write one, such as backup, in [instance.NAME.agent]"
         )
-    with exclusive(LOCK, doing="the agent of this host", folder=host.run):
+    pages = Pages(settings, host)
+    with exclusive(LOCK, doing="the agent of this host", folder=host.run), _answering(settings, pages):
         supervisor = Supervisor(settings, Records(settings.agent.state), start, host.now, tell)
         notify("READY=1")
         while not stop.is_set():
             if reload.take():
                 _reload(supervisor, load, tell)
+                pages.settings = supervisor.settings
             seconds = supervisor.turn()
             if not supervisor.is_stuck:
                 notify("WATCHDOG=1")
+                pages.turned()
             stop.wait(seconds)
         notify("STOPPING=1")
         tell("the agent ends")
         # The stop is set: waiting for it would not wait.
         supervisor.end(time.sleep, _PATIENCE)
+
+
+@contextlib.contextmanager
+def _answering(settings: Settings, pages: Pages) -> Iterator[None]:
+    """Answer by HTTP while the block runs, if the configuration has it. Another address needs another start."""
+    if settings.agent.http is None:
+        yield
+        return
+    web = WebServer(settings.agent.http, pages.answers)
+    web.start()
+    try:
+        yield
+    finally:
+        web.close()
 
 
 def _reload(supervisor: Supervisor, load: Callable[[], Settings], tell: Callable[[str], None]) -> None:

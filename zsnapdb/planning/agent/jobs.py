@@ -79,7 +79,7 @@ def one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
 
 def _of_host(settings: Settings) -> Iterator[PlannedJob]:
     agent = settings.agent
-    metrics = ("--metrics", str(agent.metrics)) if agent.metrics is not None else ()
+    metrics = ("--metrics", str(agent.metrics_file)) if agent.metrics_file is not None else ()
     for kind, schedule, words in (
         (JobKind.REAP, agent.reap, ("reap",)),
         (JobKind.STATUS, agent.status, ("status", "--all", "--notify", *metrics)),

@@ -1,0 +1,180 @@
+"""The agent answers by HTTP, goes red when it or its jobs do, and answers nobody who may not ask."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tests.unit.support import certificates
+from zsnapdb.agent.pages import Pages
+from zsnapdb.agent.records import Records
+from zsnapdb.agent.web import Answers, WebServer
+from zsnapdb.config import parse
+from zsnapdb.config_agent import HttpSettings
+from zsnapdb.errors import ConfigError
+from zsnapdb.jobs.host import Host
+from zsnapdb.planning.agent.jobs import HOST, JobKind, JobName, jobs_of
+from zsnapdb.planning.agent.readiness import KnownRun, not_ready
+from zsnapdb.planning.agent.runs import RunRecord
+
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+STATUS, BACKUP = JobName(HOST, JobKind.STATUS), JobName("main", JobKind.BACKUP)
+CONFIGURATION = """
+[agent]
+state = "{folder}"
+status = {{ every = "5m" }}
+[agent.http]
+port = 0
+[instance.main]
+socket = "/x"
+repository = "here"
+[instance.main.agent]
+backup = {{ every = "1h" }}
+[repository.here]
+url = "file:///nowhere"
+"""
+
+
+def run(code: int | None, failures: int = 0, **ago: float) -> RunRecord:
+    at = NOW - timedelta(**ago)
+    good = RunRecord(scheduled=at, started=at).ended(at, code, "", is_good=code in (0, 1))
+    return good.model_copy(update={"failures": failures})
+
+
+@contextmanager
+def serving(settings: HttpSettings, answers: Answers) -> Iterator[WebServer]:
+    server = WebServer(settings, answers)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def got(server: WebServer, path: str, **headers: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
+
+
+def fixed(*wrong: str) -> Answers:
+    return Answers(lambda: "zsnapdb_verdict 0\n", lambda: (), lambda: wrong)
+
+
+def test_the_pages_are_green_while_all_is_well_and_red_with_the_reasons(tmp_path: Path) -> None:
+    settings = parse(CONFIGURATION.format(folder=tmp_path), "test")
+    assert settings.agent.http is not None
+    clock = [0.0]
+    pages = Pages(settings, Host(now=lambda: NOW), lambda: clock[0])
+    records = Records(tmp_path)
+    with serving(settings.agent.http, pages.answers) as server:
+        assert got(server, "/metrics")[0] == 503
+        assert got(server, "/readyz") == (503, "the objectives were not judged yet\n")
+        (tmp_path / "status.prom").write_text("zsnapdb_verdict 1\n")
+        records.set_run(STATUS, run(1, minutes=3))
+        records.set_run(BACKUP, run(0, minutes=50))
+        assert got(server, "/metrics") == (200, "zsnapdb_verdict 1\n")
+        assert got(server, "/healthz") == (200, "ok\n")
+        assert got(server, "/readyz") == (200, "ok\n")
+        records.set_run(BACKUP, run(6, failures=2, minutes=50))
+        assert got(server, "/readyz") == (503, "backup main failed 2 times in a row\n")
+        clock[0] = 300.0
+        assert got(server, "/healthz") == (503, "the agent has done nothing for 300 s\n")
+        assert got(server, "/other")[0] == 404
+        pages.turned()
+        assert got(server, "/healthz")[0] == 200
+
+
+def test_the_status_job_writes_the_file_that_is_answered(tmp_path: Path) -> None:
+    settings = parse(CONFIGURATION.format(folder=tmp_path), "test")
+    (job,) = [job for job in jobs_of(settings) if job.name == STATUS]
+    assert job.words == ("status", "--all", "--notify", "--metrics", f"{tmp_path}/status.prom")
+
+
+@pytest.mark.parametrize(
+    ("judged", "words"),
+    [
+        (None, "were not judged yet"),
+        (RunRecord(scheduled=NOW, started=NOW), "were not judged yet"),
+        (run(2, failures=1, minutes=1), "ended with 2"),
+        (run(None, failures=1, minutes=1), "ended with None"),
+        (run(0, minutes=31), "were judged last"),
+        (run(0, minutes=-31), "were judged last"),
+        (run(1, minutes=1), ""),
+        (run(0, minutes=29).model_copy(update={"finished": None, "exit_code": None}), ""),
+        (run(0, failures=1, minutes=1).model_copy(update={"finished": None, "exit_code": None}), "was not good"),
+    ],
+)
+def test_what_is_not_judged_not_good_or_not_fresh_is_red(judged: RunRecord | None, words: str) -> None:
+    reasons = not_ready([KnownRun(STATUS, judged)], 1800.0, NOW)
+    assert (words in reasons[0]) if words else reasons == ()
+
+
+def test_without_a_judgement_nothing_is_green() -> None:
+    assert not_ready([KnownRun(BACKUP, run(0, minutes=1))], 1800.0, NOW)
+
+
+def test_a_token_is_needed_where_one_is_configured(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    token.chmod(0o600)
+    with serving(HttpSettings(port=0, token_file=token), fixed()) as server:
+        for path in ("/metrics", "/healthz", "/readyz"):
+            assert got(server, path)[0] == 401
+            assert got(server, path, Authorization="Bearer wrong")[0] == 401
+            assert got(server, path, Authorization="Bearer secret")[0] == 200
+
+
+def test_a_token_file_that_is_empty_or_public_is_refused(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    for content, mode in (("\n", 0o600), ("secret\n", 0o644)):
+        token.write_text(content)
+        token.chmod(mode)
+        with pytest.raises(ConfigError):
+            WebServer(HttpSettings(port=0, token_file=token), fixed())
+
+
+def test_with_a_certificate_answers_are_encrypted_and_plain_requests_get_none(tmp_path: Path) -> None:
+    files = certificates.make(tmp_path, "127.0.0.1")
+    with serving(HttpSettings(port=0, certificate=files.cert, key=files.key), fixed()) as server:
+        context = ssl.create_default_context(cafile=str(files.ca))
+        connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=30)
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().read() == b"zsnapdb_verdict 0\n"
+        with pytest.raises((OSError, http.client.HTTPException)):
+            got(server, "/metrics")
+
+
+def test_a_client_that_says_nothing_keeps_no_other_waiting_and_too_many_are_turned_away(tmp_path: Path) -> None:
+    with serving(HttpSettings(port=0), fixed()) as server:
+        silent = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(15)]
+        assert got(server, "/healthz")[0] == 200
+        silent += [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+        silent[-1].settimeout(30)
+        assert silent[-1].recv(1) == b""
+        for each in silent:
+            each.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"address": "0.0.0.0"}, {"address": "::", "token_file": "/t"}, {"certificate": "/c"}, {"address": "localhost;"}],
+)
+def test_an_address_that_others_reach_needs_tls_and_a_token(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        HttpSettings(**fields)
+
+
+def test_a_port_that_is_taken_is_an_error_of_the_configuration() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(ConfigError, match="listening on 127"):
+        WebServer(HttpSettings(port=taken.getsockname()[1]), fixed())
