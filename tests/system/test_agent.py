@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -41,6 +42,7 @@ class Agent:
         self.lab, self.records, self.said = lab, Records(folder / "state"), folder / "said"
         self.folder, self.config = folder, folder / "agent.toml"
         self.process: subprocess.Popen[bytes] | None = None
+        (folder / "repository").mkdir()
         self.configure("")
 
     def configure(self, jobs: str) -> None:
@@ -60,10 +62,8 @@ class Agent:
 
     def children(self, word: str = "") -> list[int]:
         """Return the running jobs whose commands have this word."""
-        known = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
-        return [
-            int(pid) for pid in known if word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[3:]
-        ]
+        known = (int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal())
+        return [pid for pid in known if parent(pid) == self.pid and (not word or word in command(pid)[3:])]
 
     def record(self, name: JobName) -> RunRecord:
         """Return the last run of the job; one that never began, if none is known."""
@@ -77,6 +77,20 @@ class Agent:
             assert self.process.poll() is None, self.said.read_text()
             assert time.monotonic() < deadline, self.said.read_text()
             time.sleep(0.05)
+
+
+def parent(pid: int) -> int:
+    """Return the parent of a process; 0 if it has ended."""
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return 0
+
+
+def command(pid: int) -> list[str]:
+    """Return the words of a process; none if it has ended. The first three are the interpreter, -m and zsnapdb."""
+    with contextlib.suppress(OSError):
+        return [*Path(f"/proc/{pid}/cmdline").read_text().split("\0")]
+    return []
 
 
 @pytest.fixture(scope="module")
