@@ -24,7 +24,7 @@ from zsnapdb.planning.notifications.occasions import (
 )
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
-HOOK = NotificationTarget(webhook="https://example.net/hook", repeat="6h")  # type: ignore[arg-type]
+HOOK = NotificationTarget(webhook="https://example.net/hook", repeat="6h")
 PING = NotificationTarget(ping="https://example.net/p", of=NotifiedJob.BACKUP, instances=("main",))
 BOARD = NotificationTarget(ping="https://example.net/o", of=NotifiedJob.OBJECTIVES)
 FAILED = Occasion(NotificationEvent.FAILURE, "main", "backup", NOW, "it failed")
