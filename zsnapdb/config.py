@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 
 from zsnapdb.child_environment import is_secret_name
-from zsnapdb.config_doctor import DoctorSettings
 from zsnapdb.config_agent import AgentSettings, InstanceAgentSettings
+from zsnapdb.config_doctor import DoctorSettings
 from zsnapdb.config_errors import explain
 from zsnapdb.config_notifications import NotificationSettings
 from zsnapdb.config_objectives import ObjectiveSettings
