@@ -198,3 +198,142 @@ def test_the_archive_is_not_called_complete_for_a_time_that_a_running_statement_
     until = datetime.fromisoformat(archived["complete_until"]).timestamp()
     assert until < transaction.committed / 1e6
     assert until > started or not transaction.is_exact
+
+
+MODES = {
+    "mysql": {
+        "plain": (),
+        "compressed": ("SET SESSION binlog_transaction_compression = ON",),
+        "minimal": ("SET SESSION binlog_transaction_compression = OFF", "SET SESSION binlog_row_image = MINIMAL"),
+        "partial": ("SET SESSION binlog_row_value_options = PARTIAL_JSON",),
+    },
+    "mariadb": {
+        "plain": (),
+        "compressed": ("SET GLOBAL log_bin_compress = ON", "SET GLOBAL log_bin_compress_min_len = 10"),
+        "minimal": (
+            "SET GLOBAL log_bin_compress = OFF",
+            "SET GLOBAL log_bin_compress_min_len = DEFAULT",
+            "SET SESSION binlog_row_image = MINIMAL",
+        ),
+    },
+}
+COLUMNS = (
+    "id INT PRIMARY KEY, a TINYINT, b SMALLINT, c MEDIUMINT, d BIGINT UNSIGNED, e DECIMAL(20,6), f FLOAT, g DOUBLE,"
+    " h DATE, i TIME(3), j DATETIME(6), k TIMESTAMP(2) NULL, l YEAR, m CHAR(10), n CHAR(200) CHARACTER SET utf8mb4,"
+    " o VARCHAR(50), p VARCHAR(2000), q BINARY(16), r VARBINARY(300), s TINYBLOB, t BLOB, u MEDIUMTEXT,"
+    " v LONGTEXT, w ENUM('x','y'), x SET('x','y','z'), y BIT(11), z JSON, aa POINT"
+)
+OWN_COLUMNS = {
+    "mysql": ", ab VECTOR(3)",
+    "mariadb": ", ab UUID, ac INET6, ad VARCHAR(300) COMPRESSED, ae TEXT COMPRESSED, af VECTOR(3)",
+}
+VALUES = (
+    "1, 2, 3, 18446744073709551615, -12345678901234.567891, 1.5, 2.5, '2026-11-20', '-10:11:12.123',"
+    " '2026-11-20 10:11:12.123456', '2026-11-20 10:11:12.12', 2026, 'char', REPEAT('ü', 200), 'text',"
+    " REPEAT('x', 2000), REPEAT('b', 16), REPEAT('v', 300), 'tiny', REPEAT('b', 1000), 'medium', {long}, 'y', 'x,z',"
+    ' b\'10101010101\', \'{{"a": 1, "b": "{document}"}}\', POINT(1, 2)'
+)
+OWN_VALUES = {
+    "mysql": ", STRING_TO_VECTOR('[1,2,3]')",
+    "mariadb": ", UUID(), '::1', REPEAT('c', 300), REPEAT('c', 900), VEC_FromText('[1,2,3]')",
+}
+
+
+def row(flavour: str, number: int, long: str = "'long'") -> str:
+    return f"({number}, {VALUES.format(long=long, document='d' * 200)}{OWN_VALUES[flavour]})"
+
+
+def steps(flavour: str, schema: str) -> list[tuple[tuple[str, ...], dict[str, tuple[int, int, int]]]]:
+    """Transactions, each with the rows that it inserts, updates and deletes by table."""
+    wide, slim, rows = f"{schema}.wide", f"{schema}.slim", ", ".join(row(flavour, number) for number in range(1, 41))
+    nulls = ", ".join(f"({number})" for number in range(100, 400))
+    return [
+        ((f"INSERT INTO {wide} VALUES {rows}",), {wide: (40, 0, 0)}),
+        ((f"INSERT INTO {wide} (id) VALUES {nulls}",), {wide: (300, 0, 0)}),
+        ((f"INSERT INTO {wide} VALUES {row(flavour, 50, chr(39) + 'l' * 3_000_000 + chr(39))}",), {wide: (1, 0, 0)}),
+        ((f"UPDATE {wide} SET o = 'changed', u = NULL WHERE id <= 25",), {wide: (0, 25, 0)}),
+        ((f"UPDATE {wide} SET z = JSON_REPLACE(z, '$.a', 2) WHERE id <= 20",), {wide: (0, 20, 0)}),
+        ((f"UPDATE {wide} SET v = 'short' WHERE id = 50",), {wide: (0, 1, 0)}),
+        (
+            (
+                f"INSERT INTO {slim} SELECT id FROM {wide} WHERE id <= 30",
+                f"DELETE FROM {wide} WHERE id BETWEEN 100 AND 349",
+            ),
+            {wide: (0, 0, 250), slim: (30, 0, 0)},
+        ),
+        ((f"DELETE FROM {wide}",), {wide: (0, 0, 91)}),
+    ]
+
+
+def gtid_after(lab: Lab, cursor: Any, before: str) -> str:
+    """Return the GTID of the transaction that the session committed, the only one since `before`."""
+    if lab.flavour == "mysql":
+        cursor.execute(f"SELECT GTID_SUBTRACT(@@GLOBAL.gtid_executed, '{before}')")
+    else:
+        cursor.execute("SELECT @@SESSION.last_gtid")
+    return str(cursor.fetchone()[0])
+
+
+def written(lab: Lab, mode: str, schema: str) -> dict[str, dict[str, tuple[int, int, int]]]:
+    """Write the transactions in a mode; return their rows by GTID."""
+    by_gtid = {}
+    with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {schema}")
+        cursor.execute(f"CREATE TABLE {schema}.wide ({COLUMNS}{OWN_COLUMNS[lab.flavour]}) ENGINE=InnoDB")
+        cursor.execute(f"CREATE TABLE {schema}.slim (id INT) ENGINE=InnoDB")
+        for setting in MODES[lab.flavour][mode]:
+            cursor.execute(setting)
+        for statements, rows in steps(lab.flavour, schema):
+            before = str(lab.sql("SELECT @@GLOBAL.gtid_executed")[0][0]) if lab.flavour == "mysql" else ""
+            cursor.execute("BEGIN")
+            for statement in statements:
+                cursor.execute(statement)
+            cursor.execute("COMMIT")
+            by_gtid[gtid_after(lab, cursor, before)] = rows
+    return by_gtid
+
+
+def rows_of(found: dict[str, Any]) -> dict[str, dict[str, tuple[int, int, int]]]:
+    return {
+        entry["gtid"]: {
+            f"{part['schema']}.{part['table']}": (part["inserted"], part["updated"], part["deleted"])
+            for part in entry["tables"]
+        }
+        for entry in found["transactions"]
+    }
+
+
+def test_a_search_finds_each_transaction_with_its_exact_tables_and_rows(lab: Lab, first: dict[str, Any]) -> None:
+    """In every form of row events, on the server and in the archive; a restore takes the GTID that is printed."""
+    modes = MODES[lab.flavour]
+    schemas = {mode: f"find_{mode}" for mode in modes}
+    expected = {mode: written(lab, mode, schema) for mode, schema in schemas.items()}
+    find = ("binlog", "find", "main", "--json")
+    for mode, by_gtid in expected.items():
+        entries = lab.zsnapdb(*find, "--table", f"{schemas[mode]}.wide", "--kind", "insert,update,delete").json
+        assert rows_of(entries) == by_gtid, mode
+        assert all(entry["rows_known"] and entry["match"] == "yes" for entry in entries["transactions"]), mode
+        # MariaDB stores an event as it is if that is shorter.
+        assert any(entry["compressed"] for entry in entries["transactions"]) == (mode == "compressed"), mode
+    largest = lab.zsnapdb(*find, "--table", "find_plain.wide", "--largest", "--limit", "2").json
+    assert [entry["rows"] for entry in largest["transactions"]] == [300, 280]
+    plain = expected["plain"]
+    (deleted,) = (gtid for gtid, rows in plain.items() if rows == {"find_plain.wide": (0, 0, 91)})
+    words = (*find, "--table", "find_plain.wide", "--kind", "delete", "--rows-at-least", "91", "--largest")
+    live = lab.zsnapdb(*words).json
+    assert [entry["gtid"] for entry in live["transactions"]][1:] == [deleted]
+    ddl = lab.zsnapdb(*find, "--table", "find_plain.slim", "--kind", "ddl").json["transactions"]
+    assert [(entry["statements"][0]["text"][:32], entry["match"]) for entry in ddl] == [
+        ("CREATE TABLE find_plain.slim (id", "possible")
+    ]
+    lab.zsnapdb("binlog", "archive", "main", "--once", "--json")
+    words_of_plan = ("restore", "main", "--target", "tank/never", "--to", f"before-{deleted}", "--plan", "--json")
+    assert lab.zsnapdb(*words_of_plan).json["point"]["following"]["gtid"] == deleted
+    away = lab.changed((f'socket = "{SOCKET}"', 'socket = "/run/mysqld/away.sock"'))
+    done = lab.zsnapdb(*words, config=away)
+    archived = json.loads(done.stdout)
+    assert done.code == 5, done.stderr
+    assert rows_of(archived) == rows_of(live)
+    assert {entry["history"] for entry in archived["transactions"]} != {None}
+    for schema in schemas.values():
+        lab.sql(f"DROP DATABASE {schema}")
