@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import random
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -164,6 +165,29 @@ def test_a_store_that_is_away_for_a_while_is_waited_for_and_the_same_run_ends_we
     assert restored["gtids"] == done["position"]["gtids"]
     used.run(["cmp", "/var/lib/mysql/data/filling", f"{restored['mount']}/data/filling"]).check()
     used.run(["zfs", "destroy", "-r", "tank/waited"]).check()
+
+
+def test_a_backup_whose_store_is_away_has_the_state_at_its_command(used: Guest) -> None:
+    if used.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
+        pytest.skip(
+            "without a Go toolchain the guest's S3 server keeps its objects in memory, and forgets them when it ends"
+        )
+    known, moment = backups(used), "/var/lib/mysql/data/moment"
+    used.run(["sh", "-c", f"echo before > {moment} && sync"]).check()
+    used.run(["/checkout/tests/lab/inside/s3", "stop"]).check()
+    command = used.spawn(["zsnapdb", "backup", "--json"])
+    deadline = time.monotonic() + 300
+    while "the store is away" not in command.output(2):
+        assert not command.done.wait(0.1), command.output(2)
+        assert time.monotonic() < deadline, command.output(2)
+    used.run(["sh", "-c", f"echo after > {moment} && sync"]).check()
+    used.run(["/checkout/tests/lab/inside/s3", "start"]).check()
+    made = json.loads(command.wait(600).check().stdout)["backup"]["backup_id"]
+    assert backups(used) == [*known, made]
+    shown = used.run(["cat", f"/var/lib/mysql/data/.zfs/snapshot/zsnapdb-{made}/moment"]).check()
+    assert shown.stdout == "before\n"
+    used.run(["rm", moment]).check()
+    check_clean_and_working(used, [*known, made])
 
 
 def test_without_room_for_the_journal_a_backup_is_made_all_the_same(used: Guest) -> None:
