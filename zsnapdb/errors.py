@@ -28,6 +28,8 @@
 
 from __future__ import annotations
 
+from zsnapdb.printed import printed
+
 INTERNAL = 1
 """The exit code after an error that nobody expected."""
 INTERRUPTED = 130
@@ -37,15 +39,18 @@ CLOSED_PIPE = 141
 
 
 class ZsnapdbError(Exception):
-    """An error. The message says what was attempted, on what, and what is wrong. `hint` says what to do."""
+    """An error. The message says what was attempted, on what, and what is wrong. `hint` says what to do.
+
+    Control characters in both, which a server or store may have sent, are escaped.
+    """
 
     code = "internal"
     exit_code = INTERNAL
 
     def __init__(self, message: str, *, hint: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = printed(message)
+        self.hint = printed(hint)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.message}\nhint: {self.hint}" if self.hint else self.message

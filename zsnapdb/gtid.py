@@ -60,7 +60,7 @@ class GtidSet:
                 if _TAG.match(word):
                     source = f"{uuid}:{word}"
                     continue
-                match = re.fullmatch(r"(\d+)(?:-(\d+))?", word)
+                match = re.fullmatch(r"([0-9]{1,20})(?:-([0-9]{1,20}))?", word)
                 if match is None:
                     raise ValueError(f"not an interval in a GTID set: {word!r}")
                 first = int(match.group(1))
@@ -80,16 +80,20 @@ class GtidSet:
     def minus(self, other: GtidSet) -> GtidSet:
         """Return the set of the transactions that are in this set and not in the other."""
         remaining: list[tuple[str, Interval]] = []
-        for source, (first, last) in self._pairs():
-            start = first
-            for other_first, other_last in other.intervals.get(source, ()):
-                if other_last < start or other_first > last:
-                    continue
-                if other_first > start:
-                    remaining.append((source, (start, other_first - 1)))
-                start = other_last + 1
-            if start <= last:
-                remaining.append((source, (start, last)))
+        for source, intervals in self.intervals.items():
+            others, at = other.intervals.get(source, ()), 0
+            for first, last in intervals:
+                start = first
+                # Both are sorted, so no interval of the other is looked at again after it has ended.
+                while at < len(others) and others[at][0] <= last:
+                    if others[at][0] > start:
+                        remaining.append((source, (start, others[at][0] - 1)))
+                    start = max(start, others[at][1] + 1)
+                    if others[at][1] > last:
+                        break
+                    at += 1
+                if start <= last:
+                    remaining.append((source, (start, last)))
         return GtidSet.of(remaining)
 
     def contains(self, other: GtidSet) -> bool:
@@ -120,7 +124,7 @@ class GtidPosition:
         for part in text.replace(" ", "").split(","):
             if not part:
                 continue
-            match = re.fullmatch(r"(\d+)-(\d+)-(\d+)", part)
+            match = re.fullmatch(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})", part)
             if match is None:
                 raise ValueError(f"not a GTID position: {part!r}")
             domain, server, sequence = (int(word) for word in match.groups())

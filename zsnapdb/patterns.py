@@ -7,12 +7,14 @@ elsewhere, or a second line. `below` is the only function that makes a path from
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import PurePath, PurePosixPath
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from zsnapdb.errors import DamagedError
+from zsnapdb.printed import CONTROL
 
 ROLE = r"[a-z0-9][a-z0-9_-]{0,31}"
 INSTANCE = r"[a-z0-9][a-z0-9_-]{0,47}"
@@ -23,7 +25,7 @@ REPOSITORY_ID = r"[0-9a-z][0-9a-z-]{0,63}"
 _COMPONENT = r"(?!\.{1,2}(?:/|$))[A-Za-z0-9_.:% -]+"
 _DATASET = re.compile(rf"[A-Za-z][A-Za-z0-9_.: -]*(/{_COMPONENT})*")
 _SNAPSHOT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_CONTROL = re.compile(f"[{CONTROL}]")
 _LONGEST_PATH = 4095
 
 
@@ -118,6 +120,20 @@ Guid = Annotated[int, Field(ge=0, lt=2**64)]
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 CommitTime = Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]
 """Microseconds UTC, up to the year 9999."""
+
+
+def _moment(moment: datetime) -> datetime:
+    if moment.tzinfo is None or not 1970 < moment.year < _LAST_YEAR:
+        raise ValueError(f"is not a time with a zone between 1971 and {_LAST_YEAR - 1}")
+    return moment.astimezone(UTC)
+
+
+_LAST_YEAR = 9999
+Moment = Annotated[datetime, AfterValidator(_moment)]
+"""A time in UTC. One without a zone could be compared with no other, and arithmetic near the year 9999 fails."""
+
+Seconds = Annotated[float, Field(ge=0, lt=1e12)]
+"""A duration; infinity and NaN are none."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f]{1,255}$"), AfterValidator(_file_name)]

@@ -26,13 +26,17 @@ BASE = {
     "config_notifications",
     "config_objectives",
     "config_doctor",
+    "foreign_json",
+    "printed",
     "",
 }
 ALLOWED = {
-    "errors": set(),
+    "printed": set(),
+    "foreign_json": set(),
+    "errors": {"printed"},
     "gtid": set(),
     "model": {"errors", "gtid"},
-    "patterns": {"errors"},
+    "patterns": {"errors", "printed"},
     "child_environment": set(),
     "config": {
         "child_environment",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
+from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -239,7 +240,7 @@ def _forget(stream: TextIO) -> None:
 def _print(text: str) -> None:
     """Print a line to stderr, if stderr still has a reader."""
     with contextlib.suppress(OSError):
-        print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+        print(f"zsnapdb: {printed(text)}", file=sys.stderr, flush=True)
 
 
 def _print_notes(error: BaseException) -> None:

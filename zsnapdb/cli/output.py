@@ -6,6 +6,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from zsnapdb.printed import printed
+
 if TYPE_CHECKING:
     from zsnapdb.errors import ZsnapdbError
     from zsnapdb.jobs.host_record import StoredFinding
@@ -16,7 +18,7 @@ Writer = TypeVar("Writer")
 
 def show(view: View, json: bool) -> None:
     """Print a result."""
-    print(view.document() if json else view.text())
+    print(view.document() if json else printed(view.text()))
 
 
 def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
@@ -28,7 +30,7 @@ def show_missing(findings: Iterable[StoredFinding]) -> bool:
     """Print to stderr what a repository lacks of what this host stored. Return whether something may be lost."""
     is_alarming = False
     for finding in findings:
-        print(f"zsnapdb: {finding.text}\nhint: {finding.hint}", file=sys.stderr)
+        print(printed(f"zsnapdb: {finding.text}\nhint: {finding.hint}"), file=sys.stderr)
         is_alarming = is_alarming or finding.is_alarming
     return is_alarming
 

@@ -7,6 +7,7 @@ import sys
 import time
 
 from zsnapdb.model import Progress
+from zsnapdb.printed import printed
 
 _TERMINAL_SECONDS = 0.1
 _LOG_SECONDS = 5.0
@@ -37,7 +38,7 @@ class Terminal:
             return
         self._shown = now
         rate = progress.done / max(now - self._started, 0.001)
-        text = f"{progress.step}: {progress.done / 2**20:.0f} MiB"
+        text = f"{printed(progress.step)}: {progress.done / 2**20:.0f} MiB"
         if progress.total is None:
             text += " of an unknown size"
         elif progress.total > progress.done:
@@ -49,7 +50,7 @@ class Terminal:
     def tell(self, text: str) -> None:
         """Print a message that stays on the terminal."""
         self.end()
-        _write(f"zsnapdb: {text}\n")
+        _write(f"zsnapdb: {printed(text)}\n")
 
     def warn(self, text: str) -> None:
         """Print a warning that stays on the terminal."""

@@ -10,6 +10,7 @@ import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, History, NamedInstance, ServerBinary
 from zsnapdb.cli.output import writer
+from zsnapdb.printed import printed
 
 _MOMENT = "latest-backup, a backup id, GTIDs, before-GTID, or a time with its zone, such as 2026-11-20T10:00:00Z"
 
@@ -56,7 +57,7 @@ def query(
     output = writer(json, text=writers[form], document=report.JsonAnswer)(sys.stdout.write)
     answer = job.query(settings, Instance.of(settings, instance), at, sql, output.rows, history)
     output.end(answer)
-    print(answer.moment.describe(), file=sys.stderr)
+    print(printed(answer.moment.describe()), file=sys.stderr)
 
 
 def diff(

@@ -85,12 +85,15 @@ def index_entries(index: Path) -> list[str]:
     """
     try:
         chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
-        return [line for line in server_files.read_text(chosen).splitlines() if line]
+        entries = [line for line in server_files.read_text(chosen).split("\n") if line]
     except OSError as error:
         raise ConsistencyError(
             f"reading the binlog index {index}: {error.strerror}",
             hint="is the snapshot visible under .zfs, and zsnapdb run as root?",
         ) from error
+    if any("\0" in entry or os.path.basename(entry) in ("", ".", "..") for entry in entries):
+        raise ConsistencyError(f"the binlog index {index} has a line that names no file", hint="was it edited by hand?")
+    return entries
 
 
 def position_in(index: Path, folder: Path, flavour: Flavour, *, has_gtids: bool) -> Position:

@@ -6,13 +6,14 @@ Reads files and changes none.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from zsnapdb.foreign_json import fields_of
+from zsnapdb.patterns import is_line
 from zsnapdb.planning.backup.fitness import BlockSizes
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.server_files import UnsafeFileError, read_text
@@ -136,13 +137,13 @@ def keyring_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
     for folder in (facts.variables.get("plugin_dir", ""), datadir):
         for name in _KEYRING_COMPONENTS:
             try:
-                path = json.loads(read_text(Path(folder, name))).get("path")
-            except (OSError, ValueError, AttributeError):
+                path = fields_of(read_text(Path(folder, name))).get("path")
+            except (OSError, ValueError):
                 continue
             except UnsafeFileError:
                 # It is not read, but the server reads it: the keys are somewhere else.
                 path = str(Path(folder, name))
-            if path:
+            if isinstance(path, str) and path and is_line(path):
                 paths.add(ServerPath(name, _real(path, datadir)))
     return tuple(sorted(paths))
 

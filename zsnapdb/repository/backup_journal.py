@@ -14,26 +14,30 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Annotated, BinaryIO, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from zsnapdb.errors import DamagedError, PreflightError
+from zsnapdb.foreign_json import parsed
 from zsnapdb.model import is_backup_id
+from zsnapdb.patterns import DatasetName, Guid, RoleName, SendFlag, SnapshotName
 from zsnapdb.repository.manifest import KeyPart, Manifest, Part, VolumePart, VolumeType
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
+
+ChunkIndex = Annotated[int, Field(ge=1, lt=2**31)]
 
 
 class VolumeBegun(Part):
     """The facts about a volume before its stream is sent. `from_guid` is None for a full stream."""
 
-    role: str
-    dataset: str
-    snapshot: str
-    guid: int
-    from_guid: int | None
-    send_flags: tuple[str, ...]
+    role: RoleName
+    dataset: DatasetName
+    snapshot: SnapshotName
+    guid: Guid
+    from_guid: Guid | None
+    send_flags: tuple[SendFlag, ...]
     type: VolumeType
 
     @property
@@ -89,6 +93,9 @@ class JournalDisk:
 
 
 DISK = JournalDisk()
+
+_CHUNK_LINE = TypeAdapter(tuple[RoleName, ChunkIndex, bool, Chunk])
+_VOID_LINE = TypeAdapter(tuple[RoleName, ChunkIndex])
 
 
 class BackupJournal:
@@ -183,11 +190,10 @@ class BackupJournal:
             part = KeyPart.model_validate(value)
             self.keys[part.id] = part
         elif kind == "chunk":
-            role, index, last, row = value
-            self._known[str(role), int(index)] = KnownChunk(Chunk(*row), bool(last))
+            role, index, last, chunk = _CHUNK_LINE.validate_python(value)
+            self._known[role, index] = KnownChunk(chunk, last)
         elif kind == "void":
-            role, index = value
-            self._known.pop((str(role), int(index)), None)
+            self._known.pop(_VOID_LINE.validate_python(value), None)
         elif kind == "volume":
             volume = VolumePart.model_validate(value)
             self.finished[volume.role] = volume
@@ -274,10 +280,9 @@ def _parse(line: bytes) -> object:
     try:
         if int(checksum, 16) != zlib.crc32(payload):
             return None
-        document: object = json.loads(payload)
+        return parsed(payload)
     except ValueError:
         return None
-    return document
 
 
 def _fields(entry: object, kind: str) -> object:

@@ -153,7 +153,7 @@ def _active(
     repository: Repository, instance: str, incarnation: Incarnation, name: str, known: Sequence[tuple[int, int]]
 ) -> _Active:
     chosen = [layout.segment(instance, incarnation.id, name, *span) for span in covering(known)]
-    read = _read_all(repository, chosen, _segment)
+    read = _read_all(repository, chosen, lambda body, key: _segment(body, key, incarnation.flavour))
     if len(read) < len(chosen):
         return _Active(is_changed=True)
     readable: list[Segment] = []
@@ -191,8 +191,12 @@ def _rotated(body: bytes, key: RotatedBinlogKey) -> ArchivedFile:
     return file
 
 
-def _segment(body: bytes, key: SegmentKey) -> Segment:
+def _segment(body: bytes, key: SegmentKey, flavour: Flavour) -> Segment:
     segment = Segment.decode(body, key)
+    try:
+        segment.check_gtids(flavour)
+    except ValueError as error:
+        raise DamagedError(f"{key} cannot be read: {error}", hint="the object was altered") from error
     if (segment.name, segment.start, segment.end) != (key.name, *key.span):
         _check_place(key, f"{segment.name}, bytes {segment.start} to {segment.end}")
     return segment

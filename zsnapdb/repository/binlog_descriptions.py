@@ -20,10 +20,9 @@ chunks, so that they can be read without the marker, and also in a copy of the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids, joined
@@ -36,6 +35,7 @@ from zsnapdb.patterns import (
     Count,
     GtidText,
     InstanceName,
+    Moment,
     RepositoryId,
     ServerUuid,
     Sha256,
@@ -78,7 +78,7 @@ class Incarnation(_Part):
     flavour: Flavour
     server_uuid: ServerUuid | None
     server_id: Count
-    began: datetime
+    began: Moment
     reason: Words
 
 
@@ -162,6 +162,11 @@ class Segment(_Part):
     key: KeyPart | None = None
     is_merged: bool = False
 
+    def check_gtids(self, flavour: Flavour) -> None:
+        """Raise ValueError if a set of GTIDs in the description is not one of a server of this flavour."""
+        _parsed(self.span.gtids, flavour)
+        _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
+
 
 class ArchivedFile(_Part):
     """An archived binlog file: its contents and where its bytes are.
@@ -189,6 +194,11 @@ class ArchivedFile(_Part):
     chunks: tuple[Chunk, ...] = ()
     keys: tuple[KeyPart, ...] = ()
     segments: tuple[Segment, ...] = ()
+
+    @model_validator(mode="after")
+    def _gtids_are_of_the_flavour(self) -> Self:
+        _ = self.reached
+        return self
 
     @property
     def number(self) -> int:

@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from zsnapdb.errors import DamagedError, NotThere
+from zsnapdb.patterns import Moment
 from zsnapdb.planning.chain import in_order
 from zsnapdb.repository import layout
 from zsnapdb.repository.manifest import Manifest, SourcePart, writer_of
@@ -50,7 +50,7 @@ class Summary(_Part):
 
     backup_id: str
     instance: str
-    created: datetime
+    created: Moment
     tool_version: str
     pool_guid: int
     createtxg: int

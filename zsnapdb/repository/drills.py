@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.model import is_backup_id
-from zsnapdb.patterns import BackupId, Count, InstanceName, RepositoryId, ShortLine, Text, Words
+from zsnapdb.patterns import BackupId, Count, InstanceName, Moment, RepositoryId, Seconds, ShortLine, Text, Words
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
@@ -50,7 +50,7 @@ class StepPart(_Part):
 
     kind: Words
     what: Words
-    seconds: float
+    seconds: Seconds
     size: Count = 0
 
 
@@ -78,8 +78,8 @@ class Evidence(_Part):
     backup_id: BackupId
     seed: int
     host: Words
-    started: datetime
-    finished: datetime
+    started: Moment
+    finished: Moment
     tool_version: ShortLine
     zfs_version: ShortLine
     server_version: ShortLine

@@ -10,8 +10,12 @@ from pathlib import Path
 
 from zsnapdb.config import EncryptionSettings
 from zsnapdb.errors import ConfigError, DamagedError
+from zsnapdb.foreign_json import fields_of
 from zsnapdb.repository import keys
 from zsnapdb.repository.manifest import KeyPart
+
+_LONGEST_TEXT = 200
+"""Characters of the longest key or signature: Ed25519 has 44 and 88 in base64."""
 
 
 @dataclass(frozen=True)
@@ -155,12 +159,20 @@ class Keyring:
                 raise DamagedError(f"{name} is not signed", hint=hint)
             return line
         try:
-            fields = json.loads(rest)["signature"]
-            signature = keys.Signature(str(fields["key"]), str(fields["value"]))
-        except (ValueError, KeyError, TypeError):
+            signature = _signature(rest)
+        except ValueError:
             raise DamagedError(f"{name}: its second line is not a signature", hint=hint) from None
         if self.trusted and signature.key not in self.trusted:
             raise DamagedError(f"{name} is signed by {signature.key}, which is not among the signers", hint=hint)
         if not signature.is_of(line):
             raise DamagedError(f"{name}: the signature does not match the content", hint=hint)
         return line
+
+
+def _signature(line: bytes) -> keys.Signature:
+    """Return the signature in the second line of an object. ValueError if the line has none."""
+    fields = fields_of(line).get("signature")
+    key, value = (fields.get("key"), fields.get("value")) if isinstance(fields, dict) else (None, None)
+    if not isinstance(key, str) or not isinstance(value, str) or len(key) > _LONGEST_TEXT or len(value) > _LONGEST_TEXT:
+        raise ValueError("the line has no signature")
+    return keys.Signature(key, value)

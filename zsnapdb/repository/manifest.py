@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
@@ -20,12 +19,14 @@ from zsnapdb.patterns import (
     InstanceName,
     KeyId,
     Line,
+    Moment,
     MountPoint,
     Port,
     PropertyName,
     PropertyValue,
     RepositoryId,
     RoleName,
+    Seconds,
     SendFlag,
     ServerUuid,
     Sha256,
@@ -86,7 +87,7 @@ class LockPart(Part):
 
     strategy: ShortLine
     reason: Words
-    held_ms: float
+    held_ms: Seconds
 
 
 class ChannelPart(Part):
@@ -143,6 +144,11 @@ class ServerSourcePart(Part):
     position: PositionPart
     lock: LockPart
     channels: tuple[ChannelPart, ...] = ()
+
+    @model_validator(mode="after")
+    def _gtids_are_of_the_flavour(self) -> Self:
+        self.position.position(self.server.flavour)
+        return self
 
     def summary(self) -> ServerSourcePart:
         """Return the source without the server's variables, which are long."""
@@ -265,7 +271,7 @@ class Manifest(Part):
     backup_id: BackupId
     instance: InstanceName
     repository_id: RepositoryId
-    created: datetime
+    created: Moment
     tool_version: ShortLine
     zfs_version: ShortLine
     pool_guid: Guid
@@ -339,12 +345,13 @@ def is_of_server(backup: _HasSource) -> bool:
 
 def decode(body: bytes, name: str) -> Manifest:
     """Return the manifest in the line `body`. DamagedError names the object if `body` is not a manifest."""
+    hint = "the manifest was altered, or a newer zsnapdb wrote it"
     try:
-        return Manifest.model_validate_json(body)
+        manifest = Manifest.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(document)"
-        raise DamagedError(
-            f"manifest {name} cannot be read: {where}: {first['msg']}",
-            hint="the manifest was altered, or a newer zsnapdb wrote it",
-        ) from error
+        raise DamagedError(f"manifest {name} cannot be read: {where}: {first['msg']}", hint=hint) from error
+    if not manifest.volumes or len(manifest.guids()) < len(manifest.volumes):
+        raise DamagedError(f"manifest {name} cannot be read: it has no volumes, or two of the same role", hint=hint)
+    return manifest

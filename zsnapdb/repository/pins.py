@@ -9,8 +9,10 @@ import json
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
+from pydantic import BaseModel
+
 from zsnapdb.errors import DamagedError, ExistsError, NotThere
-from zsnapdb.patterns import printable
+from zsnapdb.patterns import Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -25,21 +27,30 @@ class Pin:
     format: int = 1
 
 
+class _PinPart(BaseModel):
+    reason: Words
+    since: Words
+
+
 def pins(repository: Repository, instance: str) -> dict[str, Pin]:
     """Return the pins of an instance by backup id. A pin that cannot be read protects its backup too."""
     known = {}
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
         try:
-            document = json.loads(repository.believed(listed.key))
-            known[backup_id] = Pin(backup_id, printable(str(document["reason"])), printable(str(document["since"])))
+            known[backup_id] = _pin(backup_id, repository.believed(listed.key))
         except NotThere:
             continue
         except DamagedError:
             known[backup_id] = Pin(backup_id, "(the pin is not signed by a key that this host believes)", "")
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             known[backup_id] = Pin(backup_id, "(the pin cannot be read)", "")
     return known
+
+
+def _pin(backup_id: str, line: bytes) -> Pin:
+    document = _PinPart.model_validate_json(line)
+    return Pin(backup_id, document.reason, document.since)
 
 
 def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> Pin:

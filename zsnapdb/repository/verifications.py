@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from zsnapdb.errors import DamagedError, NotThere, RepositoryError
-from zsnapdb.patterns import BACKUP_ID, BINLOG, InstanceName, RepositoryId, Words
+from zsnapdb.patterns import BACKUP_ID, BINLOG, InstanceName, Moment, RepositoryId, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import VerificationKey
 from zsnapdb.repository.repository import Repository
@@ -42,9 +42,9 @@ class VerificationRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    when: datetime
+    when: Moment
     damage: tuple[Words, ...] = ()
-    since: datetime | None = None
+    since: Moment | None = None
     by: Words = "verify"
 
 

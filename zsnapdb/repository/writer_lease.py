@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from zsnapdb.errors import BusyError, ChangedError, ExistsError, LeaseError, NotThere, RepositoryError
+from zsnapdb.foreign_json import fields_of
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import LeaseKey
 from zsnapdb.repository.repository import Repository
@@ -74,8 +75,8 @@ class Holder:
         An object that cannot be read has an unknown owner and is valid for the usual time; no lease is for longer.
         """
         try:
-            document = json.loads(version.body)
-            holder = cls(**{name: document[name] for name in cls.__dataclass_fields__})
+            document = fields_of(version.body)
+            holder = cls(**{name: document[name] for name in cls.__dataclass_fields__})  # type: ignore[arg-type]
             _check(holder)
             return replace(holder, seconds=min(holder.seconds, SECONDS))
         except (ValueError, KeyError, TypeError):

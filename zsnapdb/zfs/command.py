@@ -17,6 +17,8 @@ ZFS = "zfs"
 _SOURCE = re.compile(r"local|default|received|temporary|none|-|inherited from [^\t\n]+")
 """The source of a property, as `zfs get` prints it (zfs-get(8))."""
 
+_NUMBER = re.compile(r"[0-9]{1,20}")
+
 
 def environment() -> Mapping[str, str]:
     """Return the environment of every command. The locale is C, so that messages match the error table."""
@@ -116,6 +118,37 @@ def run_when_free(argv: Sequence[str], *, patience: float = 20.0) -> str:
 def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:
     """Run a command with -H output and return its lines, split at tabs."""
     return [line.split("\t") for line in run(argv, timeout=timeout).split("\n") if line]
+
+
+def table(argv: Sequence[str], columns: int) -> list[list[str]]:
+    """Run a command with -H output and return its lines, split at tabs.
+
+    CommandError if a line has not as many `columns`. No column may be a user property, whose text can have tabs.
+    """
+    listed = rows(argv)
+    for row in listed:
+        if len(row) != columns:
+            raise _unexpected(argv, "\t".join(row))
+    return listed
+
+
+def number_in(text: str, argv: Sequence[str]) -> int:
+    """Return the whole number that the command printed. CommandError if the text is none."""
+    if not _NUMBER.fullmatch(text):
+        raise _unexpected(argv, text)
+    return int(text)
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a whole number as `zfs` prints it."""
+    return _NUMBER.fullmatch(text) is not None
+
+
+def _unexpected(argv: Sequence[str], text: str) -> CommandError:
+    return CommandError(
+        f"`{' '.join(argv)}` printed {text[:80]!r}, which is not expected",
+        hint="check that `zfs` and `zpool` in PATH are those of OpenZFS",
+    )
 
 
 def property_rows(argv: Sequence[str], columns: int) -> list[list[str]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zsnapdb.errors import NotThere
 from zsnapdb.server_files import refuse_links
-from zsnapdb.zfs.command import ZFS, property_rows, rows, run, run_when_free, set_options
+from zsnapdb.zfs.command import ZFS, number_in, property_rows, run, run_when_free, set_options, table
 
 UNSET = "-"
 """What `zfs get` prints for a user property that is not set."""
@@ -63,12 +63,17 @@ def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[s
 
 def pools() -> list[str]:
     """Return the names of the imported pools."""
-    return [name for (name,) in rows(["zpool", "list", "-H", "-o", "name"])]
+    return [name for (name,) in table(["zpool", "list", "-H", "-o", "name"], 1)]
 
 
 def guid(dataset: str) -> int:
     """Return the GUID of a dataset or snapshot."""
-    return int(properties(dataset, ["guid"])["guid"].value)
+    return _number(dataset, "guid")
+
+
+def _number(dataset: str, key: str) -> int:
+    argv = [ZFS, "get", "-H", "-p", "-o", "value", key, dataset]
+    return number_in(run(argv).strip(), argv)
 
 
 def children(dataset: str, names: Sequence[str]) -> dict[str, dict[str, Property]]:
@@ -144,7 +149,7 @@ def rename(dataset: str, new: str) -> None:
 
 def available(dataset: str) -> int:
     """Return how many bytes can still be written below the dataset."""
-    return int(properties(dataset, ["available"])["available"].value)
+    return _number(dataset, "available")
 
 
 def mount(dataset: str) -> None:

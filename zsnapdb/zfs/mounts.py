@@ -6,6 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+_WORDS_BEFORE, _WORDS_AFTER = 6, 3
+"""The least words of a line before and after its separator (proc(5)). The kernel writes no line with fewer."""
+
 
 @dataclass(frozen=True)
 class MountEntry:
@@ -35,8 +38,10 @@ def parse(text: str) -> list[MountEntry]:
         if " - " not in line:
             continue
         left, _, right = line.partition(" - ")
-        root, path = left.split(" ")[3:5]
-        fstype, source = right.split(" ")[:2]
+        about, of = left.split(" "), right.split(" ")
+        if len(about) < _WORDS_BEFORE or len(of) < _WORDS_AFTER:
+            continue
+        (root, path), (fstype, source) = about[3:5], of[:2]
         entries.append(MountEntry(_plain(path), fstype, _plain(source), root != "/"))
     return entries
 

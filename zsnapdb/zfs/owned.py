@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from zsnapdb.errors import NotOursError, NotThere
 from zsnapdb.model import PROPERTY, SNAPSHOT_PREFIX
 from zsnapdb.zfs import datasets, snapshots
-from zsnapdb.zfs.command import ZFS, rows, run_when_free
+from zsnapdb.zfs.command import ZFS, number_in, run_when_free, table
 from zsnapdb.zfs.datasets import UNSET, Property
 
 
@@ -219,7 +219,7 @@ def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
     """
     prove([dataset], *marks)
     columns = ["-o", "name", "-s", "createtxg"]
-    names = [name for (name,) in rows([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", *columns, dataset])]
+    names = [name for (name,) in table([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", *columns, dataset], 1)]
     for name in reversed(names[names.index(f"{dataset}@{snapshot}") + 1 :]):
         if name.partition("@")[2].startswith(prefix):
             destroy_snapshot(name, *marks)
@@ -228,8 +228,8 @@ def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
 
 def _bookmark_guids(dataset: str) -> dict[str, int]:
     """Return the GUID of the snapshot of each of the dataset's bookmarks, by full name. Two may have the same GUID."""
-    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset])
-    return {name: int(guid) for name, guid in listed}
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset]
+    return {name: number_in(guid, argv) for name, guid in table(argv, 2)}
 
 
 def _backup_mark(backup_id: str) -> Mark:

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from zsnapdb.errors import ConsistencyError
+from zsnapdb.errors import ConsistencyError, NotThere
 from zsnapdb.model import PROPERTY, Snapshot
 from zsnapdb.zfs import core
-from zsnapdb.zfs.command import ZFS, property_rows, rows, run, set_options
+from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table
 from zsnapdb.zfs.datasets import Property
 
 HOLD_TAG = f"{PROPERTY}:backup"
@@ -75,10 +75,18 @@ def by_command(names: Sequence[str], properties: Mapping[str, str]) -> None:
 def describe(names: Sequence[str]) -> list[Snapshot]:
     """Return the snapshots as ZFS reports them, in the given order. NotThere if one does not exist."""
     by_name = {}
-    for name, guid, createtxg in rows([ZFS, "list", "-H", "-p", "-t", "snapshot", "-o", "name,guid,createtxg", *names]):
-        dataset, _, short = name.partition("@")
-        by_name[name] = Snapshot(dataset=dataset, name=short, guid=int(guid), createtxg=int(createtxg))
+    argv = [ZFS, "list", "-H", "-p", "-t", "snapshot", "-o", "name,guid,createtxg", *names]
+    for name, guid, createtxg in table(argv, 3):
+        by_name[name] = _snapshot(name, number_in(guid, argv), number_in(createtxg, argv))
+    missing = [name for name in names if name not in by_name]
+    if missing:
+        raise NotThere(f"`zfs list` did not list {missing[0]}", hint="see `zfs list -t snapshot`")
     return [by_name[name] for name in names]
+
+
+def _snapshot(name: str, guid: int, createtxg: int) -> Snapshot:
+    dataset, _, short = name.partition("@")
+    return Snapshot(dataset=dataset, name=short, guid=guid, createtxg=createtxg)
 
 
 def check_one_group(snapshots: Sequence[Snapshot]) -> None:
@@ -117,8 +125,10 @@ def owned(dataset: str, names: Sequence[str]) -> list[OwnedSnapshot]:
             # A value with a tab or a line feed is not ours.
             continue
         name, guid, createtxg, *values = row
-        on, _, short = name.partition("@")
-        snapshot = Snapshot(dataset=on, name=short, guid=int(guid), createtxg=int(createtxg))
+        if not (name.startswith(f"{dataset}@") and is_number(guid) and is_number(createtxg)):
+            # Somebody set a value with a line feed, so that what follows looks like a line of its own.
+            continue
+        snapshot = _snapshot(name, int(guid), int(createtxg))
         owned_snapshots.append(OwnedSnapshot(snapshot, dict(zip(names, values, strict=True))))
     return owned_snapshots
 
@@ -131,12 +141,12 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
         [ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(keys), dataset], 4
     ):
         by_name.setdefault(name, {})[key] = Property(value, source)
-    return {
-        Snapshot(
-            name.partition("@")[0], name.partition("@")[2], int(values["guid"].value), int(values["createtxg"].value)
-        ): values
-        for name, values in sorted(by_name.items(), key=lambda item: int(item[1]["createtxg"].value))
-    }
+    known = {}
+    for name, values in by_name.items():
+        guid, createtxg = (values[key].value if key in values else "" for key in ("guid", "createtxg"))
+        if is_number(guid) and is_number(createtxg):
+            known[_snapshot(name, int(guid), int(createtxg))] = values
+    return dict(sorted(known.items(), key=lambda item: item[0].createtxg))
 
 
 def has_clones(name: str) -> bool:
@@ -156,7 +166,7 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 
 def hold_tags(name: str) -> tuple[str, ...]:
     """Return the tags of the holds on the snapshot."""
-    return tuple(row[1] for row in rows([ZFS, "holds", "-H", name]))
+    return tuple(row[1] for row in table([ZFS, "holds", "-H", name], 3))
 
 
 def is_held(name: str, tag: str = HOLD_TAG) -> bool:
@@ -173,7 +183,7 @@ def ensure_held(name: str, tag: str) -> None:
 def held_snapshots(dataset: str, tag: str) -> list[str]:
     """Return the dataset's own snapshots that have a hold with the tag."""
     # userrefs is the number of holds (zfsprops(7)). Listing the holds of each of thousands of snapshots takes long.
-    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs", dataset])
+    listed = table([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs", dataset], 2)
     return [name for name, count in listed if count not in ("0", "-") and is_held(name, tag)]
 
 
@@ -186,14 +196,17 @@ def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 
 def by_guid(dataset: str) -> dict[int, str]:
     """Return the full names of the dataset's own snapshots, by GUID. It does not matter who made them."""
-    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,guid", dataset])
-    return {int(guid): name for name, guid in listed}
+    return _names_by_guid("snapshot", dataset)
+
+
+def _names_by_guid(kind: str, dataset: str) -> dict[int, str]:
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", kind, "-o", "name,guid", dataset]
+    return {number_in(guid, argv): name for name, guid in table(argv, 2)}
 
 
 def bookmarks(dataset: str) -> dict[int, str]:
     """Return the full names of the dataset's bookmarks, by the GUID of the snapshot that each refers to."""
-    listed = rows([ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset])
-    return {int(guid): name for name, guid in listed}
+    return _names_by_guid("bookmark", dataset)
 
 
 def bookmark(snapshot: Snapshot) -> str:
@@ -218,8 +231,8 @@ class SnapshotUse:
 def uses(dataset: str) -> dict[str, SnapshotUse]:
     """Return the uses of each of the dataset's own snapshots, by full name."""
     by_name = {}
-    for name, holds, clones, used in rows(
-        [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", dataset]
-    ):
-        by_name[name] = SnapshotUse(int(holds), tuple(clones.split(",")) if clones not in ("", "-") else (), int(used))
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs,clones,used", dataset]
+    for name, holds, clones, used in table(argv, 4):
+        cloned = tuple(clones.split(",")) if clones not in ("", "-") else ()
+        by_name[name] = SnapshotUse(number_in(holds, argv), cloned, number_in(used, argv))
     return by_name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from zsnapdb.zfs.command import ZFS, run
+from zsnapdb.zfs.command import ZFS, number_in, run
 
 
 def userland() -> str:
@@ -14,7 +14,8 @@ def userland() -> str:
 
 def pool_guid(pool: str) -> int:
     """Return the pool's GUID."""
-    return int(run(["zpool", "get", "-H", "-p", "-o", "value", "guid", pool]).strip())
+    argv = ["zpool", "get", "-H", "-p", "-o", "value", "guid", pool]
+    return number_in(run(argv).strip(), argv)
 
 
 def kernel_release() -> tuple[int, ...]:

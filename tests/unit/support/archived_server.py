@@ -121,7 +121,7 @@ class Server:
         return Archiver(
             instance,
             archive,
-            BinlogSource(Flavour.MYSQL, self.uuid, 1, self.folder / "binlog.index", self.folder),
+            BinlogSource(Flavour.MYSQL, self.uuid, 1, self.folder / "binlog.index", self.folder, self.folder),
         )
 
     def look(self) -> Round:

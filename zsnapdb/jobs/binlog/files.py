@@ -44,6 +44,8 @@ class BinlogSource:
     server_id: int
     index: Path
     datadir: Path
+    folder: Path
+    """The folder of the binlogs: that of log_bin_basename, without links."""
 
 
 def find_source(session: Session) -> BinlogSource:
@@ -61,7 +63,8 @@ def find_source(session: Session) -> BinlogSource:
             hint="unset binlog_storage_engine; backups of the server do not need this setting",
         )
     datadir = Path(os.path.realpath(variables["datadir"]))
-    named = variables.get("log_bin_index") or f"{variables['log_bin_basename']}.index"
+    base = datadir / variables.get("log_bin_basename", "")
+    named = variables.get("log_bin_index") or f"{base}.index"
     index = Path(os.path.realpath(datadir / named))
     if not index.parent.is_dir():
         raise PreflightError(
@@ -70,7 +73,12 @@ def find_source(session: Session) -> BinlogSource:
     uuid = variables.get("server_uuid")
     flavour = flavour_of(variables)
     return BinlogSource(
-        flavour, uuid if family(flavour).has_uuid else None, int(variables.get("server_id", "0")), index, datadir
+        flavour,
+        uuid if family(flavour).has_uuid else None,
+        int(variables.get("server_id", "0")),
+        index,
+        datadir,
+        Path(os.path.realpath(base.parent)),
     )
 
 
@@ -106,20 +114,26 @@ class LocalFiles:
         paths = {}
         for entry in index_entries(self.source.index):
             # The folder may be behind links, as the server's own paths are. The file itself must not be one.
-            path = self.source.datadir / entry
-            path = Path(os.path.realpath(path.parent), path.name)
-            if not is_archivable(path.name):
+            named = self.source.datadir / entry
+            if not is_archivable(named.name):
                 raise PreflightError(
-                    f"binlog {path.name} has a name that cannot be archived",
+                    f"binlog {named.name} has a name that cannot be archived",
                     hint="use letters, digits, - and _ in log_bin",
                 )
-            paths[path.name] = path
-            local = self._local(path)
+            paths[named.name] = path = self.source.folder / named.name
+            local = self._local(path) if Path(os.path.realpath(named.parent)) == path.parent else self._outside(named)
             if local is not None:
                 binlogs.append(local)
         self._paths = paths
         self._openings = {name: known for name, known in self._openings.items() if name in paths}
         return binlogs
+
+    def _outside(self, named: Path) -> ServerBinlog:
+        """Return the entry of a binlog that is not read: an index of others could name any file of the host."""
+        problem = (
+            f"the index names {named}, which is not in {self.source.folder}, the folder that log_bin_basename names"
+        )
+        return ServerBinlog(named.name, number_of(named.name), 0, problem=problem)
 
     def path(self, name: str) -> Path:
         """Return the path of a listed binlog."""

@@ -14,6 +14,7 @@ from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import server
+from zsnapdb.patterns import is_line, is_mount_point
 from zsnapdb.planning.clone.lease import CloneLease, Policy, read_stamp
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
@@ -47,6 +48,8 @@ _COLUMNS = (
     "used",
     "origin",
 )
+_LAST_PORT = 65535
+
 Properties = Mapping[str, datasets.Property]
 
 
@@ -189,8 +192,16 @@ def _below(home_dataset: str) -> list[CloneInfo | Unreadable]:
 
 def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properties]) -> CloneInfo:
     def value(key: str) -> str:
-        return facts[key].value
+        text = facts[key].value
+        if not is_line(text):
+            raise ValueError(f"{key} is not one line")
+        return text
 
+    port = int(value(clone_properties.PORT_PROPERTY))
+    if not 0 <= port <= _LAST_PORT:
+        raise ValueError(f"{port} is not a port")
+    if not is_mount_point(value(clone_properties.ROOT_PROPERTY)):
+        raise ValueError(f"{clone_properties.ROOT_PROPERTY} is not an absolute path")
     revision = int(value(clone_properties.REVISION_PROPERTY))
     current = f"{top}/r{revision}"
     volumes = {
@@ -218,7 +229,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
         set_name=set_name if part else "",
         part=part,
         flavour=Flavour(value(clone_properties.FLAVOUR_PROPERTY)),
-        port=int(value(clone_properties.PORT_PROPERTY)),
+        port=port,
         bind_address=value(clone_properties.BIND_PROPERTY),
         server_id=int(value(clone_properties.SERVER_ID_PROPERTY)),
         created=value(clone_properties.CREATED_PROPERTY),

@@ -330,7 +330,7 @@ def rewrite_index(text: str, folder: str) -> str:
 
     The last line ends in a newline too.
     """
-    return "".join(f"{join(folder, basename(line))}\n" for line in text.splitlines() if line)
+    return "".join(f"{join(folder, basename(line))}\n" for line in text.split("\n") if line)
 
 
 def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -15,6 +15,7 @@ from typing import Any
 from zsnapdb.jobs.clone.query import Answer, Difference
 from zsnapdb.jobs.clone.state_at import Moment
 from zsnapdb.planning.clone.diff import Change, ChangeKind, Shape
+from zsnapdb.printed import printed
 from zsnapdb.report.document import VERSION
 
 Write = Callable[[str], object]
@@ -51,16 +52,16 @@ def time_text(value: timedelta) -> str:
 
 def text(value: Any) -> str:
     """Return a value as the text of a cell: always one line, NULL for None."""
-    return (
-        "NULL" if value is None else str(plain(value)).replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t")
-    )
+    if value is None:
+        return "NULL"
+    return printed(str(plain(value)).replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def _table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
     """Write rows as aligned columns under their names."""
     first = [tuple(text(value) for value in row) for row in islice(rows, _MEASURED_ROWS)]
     widths = [max(len(line[n]) for line in (columns, *first)) for n in range(len(columns))]
-    for line in chain([columns], first, (tuple(text(value) for value in row) for row in rows)):
+    for line in chain([tuple(map(printed, columns))], first, (tuple(text(value) for value in row) for row in rows)):
         write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
 
 

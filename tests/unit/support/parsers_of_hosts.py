@@ -1,0 +1,225 @@
+"""Parsers of files on the host, and of what programs print, as a fuzzer calls them."""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+from tests.unit.support.clone_pool import HOME, ClonePool
+from tests.unit.support.parsers_of_repositories import ID, INSTANCE, NOW, repository_of
+from zsnapdb.errors import ZsnapdbError
+from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, whole_span
+from zsnapdb.jobs.clone import catalogue as clone_catalogue
+from zsnapdb.jobs.clone import credentials as clone_credentials
+from zsnapdb.jobs.record_file import HostRecord
+from zsnapdb.jobs.restore.journal import Journals
+from zsnapdb.model import Flavour
+from zsnapdb.mysql import binlog, running
+from zsnapdb.mysql.paths import keyring_paths
+from zsnapdb.mysql.transactions import read_head, transactions
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.server_copy import origin as server_origin
+from zsnapdb.planning.server_copy.identity import rewrite_index
+from zsnapdb.repository import catalogue
+from zsnapdb.repository.backup_journal import BackupJournal
+from zsnapdb.stream.chunks import Codec, Workspace, seal, unseal
+from zsnapdb.stream.records import Senders, Walker
+from zsnapdb.zfs import datasets, mounts, snapshots, version
+from zsnapdb.zfs import streams as zfs_streams
+
+_PLAIN = bytes(range(256)) * 40
+BODY, CHUNK = seal(memoryview(_PLAIN), Codec.ZSTD, 3, None, b"")
+
+
+def each(*calls: Callable[[], object]) -> None:
+    """Call all of them, each whatever the others raised."""
+    for call in calls:
+        try:
+            call()
+        except ZsnapdbError:
+            continue
+
+
+def journal(body: bytes, folder: Path) -> None:
+    file = folder / ID
+    file.write_bytes(body)
+    read = BackupJournal.read(file)
+    read.begun.snapshots()
+    read.begun.draft.encode()
+    assert all(len(known.chunk) == 5 and known.chunk.stored_size >= 0 for known in read.known("data").values())
+
+
+def checksummed_journal(body: bytes, folder: Path) -> None:
+    """A journal with correct checksums of its lines."""
+    lines = [line for line in body.split(b"\n") if line]
+    journal(b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in lines), folder)
+
+
+def cache(body: bytes, folder: Path) -> None:
+    cache = catalogue.Cache.of(folder, repository_of(b""), INSTANCE)
+    cache.file.parent.mkdir(parents=True, exist_ok=True)
+    cache.file.write_bytes(body)
+    for entry in cache.read().values():
+        _ = (NOW - entry.summary.created).total_seconds(), entry.summary.source
+
+
+def record(body: bytes, folder: Path) -> None:
+    record = HostRecord(folder, INSTANCE, "id-1", "file:///r")
+    (folder / "backups.json").write_bytes(body)
+    record.backups().removed_guids()
+
+
+def archived(body: bytes, folder: Path) -> None:
+    record = HostRecord(folder, INSTANCE, "id-1", "file:///r")
+    (folder / "archive.json").write_bytes(body)
+    position = record.archived()
+    _ = position.place if position is not None else None
+
+
+def restore_journal(body: bytes, folder: Path) -> None:
+    journals = Journals(folder)
+    journals.path("tank/x").write_bytes(body)
+    (folder / "done").mkdir(exist_ok=True)
+    (folder / "done" / "x.json").write_bytes(body)
+    _ = journals.history(INSTANCE), journals.at_mount("/x")
+    journals.read("tank/x")
+
+
+def origin(body: bytes, folder: Path) -> None:
+    known = server_origin.decode(body.decode(errors="replace"), "tank/x")
+    _ = known.unlogged_gtids, known.has_gtids, known.describe(), known.encode()
+
+
+def clone(body: bytes, folder: Path) -> None:
+    rows = iter((body.decode(errors="replace").split("\n") + [""] * 40)[:40])
+    pool = ClonePool()
+    pool.clone("one", pool.snapshot(f"tank/main@zsnapdb-{ID}"))
+    spoiled = {key: next(rows) for key in sorted(pool.things[f"{HOME}/one"].properties)}
+    members = {
+        name: {key: datasets.Property(value, "local") for key, value in thing.properties.items()}
+        for name, thing in pool.things.items()
+        if name.startswith(f"{HOME}/")
+    }
+    names = (*(name for name in clone_catalogue._COLUMNS),)
+    for name in members:
+        values = spoiled if name == f"{HOME}/one" else {}
+        members[name] = {
+            key: datasets.Property(values.get(key, "1"), "local")
+            if key not in members[name] or key in values
+            else members[name][key]
+            for key in names
+        }
+    members[f"{HOME}/one"]["zsnapdb:clone"] = datasets.Property("one", "local")
+    with mock.patch.object(datasets, "children", return_value=members):
+        for info in clone_catalogue._below(HOME):
+            if isinstance(info, clone_catalogue.CloneInfo):
+                assert str(info.mount).startswith("/")
+                assert ".." not in info.mount.parts
+                assert 0 <= info.port <= 65535
+                assert (info.owner + info.created + info.requested).isprintable()
+                _ = info.host, info.client_file
+
+
+def binlog_file(body: bytes, folder: Path) -> None:
+    file = io.BytesIO(body)
+    each(
+        lambda: str(read_head(file, "b")),
+        lambda: str(binlog.tail_of(file, "b").gtids),
+        lambda: [(one.gtid, one.size, one.committed) for one in transactions(file, "b")],
+        lambda: whole_span(file, "b"),
+        lambda: list(cuts(file, "b", len(body), start=0, complete=4, limit=4096)),
+    )
+
+
+def stream(body: bytes, folder: Path) -> None:
+    for senders in Senders:
+        walker = Walker(senders=senders)
+        view, step = memoryview(body), 1 + len(body) // 7
+        for at in range(0, len(body), step):
+            walker.feed(view[at : at + step])
+        walker.finish()
+
+
+def chunk(body: bytes, folder: Path) -> None:
+    unseal(body, CHUNK._replace(stored_size=len(body)), Codec.ZSTD, None, b"", "chunk", workspace=Workspace())
+
+
+def mountinfo(body: bytes, folder: Path) -> None:
+    for entry in mounts.parse(os.fsdecode(body)):
+        assert isinstance(entry.path, str)
+
+
+def zfs_output(body: bytes, folder: Path) -> None:
+    text = body.decode(errors="replace")
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: snapshots.describe(["tank/a@b"]),
+        lambda: snapshots.owned("tank/a", ["zsnapdb:backup"]),
+        lambda: snapshots.below("tank/a", ["zsnapdb:backup"]),
+        lambda: snapshots.uses("tank/a"),
+        lambda: snapshots.by_guid("tank/a"),
+        lambda: snapshots.bookmarks("tank/a"),
+        lambda: snapshots.hold_tags("tank/a@b"),
+        lambda: snapshots.held_snapshots("tank/a", "t"),
+        lambda: datasets.children("tank/a", ["zsnapdb:backup"]),
+        lambda: datasets.properties("tank/a", ["guid"]),
+        lambda: datasets.guid("tank/a"),
+        lambda: datasets.available("tank/a"),
+        lambda: datasets.pools(),
+        lambda: version.pool_guid("tank"),
+        lambda: version.kernel_release(),
+        lambda: version.missing_features("tank", 1 << 16),
+        lambda: zfs_streams.estimate("tank/a@b", None, ()),
+    )
+    with (
+        mock.patch("zsnapdb.zfs.command.run", return_value=text),
+        mock.patch("zsnapdb.zfs.snapshots.run", return_value=text),
+        mock.patch("zsnapdb.zfs.datasets.run", return_value=text),
+        mock.patch("zsnapdb.zfs.version.run", return_value=text),
+    ):
+        each(*calls)
+
+
+def processes(body: bytes, folder: Path) -> None:
+    proc = folder / "proc" / "7"
+    proc.mkdir(parents=True, exist_ok=True)
+    words, _, status = body.partition(b"\n")
+    (proc / "cmdline").write_bytes(words)
+    (proc / "stat").write_bytes(status)
+    with (
+        mock.patch.object(running, "Path", lambda path: Path(str(path).replace("/proc/7", str(proc)))),
+        mock.patch("os.readlink", return_value="/clones/one/data"),
+    ):
+        server = running._server(7, [Path("/clones")], ".zsnapdb")
+    assert server is None or (server.place.parent == Path("/clones") and ".." not in server.place.parts)
+
+
+def index(body: bytes, folder: Path) -> None:
+    data, outside = folder / "data", folder / "outside"
+    data.mkdir(exist_ok=True)
+    outside.mkdir(exist_ok=True)
+    (outside / "binlog.000001").write_bytes(b"secret")
+    index = data / "binlog.index"
+    index.write_bytes(body.replace(b"@OUT@", str(outside).encode()).replace(b"@DATA@", str(data).encode()))
+    for line in rewrite_index(body.decode(errors="surrogateescape"), "/copy").split("\n"):
+        assert not line or os.path.dirname(os.path.normpath(line)) in ("/copy", "/"), line
+    files = LocalFiles(BinlogSource(Flavour.MYSQL, None, 1, index, data, data))
+    for known in files.list():
+        assert files.path(known.name).parent == data, known
+
+
+def keyring_file(body: bytes, folder: Path) -> None:
+    (folder / "component_keyring_file.cnf").write_bytes(body)
+    variables = {"datadir": str(folder), "plugin_dir": str(folder)}
+    known = ServerFacts(Flavour.MYSQL, "9.7.4", None, 1, variables, {"InnoDB": 1}, ())
+    for path in keyring_paths(known):
+        assert "\0" not in path.path
+
+
+def credentials_file(body: bytes, folder: Path) -> None:
+    (folder / "client.cnf").write_bytes(body)
+    password = clone_credentials.read(folder / "client.cnf")
+    assert password is None or "\n" not in password.get_secret_value()
