@@ -314,6 +314,7 @@ class RepositorySettings(_Section):
 
     url: str
     endpoint: str | None = None
+    allow_http: bool = False
     region: str | None = None
     credentials_file: Path | None = None
     addressing: Literal["auto", "path", "virtual"] = "auto"
@@ -345,11 +346,25 @@ class RepositorySettings(_Section):
             raise ValueError(f"url {self.url!r} is neither {' nor '.join(STORE_ADDRESSES)}")
         if any("@" in urlsplit(address).netloc for address in (self.url, self.endpoint or "")):
             raise ValueError("url and endpoint must not contain an account or a password; use credentials_file")
+        if self.endpoint is not None and re.match(r"https?://", self.endpoint) is None:
+            raise ValueError(f"endpoint {self.endpoint!r} does not begin with https://")
+        if self.is_readable_on_the_way and not self.allow_http:
+            raise ValueError(
+                f"endpoint {self.endpoint} is not encrypted: everybody on the way reads what is stored and can change"
+                " what is restored; use https://, or set allow_http = true"
+            )
         if self.sse_key is not None and self.sse != "aws:kms":
             raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')
         if self.storage_class in _LATER_CLASSES:
             raise ValueError(f"objects in storage_class {self.storage_class} cannot be read at once; use GLACIER_IR")
         return self
+
+    @property
+    def is_readable_on_the_way(self) -> bool:
+        """Whether requests leave this host without TLS."""
+        address = urlsplit(self.endpoint or "")
+        host = address.hostname or ""
+        return address.scheme == "http" and host not in ("localhost", "::1") and not re.match(r"127\.[0-9.]+$", host)
 
 
 class CloneSettings(_Section):

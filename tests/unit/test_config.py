@@ -44,6 +44,16 @@ def test_sizes_and_durations_have_units() -> None:
     assert settings.instance["main"].lock.deadline == 0.25
 
 
+@pytest.mark.parametrize("line", ['endpoint = "http://127.0.0.1:7070"', 'endpoint = "https://s3.lan"'])
+def test_an_endpoint_of_this_host_or_with_tls_is_used(line: str) -> None:
+    assert not parse(f"{GOOD}{line}\n", "x").repository["s3"].is_readable_on_the_way
+
+
+def test_an_endpoint_without_tls_is_used_only_where_that_is_set() -> None:
+    settings = parse(GOOD + 'endpoint = "http://s3.lan"\nallow_http = true\n', "x")
+    assert settings.repository["s3"].is_readable_on_the_way
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
@@ -55,6 +65,9 @@ def test_sizes_and_durations_have_units() -> None:
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "exactly one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),
+        (GOOD + 'endpoint = "http://s3.lan:9000"\n', "not encrypted: everybody on the way", "allow_http"),
+        (GOOD + 'endpoint = "http://127.0.0.1.evil.example"\n', "not encrypted: everybody on the way", "allow_http"),
+        (GOOD + 'endpoint = "s3.lan"\n', "does not begin with https://", ""),
         (GOOD + 'stream = { chunk_size = "32 miles" }\n', "a size is a number with B, KiB, MiB, GiB or TiB", ""),
         (
             GOOD + '[[instance.main.drill.probe]]\nsql = "SELECT 1"\n',

@@ -149,6 +149,11 @@ def _repository(instance: Instance) -> list[FitnessFinding]:
     doubts = [warning("repository", finding.text, finding.hint) for finding in lacking if finding.is_warning]
     doubts += [warning("repository", error.message, error.hint) for error in known.unreadable.values()]
     doubts += locks
+    if instance.repository.is_readable_on_the_way:
+        text = (
+            f"{url}: {instance.repository.endpoint} is not encrypted: the network reads and can change what is stored"
+        )
+        doubts.append(warning("repository", text, "use an endpoint with https://"))
     if repository.note:
         return [warning("repository", f"{url}: {count} backups{encryption}; {repository.note}"), *doubts]
     return [ok("repository", f"{url}: {count} backups{encryption}"), *doubts]

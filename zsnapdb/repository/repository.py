@@ -16,7 +16,7 @@ from zsnapdb.repository.layout import ChunkKey, Key
 from zsnapdb.repository.manifest import Manifest, decode
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.objects import RepositoryObjects
-from zsnapdb.store.base import Store
+from zsnapdb.store.base import Store, most_bytes
 from zsnapdb.stream.chunks import Body
 from zsnapdb.stream.crypto import ChunkCipher
 
@@ -256,9 +256,15 @@ class Repository(RepositoryObjects):
         ConsistencyError if the repository then holds another manifest.
         """
         key = layout.manifest(manifest.instance, manifest.backup_id)
+        body = self.keyring.signed(manifest.encode())
+        if len(body) > most_bytes(key):
+            raise ConfigError(
+                f"manifest {key} would have {len(body)} bytes, and no host reads more than {most_bytes(key)}",
+                hint="raise stream.chunk_size of the repository, so that the backup has fewer chunks",
+            )
         # A request that is repeated after its answer was lost meets its own object. The comparison below shows that.
         with contextlib.suppress(ExistsError):
-            self.put(key, self.keyring.signed(manifest.encode()))
+            self.put(key, body)
         if self.manifest(manifest.instance, manifest.backup_id) != manifest:
             raise ConsistencyError(
                 f"manifest {key} was read back different from what was written",

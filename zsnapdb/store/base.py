@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
+
+from zsnapdb.errors import DamagedError
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,32 @@ class Afterlife:
     has_locks: bool = False
 
 
+_DOCUMENT_BYTES = 128 << 20
+_SHORT_BYTES = 1 << 20
+_CHUNK_BYTES = (1 << 30) + (1 << 25)
+_SHORT = re.compile(r".*\.lock|(?:.*/)?zsnapdb\.json|.*/(?:pins|unfinished)/[^/]*")
+
+
+def most_bytes(key: str) -> int:
+    """Return the size of the largest object that is read under this key.
+
+    A manifest of 128 MiB describes about 700,000 chunks, which are 22 TB in chunks of the usual size. Leases, markers,
+    pins and marks are short. The largest chunk that can be configured has 1 GiB. Whoever can write to the store could
+    otherwise fill the memory of every host that reads.
+    """
+    if _SHORT.fullmatch(key):
+        return _SHORT_BYTES
+    return _DOCUMENT_BYTES if key.endswith(".json") else _CHUNK_BYTES
+
+
+def too_large(key: str, where: str) -> DamagedError:
+    """Return the error for an object that is larger than any that zsnapdb writes under such a key."""
+    return DamagedError(
+        f"object {key} in {where} has more than {most_bytes(key)} bytes, and was not read",
+        hint="zsnapdb writes no such object: somebody else replaced it",
+    )
+
+
 class Store(Protocol):
     """Complete objects under keys with slashes. Every method raises RepositoryError if the store cannot be reached.
 
@@ -71,7 +100,7 @@ class Store(Protocol):
         """
 
     def get(self, key: str) -> bytes:
-        """Return the object. NotThere if it does not exist."""
+        """Return the object. NotThere if it does not exist. DamagedError if it is larger than `most_bytes`."""
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Write as much of the object as fits to the beginning of `target`. Return the object's full size in bytes.
@@ -80,7 +109,10 @@ class Store(Protocol):
         """
 
     def read_version(self, key: str) -> Version:
-        """Return the object with the tag of its version. NotThere if the object does not exist."""
+        """Return the object with the tag of its version. NotThere if the object does not exist.
+
+        Of an object that is larger than `most_bytes`, only the beginning is read: no document has it.
+        """
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the version with the tag. ChangedError if the object has another version or does not exist.

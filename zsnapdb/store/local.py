@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing"
@@ -105,7 +105,15 @@ class LocalStore:
     def get(self, key: str) -> bytes:
         """Return the file's bytes."""
         with self._reading(key):
-            return (self.folder / key).read_bytes()
+            body = self._beginning(key)
+        if len(body) > most_bytes(key):
+            raise too_large(key, str(self.folder))
+        return body
+
+    def _beginning(self, key: str) -> bytes:
+        """Return the file's bytes, at most one more than a file under this key may have."""
+        with (self.folder / key).open("rb") as file:
+            return file.read(most_bytes(key) + 1)
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Read the file."""
@@ -127,7 +135,8 @@ class LocalStore:
 
     def read_version(self, key: str) -> Version:
         """Return the file's bytes. Their SHA-256 is the tag."""
-        body = self.get(key)
+        with self._reading(key):
+            body = self._beginning(key)
         return Version(body, hashlib.sha256(body).hexdigest())
 
     @contextlib.contextmanager
@@ -145,7 +154,7 @@ class LocalStore:
         """Replace the file if its SHA-256 is still `tag`."""
         try:
             with self._alone(), contextlib.suppress(FileNotFoundError):
-                if hashlib.sha256((self.folder / key).read_bytes()).hexdigest() == tag:
+                if hashlib.sha256(self._beginning(key)).hexdigest() == tag:
                     self.put(key, body)
                     return
         except OSError as error:

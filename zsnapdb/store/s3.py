@@ -26,7 +26,7 @@ from botocore.exceptions import ConnectionError as S3ConnectionError
 
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
-from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version
+from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 from zsnapdb.store.s3_client import client_core, error_code, http_status, without_expect
 from zsnapdb.store.s3_locks import afterlife_of, extend_lock_of, hold_of
 from zsnapdb.store.s3_parts import (
@@ -217,14 +217,18 @@ class S3Store:
 
     def get(self, key: str) -> bytes:
         """Return the object."""
-        return self.read_version(key).body
+        body = self.read_version(key).body
+        if len(body) > most_bytes(key):
+            raise too_large(key, f"s3://{self.bucket}")
+        return body
 
     def read_version(self, key: str) -> Version:
         """Return the object with its ETag."""
         with self._requesting(f"reading {key}"):
             answer = self._read(key)
             with contextlib.closing(answer["Body"]) as body:
-                return Version(body.read(), answer["ETag"])
+                most = most_bytes(key)
+                return Version(body.read() if answer["ContentLength"] <= most else body.read(most + 1), answer["ETag"])
 
     def _read(self, key: str) -> GetObjectOutputTypeDef:
         """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
@@ -258,6 +262,8 @@ class S3Store:
                     taken = min(len(block), max(0, len(target) - done))
                     target[done : done + taken] = memoryview(block)[:taken]
                     done += len(block)
+                    if done > len(target):
+                        return max(done, answer["ContentLength"])
                 return done
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:

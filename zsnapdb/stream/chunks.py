@@ -23,6 +23,10 @@ Body = bytes | bytearray | memoryview
 _DAMAGED = "the object was changed or truncated after it was written; restore another backup, see `zsnapdb list`"
 
 
+_MOST_WINDOW = 1 << 27
+"""Bytes of history that a frame may refer to: what zstd uses at its highest level. More is memory for a forged frame."""
+
+
 class Codec(StrEnum):
     """How a chunk is stored: uncompressed, or as one zstd frame (RFC 8878) with its content size."""
 
@@ -95,7 +99,7 @@ class Workspace(threading.local):
 
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
-        self._decompressor = zstandard.ZstdDecompressor()
+        self._decompressor = zstandard.ZstdDecompressor(max_window_size=_MOST_WINDOW)
         self._scratch = memoryview(b"")
 
     def compress(self, plain: Body, level: int) -> bytes:

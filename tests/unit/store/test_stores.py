@@ -21,7 +21,15 @@ from botocore.exceptions import ClientError
 from tests.unit.support.faulty_store import Fault, FaultyStore
 from tests.unit.support.s3 import bucket, fill, s3
 from zsnapdb.config import STORE_ADDRESSES, RepositorySettings
-from zsnapdb.errors import ChangedError, ConfigError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.errors import (
+    ChangedError,
+    ConfigError,
+    DamagedError,
+    ExistsError,
+    NotThere,
+    RepositoryError,
+    UnreachableError,
+)
 from zsnapdb.store.base import Afterlife, ObjectHold, Store
 from zsnapdb.store.limited import LimitedStore
 from zsnapdb.store.local import LocalStore
@@ -90,6 +98,14 @@ def test_what_was_put_is_what_is_got(store: Store) -> None:
     store.put("a/b/2", memoryview(b"two"))
     store.put("a/b/empty", b"")
     assert (store.get("a/b/1"), store.get("a/b/2"), store.get("a/b/empty")) == (b"one", b"two", b"")
+
+
+@pytest.mark.parametrize("key", ["main/writer.lock", f"main/pins/{'x' * 9}.json", "zsnapdb.json"])
+def test_an_object_that_is_larger_than_any_of_its_kind_is_not_read(store: Store, key: str) -> None:
+    store.put(key, b"x" * ((1 << 20) + 5000))
+    with pytest.raises(DamagedError, match="has more than 1048576 bytes"):
+        store.get(key)
+    assert len(store.read_version(key).body) == (1 << 20) + 1
 
 
 @pytest.mark.parametrize("room", [0, 2, 3, 10])

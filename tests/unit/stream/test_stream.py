@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+import zstandard
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from tests.unit.support.streams import GUID, NAME, RECORD_BYTES, begin, end, record, stream_of, write
 from zsnapdb.errors import ConfigError, DamagedError, NotThere, RepositoryError
 from zsnapdb.stream import crypto
-from zsnapdb.stream.chunks import Body, Chunk, Codec, seal, unseal
+from zsnapdb.stream.chunks import Body, Chunk, Codec, Workspace, seal, unseal
 from zsnapdb.stream.crypto import ChunkCipher
 from zsnapdb.stream.download import download
 from zsnapdb.stream.expected import DatasetKind, ExpectedStream
@@ -223,6 +224,14 @@ def test_nothing_of_a_chunk_with_a_record_that_is_not_accepted_reaches_the_reade
 def test_a_stream_that_no_restore_accepts_is_no_backup(data: bytes) -> None:
     with pytest.raises(DamagedError, match=r"not accepted|payload"):
         store(data)
+
+
+def test_a_frame_that_needs_more_memory_than_any_of_ours_is_refused() -> None:
+    form = zstandard.ZstdCompressionParameters(window_log=28, write_content_size=False)
+    frame = zstandard.ZstdCompressor(compression_params=form).compressobj()
+    whole = frame.compress(b"x" * 1000) + frame.flush()
+    with pytest.raises(zstandard.ZstdError):
+        Workspace().decompress(whole, memoryview(bytearray(1000)))
 
 
 def test_a_frame_that_claims_more_than_the_manifest_is_refused() -> None:
