@@ -121,6 +121,9 @@ Count = Annotated[int, Field(ge=0, lt=2**63)]
 CommitTime = Annotated[int, Field(ge=0, lt=253_402_300_800_000_000)]
 """Microseconds UTC, up to the year 9999."""
 
+CreationTime = Annotated[int, Field(ge=0, lt=253_402_300_800)]
+"""Seconds UTC, up to the year 9999."""
+
 
 def _moment(moment: datetime) -> datetime:
     if moment.tzinfo is None or not 1970 < moment.year < _LAST_YEAR:

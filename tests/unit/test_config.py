@@ -65,8 +65,8 @@ def test_an_endpoint_without_tls_is_used_only_where_that_is_set() -> None:
         (GOOD.replace("socket =", "host = 'db'\nsocket ="), "exactly one of socket and host", ""),
         (GOOD.replace("s3://bucket/prefix", "ftp://x"), "neither s3://bucket[/prefix] nor file:///folder", ""),
         (GOOD.replace("tank/mysql/data", "tank/mysql"), "volumes names a dataset under two roles", ""),
-        (GOOD + 'endpoint = "http://s3.lan:9000"\n', "not encrypted: everybody on the way", "allow_http"),
-        (GOOD + 'endpoint = "http://127.0.0.1.evil.example"\n', "not encrypted: everybody on the way", "allow_http"),
+        (GOOD + 'endpoint = "http://s3.lan:9000"\n', "use https://, or set allow_http = true", ""),
+        (GOOD + 'endpoint = "http://127.0.0.1.evil.example"\n', "use https://, or set allow_http = true", ""),
         (GOOD + 'endpoint = "s3.lan"\n', "does not begin with https://", ""),
         (GOOD + 'stream = { chunk_size = "32 miles" }\n', "a size is a number with B, KiB, MiB, GiB or TiB", ""),
         (

@@ -150,9 +150,7 @@ def _repository(instance: Instance) -> list[FitnessFinding]:
     doubts += [warning("repository", error.message, error.hint) for error in known.unreadable.values()]
     doubts += locks
     if instance.repository.is_readable_on_the_way:
-        text = (
-            f"{url}: {instance.repository.endpoint} is not encrypted: the network reads and can change what is stored"
-        )
+        text = f"{url}: {instance.repository.endpoint} is not encrypted: the network can change what is stored"
         doubts.append(warning("repository", text, "use an endpoint with https://"))
     if repository.note:
         return [warning("repository", f"{url}: {count} backups{encryption}; {repository.note}"), *doubts]

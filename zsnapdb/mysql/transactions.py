@@ -31,6 +31,7 @@ Number = tuple[str, int] | tuple[int, int, int]
 """The parts of a GTID: source and number (MySQL), or domain, server and sequence (MariaDB)."""
 
 _SECOND = 1_000_000
+_END_OF_TIME = 253_402_300_800 * _SECOND
 
 
 def gtid_text(number: Number) -> str:
@@ -137,4 +138,6 @@ def commit_time_of(first: Event, last: Event) -> tuple[int, bool]:
         exact = committed_at(first.body)
     elif first.kind == TAGGED_GTID:
         exact = tagged_gtid(first.body)[2]
+    if exact >= _END_OF_TIME:
+        raise ValueError(f"the commit time {exact} is after the year 9999")
     return (exact, True) if exact else (max(first.when, last.when) * _SECOND, False)

@@ -33,6 +33,7 @@ from zsnapdb.patterns import (
     BinlogName,
     CommitTime,
     Count,
+    CreationTime,
     GtidText,
     InstanceName,
     Moment,
@@ -93,7 +94,7 @@ class HeadPart(_Part):
     server_uuid: ServerUuid | None
     server_id: Count
     version: ShortLine
-    created: Count
+    created: CreationTime
     previous_gtids: GtidText | None
     end: Count
     fingerprint: Sha256
@@ -113,8 +114,8 @@ class SpanPart(_Part):
     gtids: GtidText | None = None
     first_gtid: GtidText | None = None
     last_gtid: GtidText | None = None
-    first_commit: Count | None = None
-    last_commit: Count | None = None
+    first_commit: CommitTime | None = None
+    last_commit: CommitTime | None = None
     is_exact: bool = True
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:

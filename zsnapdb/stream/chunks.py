@@ -24,7 +24,7 @@ _DAMAGED = "the object was changed or truncated after it was written; restore an
 
 
 _MOST_WINDOW = 1 << 27
-"""Bytes of history that a frame may refer to: what zstd uses at its highest level. More is memory for a forged frame."""
+"""Bytes of history that a frame may refer to: what zstd uses at its highest level. A forged one may ask for more."""
 
 
 class Codec(StrEnum):
