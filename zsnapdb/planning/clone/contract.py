@@ -106,30 +106,34 @@ def awake_accounts_query(flavour: Flavour) -> str:
 
 
 def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
-    """Return the statements that lock every account but the clone's own.
+    """Return the statements that lock every account; the clone's own accounts are made after them.
 
-    A locked account still serves as the definer of views and routines (refman 8.4, "Account Locking").
+    So an account of the source that has the name of the clone's account, at whatever host, is locked too. A locked
+    account still serves as the definer of views and routines (refman 8.4, "Account Locking").
     """
     return _LOCK[flavour], "FLUSH PRIVILEGES;"
 
 
+_OURS = (
+    "(user = 'zsnapdb_clone' AND host IN ('localhost', '127.0.0.1', '%')) OR"
+    " (user = 'zsnapdb_replica' AND host IN ('localhost', '127.0.0.1'))"
+)
+"""The accounts that zsnapdb makes in a clone. An account of the source at another host is none of them."""
+
 # global_priv is where MariaDB 10.4 and later keep accounts, and roles, which cannot log in (MariaDB KB,
 # "mysql.global_priv Table").
 _AWAKE = {
-    Flavour.MYSQL: (
-        "SELECT CONCAT(user, '@', host) FROM mysql.user WHERE user NOT IN ('zsnapdb_clone', 'zsnapdb_replica') AND"
-        " account_locked <> 'Y'"
-    ),
+    Flavour.MYSQL: (f"SELECT CONCAT(user, '@', host) FROM mysql.user WHERE NOT ({_OURS}) AND account_locked <> 'Y'"),
     Flavour.MARIADB: (
-        "SELECT CONCAT(user, '@', host) FROM mysql.global_priv WHERE user NOT IN ('zsnapdb_clone', 'zsnapdb_replica')"
+        f"SELECT CONCAT(user, '@', host) FROM mysql.global_priv WHERE NOT ({_OURS})"
         " AND COALESCE(JSON_VALUE(priv, '$.is_role'), '0') NOT IN ('1', 'true') AND COALESCE(JSON_VALUE(priv,"
         " '$.account_locked'), '0') NOT IN ('1', 'true')"
     ),
 }
 _LOCK = {
-    Flavour.MYSQL: "UPDATE mysql.user SET account_locked = 'Y' WHERE user <> 'zsnapdb_clone';",
+    Flavour.MYSQL: "UPDATE mysql.user SET account_locked = 'Y' WHERE account_locked <> 'Y';",
     Flavour.MARIADB: (
-        "UPDATE mysql.global_priv SET priv = JSON_MERGE_PATCH(priv, '{\"account_locked\": true}') WHERE user <>"
-        " 'zsnapdb_clone' AND COALESCE(JSON_VALUE(priv, '$.is_role'), '0') NOT IN ('1', 'true');"
+        "UPDATE mysql.global_priv SET priv = JSON_MERGE_PATCH(priv, '{\"account_locked\": true}') WHERE"
+        " COALESCE(JSON_VALUE(priv, '$.is_role'), '0') NOT IN ('1', 'true');"
     ),
 }

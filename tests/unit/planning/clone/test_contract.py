@@ -12,7 +12,7 @@ import pytest
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.gtid import GtidSet
 from zsnapdb.model import Flavour
-from zsnapdb.planning.clone.contract import Promise, broken, lock_accounts_sql
+from zsnapdb.planning.clone.contract import Promise, awake_accounts_query, broken, lock_accounts_sql
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.facts import Channel, ServerFacts
 from zsnapdb.planning.server_copy.identity import Access, PathMap, ServerIdentity, is_loopback, option_file
@@ -89,6 +89,12 @@ def test_statements_of_an_init_file_are_one_line_each(flavour: Flavour) -> None:
         assert line.endswith(";")
         assert line.count(";") == 1
         assert "\n" not in line
+
+
+@pytest.mark.parametrize("flavour", list(Flavour))
+def test_an_account_of_the_source_with_the_name_of_the_clones_account_is_locked(flavour: Flavour) -> None:
+    assert "zsnapdb_clone" not in "".join(lock_accounts_sql(flavour))
+    assert "user = 'zsnapdb_clone' AND host IN" in awake_accounts_query(flavour)
 
 
 def test_an_origin_is_read_back_from_its_property() -> None:
