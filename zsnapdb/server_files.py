@@ -14,7 +14,7 @@ import secrets
 import shutil
 import stat
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -66,6 +66,41 @@ def folder(path: Path) -> Iterator[int]:
         yield opened
     finally:
         os.close(opened)
+
+
+@contextlib.contextmanager
+def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
+    """Open the folder `names` below `root` for the block, as `folder` does. With `makes`, missing folders are made.
+
+    The root may be behind links. Below it no link is followed, whoever made it: UnsafeFileError.
+    """
+    opened, at = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), root
+    try:
+        for name in names:
+            at /= name
+            if makes:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=opened)
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=opened)
+            except NotADirectoryError:
+                if _is_link(name, opened):
+                    raise _unsafe(at, "is a symbolic link") from None
+                raise
+            os.close(opened)
+            opened = inner
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def open_at(name: str, at: int) -> int:
+    """Return a regular file in the open folder `at`, open to read. OSError as of open(2), ELOOP if it is a link."""
+    opened = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise IsADirectoryError(errno.EISDIR, _SPECIAL, name)
+    return opened
 
 
 def _names(path: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""A folder as object store (disk, NFS). A file is written under another name, synced and renamed: never half there."""
+"""A folder as object store (disk, NFS). A file is written under another name, synced and renamed: never half there.
+
+Whoever owns the disk or the export could put links into it. Below the folder none is followed.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,23 @@ import errno
 import fcntl
 import hashlib
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from zsnapdb import server_files
 from zsnapdb.config import RepositorySettings
 from zsnapdb.errors import ChangedError, ExistsError, NotThere, RepositoryError, UnreachableError
+from zsnapdb.server_files import UnsafeFileError
 from zsnapdb.store.base import Afterlife, Body, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
 
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing"
+_ATTEMPTS = 10
+_NO_LINKS = "no link below the folder of a repository is followed: it could lead anywhere on this host; remove it"
 _AGAIN = {
     errno.ESTALE,
     errno.ETIMEDOUT,
@@ -58,68 +66,88 @@ class LocalStore:
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - a file proves nothing
         """Store the object: write a temporary file, sync it, then rename it (or link it, which fails if one exists)."""
-        target = self.folder / key
-        temporary: str | None = None
+        *names, name = key.split("/")
         try:
             self.check()
-            descriptor, temporary = self._temporary(target.parent)
-            with open(descriptor, "wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
-            if only_if_absent:
-                os.link(temporary, target)
-                os.unlink(temporary)
-            else:
-                os.rename(temporary, target)
-            temporary = None
-            folder = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            for attempt in range(1, _ATTEMPTS + 1):
+                # Another process may remove a folder that is still empty.
+                try:
+                    with self._folder(names, makes=True) as at:
+                        self._put_at(at, name, body, only_if_absent=only_if_absent)
+                        return
+                except FileNotFoundError:
+                    if attempt == _ATTEMPTS:
+                        raise
         except FileExistsError as error:
             raise ExistsError(
                 f"object {key} exists in {self.folder}", hint="another run wrote the object; it was not changed"
             ) from error
         except OSError as error:
             raise self._error(f"writing {key}", error) from error
-        finally:
-            if temporary is not None:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
 
     @staticmethod
-    def _temporary(folder: Path) -> tuple[int, str]:
-        """Create the folder and open a new file in it.
-
-        Another process may remove the empty folder in between; then this tries again.
-        """
-        for _ in range(10):
-            folder.mkdir(parents=True, exist_ok=True)
+    def _put_at(at: int, name: str, body: Body, *, only_if_absent: bool) -> None:
+        temporary = f"{_TEMPORARY}{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with open(os.open(temporary, flags, 0o600, dir_fd=at), "wb") as file:
+                file.write(body)
+                file.flush()
+                os.fsync(file.fileno())
+            if only_if_absent:
+                os.link(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+                os.unlink(temporary, dir_fd=at)
+            else:
+                os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+        except BaseException:
             with contextlib.suppress(FileNotFoundError):
-                return tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        return tempfile.mkstemp(prefix=_TEMPORARY, dir=folder)
+                os.unlink(temporary, dir_fd=at)
+            raise
+        folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    @contextlib.contextmanager
+    def _folder(self, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
+        """Open a folder of the repository. RepositoryError if a link leads to it: it could lead anywhere."""
+        try:
+            with server_files.folder_below(self.folder, names, makes=makes) as at:
+                yield at
+        except UnsafeFileError as error:
+            raise RepositoryError(error.message, hint=_NO_LINKS) from error
+
+    @contextlib.contextmanager
+    def _opened(self, key: str) -> Iterator[BinaryIO]:
+        *names, name = key.split("/")
+        with self._folder(names) as at:
+            try:
+                opened = server_files.open_at(name, at)
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                raise RepositoryError(f"{self.folder / key} is a symbolic link", hint=_NO_LINKS) from error
+        with open(opened, "rb") as file:
+            yield file
 
     def get(self, key: str) -> bytes:
         """Return the file's bytes."""
-        with self._reading(key):
-            body = self._beginning(key)
+        body = self._beginning(key)
         if len(body) > most_bytes(key):
             raise too_large(key, str(self.folder))
         return body
 
     def _beginning(self, key: str) -> bytes:
         """Return the file's bytes, at most one more than a file under this key may have."""
-        with (self.folder / key).open("rb") as file:
-            return file.read(most_bytes(key) + 1)
+        with self._reading(key), self._opened(key) as file:
+            return file.read(min(os.fstat(file.fileno()).st_size, most_bytes(key)) + 1)
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Read the file."""
-        with self._reading(key), (self.folder / key).open("rb", buffering=0) as file:
+        with self._reading(key), self._opened(key) as file:
             done = 0
-            while done < len(target) and (read := file.readinto(target[done:])):
+            while done < len(target) and (read := file.readinto(target[done:])):  # type: ignore[attr-defined]
                 done += read
             return max(done, os.fstat(file.fileno()).st_size)
 
@@ -135,15 +163,15 @@ class LocalStore:
 
     def read_version(self, key: str) -> Version:
         """Return the file's bytes. Their SHA-256 is the tag."""
-        with self._reading(key):
-            body = self._beginning(key)
+        body = self._beginning(key)
         return Version(body, hashlib.sha256(body).hexdigest())
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
         """Lock the folder: no other process, on any host that mounts it, replaces or removes (flock works over NFS)."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            with open(self.folder / _LOCK, "a") as file:
+            with open(os.open(self.folder / _LOCK, flags, 0o666), "ab") as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield
         except FileNotFoundError:
@@ -153,7 +181,7 @@ class LocalStore:
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the file if its SHA-256 is still `tag`."""
         try:
-            with self._alone(), contextlib.suppress(FileNotFoundError):
+            with self._alone(), contextlib.suppress(NotThere):
                 if hashlib.sha256(self._beginning(key)).hexdigest() == tag:
                     self.put(key, body)
                     return
@@ -167,7 +195,9 @@ class LocalStore:
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the files whose path below the folder starts with the prefix."""
         self.check()
-        top = os.path.join(self.folder, prefix.rpartition("/")[0])
+        inner = prefix.rpartition("/")[0]
+        self._refuse_links(inner)
+        top = os.path.join(self.folder, inner)
         skip = len(os.path.join(self.folder, ""))
         objects: list[StoredObject] = []
 
@@ -181,18 +211,25 @@ class LocalStore:
                 path = os.path.join(folder, name)
                 if path.startswith(prefix, skip) and not name.startswith((_TEMPORARY, _LOCK)):
                     with contextlib.suppress(FileNotFoundError):
-                        status = os.stat(path)
+                        status = os.lstat(path)
                         objects.append(
                             StoredObject(path[skip:], status.st_size, datetime.fromtimestamp(status.st_mtime, UTC))
                         )
         yield from sorted(objects, key=lambda item: item.key)
 
+    def _refuse_links(self, inner: str) -> None:
+        try:
+            server_files.refuse_links(self.folder / inner, self.folder)
+        except UnsafeFileError as error:
+            raise RepositoryError(error.message, hint=_NO_LINKS) from error
+
     def folders(self, prefix: str) -> Iterator[str]:
         """Yield the names of the folders in the folder that the prefix names."""
         self.check()
+        self._refuse_links(prefix.rstrip("/"))
         try:
             with os.scandir(self.folder / prefix) as entries:
-                names = [entry.name for entry in entries if entry.is_dir()]
+                names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except FileNotFoundError:
             return
         except OSError as error:
@@ -200,16 +237,18 @@ class LocalStore:
         yield from sorted(names)
 
     def delete(self, key: str) -> None:
-        """Remove the file, and the folders above it that are empty then."""
-        path = self.folder / key
+        """Remove the file, and the folders above it that are empty then. A link is removed itself."""
+        *names, name = key.split("/")
         try:
             with self._alone():
-                path.unlink(missing_ok=True)
-                for parent in path.relative_to(self.folder).parents:
-                    if parent.name:
-                        (self.folder / parent).rmdir()
+                with contextlib.suppress(FileNotFoundError), self._folder(names) as at:
+                    os.unlink(name, dir_fd=at)
+                while names:
+                    name = names.pop()
+                    with self._folder(names) as at:
+                        os.rmdir(name, dir_fd=at)
         except OSError as error:
-            if path.exists():
+            if (self.folder / key).exists():
                 raise self._error(f"removing {key}", error) from error
 
     def delete_many(self, keys: Sequence[str]) -> None:

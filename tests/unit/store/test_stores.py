@@ -6,6 +6,8 @@ every first attempt, before or after it did the request: with patience it must k
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -411,3 +413,37 @@ def test_addresses_choose_the_store_and_its_prefix(tmp_path: Path, monkeypatch: 
     assert isinstance(store.inner.inner, S3Store)
     assert (store.inner.inner.bucket, prefix, store.inner.rate) == ("bucket", "some/prefix/", 5 << 20)
     assert open_store(RepositorySettings(url="s3://bucket", region="us-east-1"))[1] == ""
+
+
+@pytest.mark.parametrize("place", ["main", "main/manifests", "main/manifests/a.json"])
+def test_a_link_in_the_folder_of_a_repository_leads_nowhere(tmp_path: Path, place: str) -> None:
+    """The owner of a disk or an export can make one to any place of the host."""
+    folder, victim = tmp_path / "repository", tmp_path / "victim"
+    for top in (folder, victim):
+        (top / "main/manifests").mkdir(parents=True)
+        (top / "main/manifests/a.json").write_bytes(b"here" if top == folder else b"secret")
+    real = folder / place
+    real.rename(tmp_path / "aside")
+    real.symlink_to(victim / place)
+    store, key = LocalStore(folder), "main/manifests/a.json"
+    for attempt in (
+        lambda: store.get(key),
+        lambda: store.read_into(key, memoryview(bytearray(9))),
+        lambda: store.read_version(key),
+        lambda: store.replace(key, b"new", tag=hashlib.sha256(b"secret").hexdigest()),
+        lambda: store.put("main/manifests/b.json", b"x"),
+        lambda: store.delete("main/manifests/b.json"),
+        lambda: store.delete(key),
+    ):
+        with contextlib.suppress(RepositoryError):
+            assert attempt() is None
+    assert [file.read_bytes() for file in victim.rglob("*.json")] == [b"secret"]
+
+
+def test_a_link_to_the_folder_of_a_repository_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    store = LocalStore(tmp_path / "link")
+    store.put("a/b", b"x")
+    assert store.get("a/b") == b"x"
+    assert [item.key for item in store.list("a/")] == ["a/b"]
