@@ -166,7 +166,7 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 
 def hold_tags(name: str) -> tuple[str, ...]:
     """Return the tags of the holds on the snapshot."""
-    return tuple(row[1] for row in table([ZFS, "holds", "-H", name], 3))
+    return tuple(row[1] for row in rows([ZFS, "holds", "-H", name]) if len(row) > 1)
 
 
 def is_held(name: str, tag: str = HOLD_TAG) -> bool:
