@@ -228,7 +228,10 @@ class S3Store:
             answer = self._read(key)
             with contextlib.closing(answer["Body"]) as body:
                 most = most_bytes(key)
-                return Version(body.read() if answer["ContentLength"] <= most else body.read(most + 1), answer["ETag"])
+                return Version(
+                    body.read() if answer.get("ContentLength", most + 1) <= most else body.read(most + 1),
+                    answer["ETag"],
+                )
 
     def _read(self, key: str) -> GetObjectOutputTypeDef:
         """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
@@ -263,7 +266,7 @@ class S3Store:
                     target[done : done + taken] = memoryview(block)[:taken]
                     done += len(block)
                     if done > len(target):
-                        return max(done, answer["ContentLength"])
+                        return max(done, answer.get("ContentLength", 0))
                 return done
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
