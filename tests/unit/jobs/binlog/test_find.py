@@ -41,7 +41,8 @@ def delete(server: Server, number: int) -> None:
 
 
 def result(server: Server, request: FindRequest, *, is_up: bool = True) -> Search:
-    source = BinlogSource(Flavour.MYSQL, server.uuid, 1, server.folder / "binlog.index", server.folder)
+    index = server.folder / "binlog.index"
+    source = BinlogSource(Flavour.MYSQL, server.uuid, 1, index, server.folder, server.folder)
     problems = [] if is_up else [ServerError("the server is down")]
     return search(instance(server), request, LocalFiles(source) if is_up else None, problems)
 
