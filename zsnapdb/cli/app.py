@@ -38,7 +38,6 @@ from zsnapdb.cli.clone import reap
 from zsnapdb.cli.groups import Heading
 from zsnapdb.cli.notifying import notifying
 from zsnapdb.cli.vm import app as vm_app
-from zsnapdb.config_notifications import NotifiedJob
 
 app = typer.Typer(
     name="zsnapdb",
@@ -51,8 +50,8 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ZSNAPDB"},
 )
-app.command("backup", rich_help_panel=Heading.BACKUP)(notifying(NotifiedJob.BACKUP, backup.backup))
-app.command("snapshot", rich_help_panel=Heading.BACKUP)(notifying(NotifiedJob.SNAPSHOT, snapshot.snapshot))
+app.command("backup", rich_help_panel=Heading.BACKUP)(notifying("backup", backup.backup))
+app.command("snapshot", rich_help_panel=Heading.BACKUP)(notifying("snapshot", snapshot.snapshot))
 app.command("list", rich_help_panel=Heading.BACKUP)(inventory.list_backups)
 app.command("show", rich_help_panel=Heading.BACKUP)(inventory.show_backup)
 app.command("status", rich_help_panel=Heading.BACKUP)(status.status)
@@ -60,7 +59,7 @@ app.add_typer(binlog.app, name="binlog", rich_help_panel=Heading.BACKUP)
 app.command("restore", rich_help_panel=Heading.RESTORE)(restore.restore)
 app.command("runbook", rich_help_panel=Heading.RESTORE)(runbook.runbook)
 app.command("rescue", rich_help_panel=Heading.RESTORE)(rescue.rescue)
-app.command("drill", rich_help_panel=Heading.RESTORE)(notifying(NotifiedJob.DRILL, drill.drill))
+app.command("drill", rich_help_panel=Heading.RESTORE)(notifying("drill", drill.drill))
 app.command("drills", rich_help_panel=Heading.RESTORE)(drill.drills)
 app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)
 app.add_typer(vm_app.app, name="vm", rich_help_panel=Heading.CLONES)
@@ -68,9 +67,9 @@ app.command("query", rich_help_panel=Heading.CLONES)(query.query)
 app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)
 app.command("reap", rich_help_panel=Heading.CLONES)(reap.reap)
 app.command("init", rich_help_panel=Heading.REPOSITORY)(init.init)
-app.command("verify", rich_help_panel=Heading.REPOSITORY)(notifying(NotifiedJob.VERIFY, verify.verify))
-app.command("copy", rich_help_panel=Heading.REPOSITORY)(notifying(NotifiedJob.COPY, copy.copy))
-app.command("prune", rich_help_panel=Heading.REPOSITORY)(notifying(NotifiedJob.PRUNE, prune.prune))
+app.command("verify", rich_help_panel=Heading.REPOSITORY)(notifying("verify", verify.verify))
+app.command("copy", rich_help_panel=Heading.REPOSITORY)(notifying("copy", copy.copy))
+app.command("prune", rich_help_panel=Heading.REPOSITORY)(notifying("prune", prune.prune))
 app.command("pin", rich_help_panel=Heading.REPOSITORY)(pin.pin)
 app.command("unpin", rich_help_panel=Heading.REPOSITORY)(pin.unpin)
 app.command("forget", rich_help_panel=Heading.REPOSITORY)(forget.forget)

@@ -7,14 +7,16 @@ import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from zsnapdb.config_notifications import NotifiedJob
 from zsnapdb.errors import ZsnapdbError
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def notifying(job: NotifiedJob, command: Command) -> Command:
-    """Return the command, which now also notifies whom the configuration names. Only showing a plan notifies nobody."""
+def notifying(job: str, command: Command) -> Command:
+    """Return the command, which now also notifies whom the configuration names. Only showing a plan notifies nobody.
+
+    `job` is the value of a NotifiedJob.
+    """
 
     @functools.wraps(command)
     def run(*words: Any, **options: Any) -> None:
@@ -33,9 +35,10 @@ def notifying(job: NotifiedJob, command: Command) -> Command:
         if not settings.notifications.to:
             command(*words, **options)
             return
+        from zsnapdb.config_notifications import NotifiedJob
         from zsnapdb.notify.commands import notified
 
-        with notified(settings, job, instance, tell):
+        with notified(settings, NotifiedJob(job), instance, tell):
             command(*words, **options)
 
     return run  # type: ignore[return-value]
