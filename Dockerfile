@@ -7,6 +7,9 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 python3
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE CHANGELOG.md ./
 COPY zsnapdb ./zsnapdb
+COPY configs ./configs
+COPY hooks ./hooks
+COPY docs ./docs
 RUN python3 -m venv /build && /build/bin/pip install --no-cache-dir build hatchling && /build/bin/python -m build --wheel --no-isolation --outdir /dist
 
 FROM debian:trixie-slim

@@ -18,7 +18,7 @@ from zsnapdb.planning.quoting import quoted
 
 _PACKAGE = Path(__file__).parents[1]
 _FOLDERS = ("configs", "hooks", "docs")
-_PAGES = ("doctor.md", "health.md", "other-snapshots.md", "restore.md", "servers.md")
+_PAGES = ("doctor.md", "health.md", "notifications.md", "other-snapshots.md", "restore.md", "servers.md")
 """The pages for administrators; the other pages of `docs` are for contributors."""
 _ACCOUNT = re.compile(r"\bzsnapdb@localhost\b")
 DEFAULT_USER = "zsnapdb"

@@ -1,0 +1,101 @@
+"""What the packages hold: everything that messages and pages refer to, and the files of a package for Debian."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tools import debian_package
+from tools.references.pages import MAN, ROOT, made
+from zsnapdb.errors import UsageError
+from zsnapdb.jobs.examples import find
+
+SOURCES = sorted((ROOT / "zsnapdb").rglob("*.py"))
+REFERRED = re.compile(r"zsnapdb example ([a-z][\w./@-]*[\w@])")
+PAGE = re.compile(r"\b((?:docs|configs|hooks)/[\w./@-]+\.(?:md|toml|service|timer|json|sql))\b")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def referred() -> set[str]:
+    """Return what messages, help and hints of the program name as an example or as a file of the project."""
+    texts = [path.read_text(encoding="utf-8") for path in SOURCES if path.name != "examples.py"]
+    return {name for text in texts for pattern in (REFERRED, PAGE) for name in pattern.findall(text)}
+
+
+def test_what_hints_refer_to_is_in_the_package() -> None:
+    names = referred()
+    assert {"zsnapdb.toml", "doctor.md", "zfs-allow.md"} <= names
+    for name in names:
+        try:
+            find(name.removeprefix("configs/").removesuffix("/"))
+        except UsageError:
+            known = [e for e in debian_package.ROOT.joinpath(name).parent.glob("*") if e.name == Path(name).name]
+            pytest.fail(f"{name} is referred to, and no package holds it ({known or 'there is no such file'})")
+
+
+def test_a_source_distribution_holds_what_its_tests_need(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (archive,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(archive) as opened:
+        names = {name.partition("/")[2] for name in opened.getnames()}
+    needed = ["mkdocs.yml", "Makefile", "CONTRIBUTING.md", "Dockerfile", "tools/references/__main__.py", *made()]
+    assert [name for name in (*needed, "packaging/debian/control.in") if name not in names] == []
+
+
+def test_a_container_is_built_from_all_that_the_wheel_includes() -> None:
+    copied = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    sources = {name.split("/")[0] for name in PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]}
+    assert [name for name in sources if f"COPY {name} " not in copied] == []
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of the package, without the libraries that the program needs."""
+    folder = tmp_path_factory.mktemp("package")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = folder.glob("*.whl")
+    (folder / "tree").mkdir()
+    debian_package.stage(folder / "tree", wheel, sys.executable, more=("--no-deps", "--no-index"))
+    debian_package.control(folder / "tree", "1.2.3", "amd64", "3.13")
+    return folder / "tree"
+
+
+def test_a_package_for_debian_has_program_units_manual_pages_completion_and_folders(tree: Path) -> None:
+    for name in ("usr/bin/zsnapdb", "usr/lib/tmpfiles.d/zsnapdb.conf", "usr/share/bash-completion/completions/zsnapdb"):
+        assert (tree / name).is_file(), name
+    units = {file.name for file in (tree / "usr/lib/systemd/system").iterdir()}
+    assert units == {file.name for file in (ROOT / "configs" / "systemd").iterdir()}
+    manuals = {file.name.removesuffix(".gz") for file in (tree / "usr/share/man/man1").iterdir()}
+    assert manuals == {Path(name).name for name in made() if name.startswith(MAN)}
+    assert "complete" in (tree / "usr/share/bash-completion/completions/zsnapdb").read_text()
+
+
+def test_the_control_files_name_the_python_that_the_libraries_are_for(tree: Path) -> None:
+    text = (tree / "DEBIAN/control").read_text()
+    assert "Version: 1.2.3\nArchitecture: amd64\n" in text
+    assert "Depends: python3 (>= 3.13), python3 (<< 3.14)," in text
+    assert "@" not in text.replace("zsnapdb@localhost", "")
+    for name in (tree / "DEBIAN/conffiles").read_text().split():
+        assert (tree / name.lstrip("/")).is_file()
+    for name in ("postinst", "prerm", "postrm"):
+        subprocess.run(["sh", "-n", str(tree / "DEBIAN" / name)], check=True)
+        assert (tree / "DEBIAN" / name).stat().st_mode & 0o777 == 0o755
+
+
+@pytest.mark.skipif(shutil.which("dpkg-deb") is None, reason="dpkg-deb is not installed")
+def test_dpkg_accepts_the_package(tree: Path, tmp_path: Path) -> None:
+    package = tmp_path / "zsnapdb.deb"
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "--build", str(tree), str(package)], check=True, capture_output=True
+    )
+    shown = subprocess.run(["dpkg-deb", "--field", str(package), "Package"], check=True, capture_output=True, text=True)
+    assert shown.stdout == "zsnapdb\n"
