@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
@@ -28,8 +29,20 @@ from zsnapdb.repository.layout import (
 )
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.stream.chunks import Body, Chunk, Codec, stream_hash, unseal
+from zsnapdb.stream.chunks import Body, Chunk, Codec, plain_hash, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
+
+_PIECE = 1 << 20
+
+
+def _copy_chunk(chunk: Chunk, start: int, read: Callable[[int, int], Body], out: BinaryIO) -> bool:
+    """Write a chunk from a local copy. Return whether the copy has the chunk's bytes."""
+    proof, end = plain_hash(), start + chunk.plain_size
+    for at in range(start, end, _PIECE):
+        piece = read(at, min(at + _PIECE, end))
+        proof.update(piece)
+        out.write(piece)
+    return proof.hexdigest() == chunk.plain_hash
 
 
 @dataclass(frozen=True)
@@ -68,6 +81,32 @@ class BinlogArchive:
         except BaseException:
             server_files.remove(target)
             raise
+
+    def copy_local(self, file: ArchivedFile, read: Callable[[int, int], Body], target: Path) -> bool:
+        """Write the archived bytes to a new file `target` as `fetch` does, from a copy of the file on this host.
+
+        `read` returns the bytes of the copy from one offset to another. Every chunk is proved by the hash in the file's
+        description; no chunk is fetched, and no key is needed. False, and no file at `target`, if the copy differs.
+        """
+        chunks = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
+        is_same = not file.is_rotated or stream_hash(chunks) == file.sha256
+        at = 0
+        try:
+            with server_files.create(target) as out:
+                for chunk in chunks if is_same else ():
+                    is_same = is_same and _copy_chunk(chunk, at, read, out)
+                    at += chunk.plain_size
+                out.truncate(file.end)
+                out.flush()
+                os.fsync(out.fileno())
+        except FileExistsError as error:
+            raise ExistsError(f"{target} already exists", hint="name another file; nothing is overwritten") from error
+        except BaseException:
+            server_files.remove(target)
+            raise
+        if not is_same:
+            server_files.remove(target)
+        return is_same
 
     def plain(self, file: ArchivedFile) -> Iterator[Body]:
         """Yield the plain bytes of the file's chunks or segments in order. Each is proved by its hashes."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from zsnapdb.errors import NotThere
 from zsnapdb.jobs.backup_point import point_of, points_of
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.transaction_reader import TransactionReader
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.restore import contained, points
@@ -50,10 +51,11 @@ def choose(
     target: Target,
     loaded: Archive | None,
     history: str | None,
+    local: LocalBinlogs,
 ) -> Chosen:
     """Return the choice. This reads the transactions of the binlogs that decide it.
 
-    `loaded` are the archived binlogs (None: they are not needed).
+    `loaded` are the archived binlogs (None: they are not needed). Those that are among `local` are not fetched.
     """
     backups = tuple(points_of(manifests))
     if isinstance(target, AtBackup) or loaded is None:
@@ -63,7 +65,7 @@ def choose(
     files = loaded.files
     by_place = {(file.incarnation, file.name): file for file in files}
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:
-        reader = TransactionReader(archive, by_place, Path(folder))
+        reader = TransactionReader(archive, by_place, Path(folder), local)
         while True:
             choice = points.choose(
                 target, backups, files, instance.host.now(), loaded.state, history, partial(_holds, reader)

@@ -11,6 +11,7 @@ from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, NotThere, PreflightError, UsageError
 from zsnapdb.jobs.dataset_tuning import KEPT_PROPERTIES
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.choice import choose
@@ -22,6 +23,7 @@ from zsnapdb.planning.chain import restore_chain
 from zsnapdb.planning.facts import release_of
 from zsnapdb.planning.family import family
 from zsnapdb.planning.restore.origin import OriginChoice, RestoreOrigin, choose_origin
+from zsnapdb.planning.restore.replays import located
 from zsnapdb.planning.restore.steps import (
     CheckServer,
     CloneSnapshot,
@@ -40,6 +42,7 @@ from zsnapdb.planning.restore.steps import (
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots
@@ -96,7 +99,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     newest.refuse_without_any(catalogue, checked, target, request.to)
     servers = _of_servers(newest.choosable(catalogue, checked, target), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
-    chosen = choose(instance, repository, candidates, target, archive, request.history)
+    local = _local_binlogs(candidates, request.origin)
+    chosen = choose(instance, repository, candidates, target, archive, request.history, local)
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
     manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
@@ -106,9 +110,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else chain:
         repository.ciphers(link)
-    mount = settings.restore.mount_root / top.rpartition("/")[2]
     _refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
-    layout = _layout(manifest, top, mount)
+    layout = _layout(manifest, top, settings.restore.mount_root / top.rpartition("/")[2])
     refuse_existing(layout)
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
     server.account(instance.settings.server.user)
@@ -131,13 +134,30 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     # A path that cannot be translated raises its error now and not after the download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=Access.PRIVATE_SOCKET))
-    replays = _by(_replayer(settings, planned), chosen.replays(settings.restore.batch_size), instance, planned)
+    batches = _located(chosen.replays(settings.restore.batch_size), archive, local)
+    replays = _by(_replayer(settings, planned), batches, instance, planned)
     last = handover_step(settings, instance, repository, planned, request.handover)
     # A server that the handover starts is checked by the handover.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
-    binlogs = sum(step.size for step in replays)
-    made = _receiving(chain, layout, binlogs, origin)
+    made = _receiving(chain, layout, sum(step.size for step in replays), origin)
     return replace(planned, steps=(*made, *_recovering(manifest, layout), *replays, *checks, last))
+
+
+def _local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
+    """Return the binlogs that the server of the newest backup still has on this host, if they may be used."""
+    if requested is RestoreOrigin.REPOSITORY or not candidates:
+        return LocalBinlogs()
+    return LocalBinlogs.of(server_source(candidates[-1]).server.variables)
+
+
+def _located(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
+    """Return the steps with the binlogs marked that need not be fetched."""
+    files = () if archive is None else archive.files
+    named = {(log.incarnation, log.file) for step in steps for log in step.logs}
+    here = {
+        (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
+    }
+    return located(steps, here)
 
 
 def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginChoice:

@@ -19,6 +19,7 @@ from zsnapdb import server_files
 from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
+from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.plan import archive_of, client_programs
 from zsnapdb.jobs.restore.steps import Work, keep, take_back
 from zsnapdb.jobs.server_copy.client_file import client_file
@@ -95,12 +96,13 @@ def _relay_logs(work: Work) -> RelayLogs:
 
 
 def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
-    """Write the binlogs as relay logs, each cut at its stop.
+    """Write the binlogs as relay logs, each cut at its stop: from this host where the plan says so, else fetched.
 
     DamagedError if a binlog was removed or is shorter than when the restore was planned.
     """
     archive = archive_of(work.instance, work.repository)
     files = {(file.incarnation, file.name): file for file in archive.load().files}
+    local = LocalBinlogs.of(work.plan.variables)
     total, done = step.size, 0
     for number, part in enumerate(step.logs, 1):
         file = files.get((part.incarnation, part.file))
@@ -111,7 +113,8 @@ def _fetch(work: Work, step: Replay, logs: RelayLogs) -> None:
                 hint="give the restore up with --abandon, and start again",
             )
         path = logs.file(number)
-        archive.fetch(file, path)
+        if not (part.is_local and local.copy(archive, file, path)):
+            archive.fetch(file, path)
         if part.stop is not None and part.stop < file.end:
             with server_files.open_to_change(path) as out:
                 out.truncate(part.stop)

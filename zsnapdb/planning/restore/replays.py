@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from zsnapdb.errors import NotThere
 from zsnapdb.gtid import GtidPosition, Gtids, joined
@@ -34,6 +35,14 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
             f"{target} is not in {file} of this history: {what}",
             hint="name the history that has it with --history; `zsnapdb binlog status` lists the GTIDs",
         )
+
+
+def located(steps: Sequence[Replay], local: Collection[tuple[str, str]]) -> tuple[Replay, ...]:
+    """Return the steps with each binlog marked that is on this host: `local` are incarnation and name of those."""
+    return tuple(
+        replace(step, logs=tuple(replace(log, is_local=(log.incarnation, log.file) in local) for log in step.logs))
+        for step in steps
+    )
 
 
 def replays(

@@ -221,7 +221,8 @@ class Recover:
 class LogPart:
     """An archived binlog to replay: its incarnation, its name in the archive, and its range (offsets in bytes).
 
-    `stop` None: to the last complete transaction.
+    `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host and is
+    copied, if it has the archived bytes; else the binlog is fetched from the archive.
     """
 
     incarnation: str
@@ -229,6 +230,7 @@ class LogPart:
     size: int
     start: int
     stop: int | None
+    is_local: bool = False
 
 
 Replayer = Literal["applier", "client"]
@@ -265,9 +267,11 @@ class Replay:
         first, last = self.logs[0], self.logs[-1]
         upto = f"{last.file}:{last.stop}" if last.stop is not None else f"the end of {last.file}"
         through = " through the client" if self.by == "client" else ""
+        local = sum(log.is_local for log in self.logs)
+        whence = f" ({local} from this host, {len(self.logs) - local} from the archive)" if local else ""
         return (
-            f"replay {len(self.logs)} archived binlogs{through}, from {first.file}:{first.start} to {upto}, then"
-            " snapshot"
+            f"replay {len(self.logs)} archived binlogs{whence}{through}, from {first.file}:{first.start} to {upto},"
+            " then snapshot"
         )
 
 

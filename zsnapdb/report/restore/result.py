@@ -162,6 +162,11 @@ def _fields(plan: RestorePlan) -> dict[str, Any]:
         "datasets": dict(plan.layout.datasets),
         "mount": plan.layout.mount,
         "steps": [{"name": step.name, "kind": step.kind, "what": step.describe()} for step in plan.steps],
+        "binlogs": [
+            {"incarnation": log.incarnation, "file": log.file, "from": "host" if log.is_local else "archive"}
+            for step in plan.replays
+            for log in step.logs
+        ],
     }
 
 

@@ -1,0 +1,96 @@
+"""Binlogs that the server still has are copied on the host; their bytes are proved by the archive's hashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.archived_server import Server
+from zsnapdb.jobs.local_binlogs import LocalBinlogs
+from zsnapdb.planning.restore.replays import located
+from zsnapdb.planning.restore.steps import LogPart, Replay
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.store.layer import Layer
+
+
+class Descriptions(Layer):
+    """A store that gives descriptions, and refuses the bodies of binlogs."""
+
+    def get(self, key: str) -> bytes:
+        """Return a description."""
+        assert not {"chunks", "segments"} & set(key.split("/")), key
+        return self.inner.get(key)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Server:
+    """A server with a rotated and an active binlog, both archived; the active one has grown since."""
+    server = Server(tmp_path)
+    server.commit(3)
+    server.look()
+    server.rotate()
+    server.commit(2)
+    server.look()
+    server.commit(2)
+    server.store = Descriptions(server.store)
+    return server
+
+
+def local(server: Server) -> LocalBinlogs:
+    folder = str(server.folder)
+    return LocalBinlogs.of({"datadir": folder, "log_bin_basename": f"{folder}/binlog"})
+
+
+def archived(server: Server) -> tuple[BinlogArchive, tuple[ArchivedFile, ...]]:
+    return server.archive(), server.load().files
+
+
+def test_no_body_is_fetched_of_a_binlog_that_the_server_still_has(server: Server, tmp_path: Path) -> None:
+    archive, files = archived(server)
+    assert [file.is_rotated for file in files] == [True, False]
+    for file in files:
+        target = tmp_path / f"copy-{file.name}"
+        assert local(server).copy(archive, file, target)
+        plain = bytearray(server.files[file.name].data)
+        plain[21] &= ~1
+        assert target.read_bytes() == bytes(plain[: file.end])
+
+
+def test_a_binlog_with_one_other_bit_is_not_taken_and_leaves_nothing(server: Server, tmp_path: Path) -> None:
+    archive, files = archived(server)
+    for file in files:
+        path = server.folder / file.name
+        data = bytearray(path.read_bytes())
+        data[file.end - 5] ^= 1
+        path.write_bytes(bytes(data))
+        assert not local(server).copy(archive, file, tmp_path / "copy")
+        assert not (tmp_path / "copy").exists()
+
+
+def test_a_binlog_that_is_shorter_another_one_gone_or_a_link_is_not_taken(server: Server, tmp_path: Path) -> None:
+    archive, files = archived(server)
+    first, second = files
+    path = server.folder / first.name
+    whole = path.read_bytes()
+    path.write_bytes(whole[: first.end - 1])
+    assert not local(server).has(first)
+    path.write_bytes((server.folder / second.name).read_bytes() * 2)
+    assert not local(server).has(first)
+    path.unlink()
+    assert not local(server).has(first)
+    (tmp_path / "elsewhere").write_bytes(whole)
+    path.symlink_to(tmp_path / "elsewhere")
+    assert not local(server).has(first)
+    assert not local(server).copy(archive, first, tmp_path / "copy")
+    (server.folder / "binlog.index").unlink()
+    assert not local(server).has(second)
+
+
+def test_the_plan_says_of_each_binlog_where_it_comes_from() -> None:
+    step = Replay(1, (LogPart("i", "b.1", 9, 4, 9), LogPart("i", "b.2", 9, 4, 9)), None)
+    (marked,) = located([step], {("i", "b.2"), ("other", "b.1")})
+    assert [log.is_local for log in marked.logs] == [False, True]
+    assert "(1 from this host, 1 from the archive)" in marked.describe()
+    assert "from this host" not in step.describe()
