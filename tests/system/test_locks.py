@@ -70,6 +70,7 @@ def test_lock_free_is_taken_where_it_is_forced_and_the_restored_server_is_exact(
 ) -> None:
     done = lab.zsnapdb("backup", "--json", config=with_lock(lab, 'strategy = "none"'))
     assert lock_of(done)["strategy"] == "none"
+    load_running.stop()
     restored = lab.zsnapdb("restore", "main", "--target", "tank/lockfree", "--json").json
     assert restored["gtids"] == done.json["backup"]["position"]["gtids"]
 

@@ -23,6 +23,7 @@ def test_backups_under_load_restore_to_exactly_their_position(lab: Lab, load_run
     backup = lab.zsnapdb("backup", "--json").json["backup"]
     assert not backup["full"]
     load_running.wait_for(30)
+    load_running.stop()
     truth = lab.truth(backup)
     restored = lab.zsnapdb("restore", "main", "--to", backup["backup_id"], "--target", "tank/main-job", "--json").json
     assert restored["gtids"] == backup["position"]["gtids"]
