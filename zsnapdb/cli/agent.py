@@ -11,6 +11,7 @@ import typer
 from zsnapdb.cli.ending import stop_on_signals
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
+from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,7 +40,7 @@ class HangUp:
 
 
 def _tell(text: str) -> None:
-    print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+    print(printed(f"zsnapdb: {text}"), file=sys.stderr, flush=True)
 
 
 def _starter(config: Path | None) -> StartChild:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from zsnapdb.errors import ZsnapdbError
+from zsnapdb.printed import printed
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -46,4 +47,4 @@ def notifying(job: str, command: Command) -> Command:
 
 def tell(text: str) -> None:
     """Print a line about notifications to stderr."""
-    print(f"zsnapdb: {text}", file=sys.stderr, flush=True)
+    print(printed(f"zsnapdb: {text}"), file=sys.stderr, flush=True)

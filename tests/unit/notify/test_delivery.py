@@ -278,3 +278,13 @@ def test_the_agent_notifies_of_a_job_that_was_killed_and_of_none_that_notifies_i
     ((_, _, body),) = receiver.got
     document = json.loads(body)
     assert (document["subject"], document["text"]) == ("backup", "backup of main was ended by signal 9")
+
+
+def test_what_a_script_prints_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    program, config = tmp_path / "script", tmp_path / "zsnapdb.toml"
+    program.write_text("#!/bin/sh\nprintf 'a\\033[2Jb'\nexit 1\n")
+    program.chmod(0o755)
+    config.write_text(text(tmp_path, f'[notifications.to.a]\nscript = ["{program}"]\n', "attempts = 1"))
+    done = zsnapdb("notify", "test", config=str(config))
+    assert "exit status 1: a\\x1b[2Jb" in done.stderr
+    assert "\x1b" not in done.stderr
