@@ -15,7 +15,7 @@ unit: $(VENV)/.installed
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy zsnapdb tests tools
+	$(BIN)/mypy zsnapdb tests packaging
 
 format: $(VENV)/.installed
 	$(BIN)/ruff check --select I --fix .
@@ -23,7 +23,7 @@ format: $(VENV)/.installed
 
 # Write the pages of docs that are made from the code.
 references: $(VENV)/.installed
-	$(BIN)/python -m tools.references
+	PYTHONPATH=packaging $(BIN)/python -m tools.references
 
 lab:
 	python3 tests/lab build

@@ -37,7 +37,7 @@ PYTEST = (
     "--durations=10",
     "--durations-min=5",
 )
-TYPED = ("tests",)
+TYPED = ("tests", "packaging/tools")
 """What is type-checked beside the package."""
 LINT = (
     ("ruff", "check", "--no-cache", "."),

@@ -46,7 +46,14 @@ def test_a_source_distribution_holds_what_its_tests_need(tmp_path: Path) -> None
     (archive,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(archive) as opened:
         names = {name.partition("/")[2] for name in opened.getnames()}
-    needed = ["mkdocs.yml", "Makefile", "CONTRIBUTING.md", "Dockerfile", "tools/references/__main__.py", *made()]
+    needed = [
+        "mkdocs.yml",
+        "Makefile",
+        "CONTRIBUTING.md",
+        "Dockerfile",
+        "packaging/tools/references/__main__.py",
+        *made(),
+    ]
     assert [name for name in (*needed, "packaging/debian/control.in") if name not in names] == []
 
 

@@ -1,4 +1,4 @@
-"""Builds a package for Debian and its relatives: `python -m tools.debian_package DIST` writes DIST/zsnapdb_*.deb.
+"""Builds a package for Debian and its relatives: `PYTHONPATH=packaging python -m tools.debian_package DIST` writes DIST/zsnapdb_*.deb.
 
 The program lies in a virtual environment of its own in /usr/lib/zsnapdb, which uses the Python of the system. Its
 libraries are compiled for one minor release of Python: the package depends on just that.
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "packaging" / "debian"
 HOME = Path("usr/lib/zsnapdb")
 _SCRIPTS = ("postinst", "prerm", "postrm")

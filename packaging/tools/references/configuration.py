@@ -25,7 +25,7 @@ and all mistakes of a file are told at once.
 A size is a number with B, KiB, MiB, GiB or TiB. A duration is a number with ms, s, m, h, d or w. In the names of
 sections, NAME is a name of yours.
 """
-_EXAMPLE = Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml"
+_EXAMPLE = Path(__file__).parents[3] / "configs" / "zsnapdb.example.toml"
 _UNITS: dict[Any, str] = {
     quantities._size: "size",
     quantities._duration: "duration",

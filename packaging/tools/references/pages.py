@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tools.references import command_line, configuration, doctor_rules, exit_codes, man_pages
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 PAGES: Mapping[str, Callable[[], str]] = {
     "docs/doctor.md": doctor_rules.page,
