@@ -1,4 +1,6 @@
-"""Builds a package for Debian and its relatives: `PYTHONPATH=packaging python -m tools.debian_package DIST` writes DIST/zsnapdb_*.deb.
+"""Builds a package for Debian and its relatives.
+
+`PYTHONPATH=packaging python -m tools.debian_package DIST` writes DIST/zsnapdb_*.deb.
 
 The program lies in a virtual environment of its own in /usr/lib/zsnapdb, which uses the Python of the system. Its
 libraries are compiled for one minor release of Python: the package depends on just that.

@@ -38,6 +38,8 @@ from zsnapdb.model import Flavour
 
 CONFIG = Path("/etc/zsnapdb/zsnapdb.toml")
 LOG = Path("/tmp/archiver.log")
+BINLOGS_GONE = (Split.RESET, Split.SET_BACK, Split.FAILOVER, Split.FAILOVER_LOSS)
+"""Splits after which the server no longer has the binlogs that it wrote last: nobody archives them any more."""
 SETTLED = 120.0
 """Seconds within which everything must be archived."""
 _HISTORY = re.compile(r"(\S+) \(in \S+ of server")
@@ -99,6 +101,7 @@ class Campaign:
         self.backups: list[Backup] = []
         self.judged: list[Judged] = []
         self.archived = 0
+        self.unsure: set[int] = set()
         text = CONFIG.read_text()
         assert 'repository = "s3"\n' in text
         CONFIG.write_text(text.replace('repository = "s3"\n', 'repository = "s3"\nbinlog = { interval = "2s" }\n', 1))
@@ -179,6 +182,8 @@ class Campaign:
         if self.random.random() < 0.8:
             self.settle()
         before = range(begin, len(states.entries))
+        if how in BINLOGS_GONE:
+            self.unsure.update(range(self.archived + 1, len(states.entries)))
         is_new_host = how in (Split.FAILOVER, Split.FAILOVER_LOSS)
         if is_new_host:
             self.stop_archiver()
@@ -206,7 +211,8 @@ class Campaign:
         """Whether a backup leads to a state within its own history, and everything up to there is archived."""
         entry = self.server.states.entries[place]
         own = [b for b in self.backups if self.server.states.entries[b.place].epoch == entry.epoch]
-        return place <= self.archived and any(backup.place <= place for backup in own)
+        is_archived = place <= self.archived and place not in self.unsure
+        return is_archived and any(backup.place <= place for backup in own)
 
     def _point(self, where: str, place: int) -> Point:
         """Return a point at a state: its GTID, the one before the next, or a time at which the server had it."""
@@ -225,8 +231,11 @@ class Campaign:
             return Point(where, f"before-{following.gtid}", frozenset(right), must)
         moment = self.random.uniform(entry.low, following.low if following else entry.high)
         text = datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds")
-        # A time is known to be archived if a later commit of its history is.
-        is_inside = following is not None and following.epoch == entry.epoch and self._has_backup(place + 1)
+        # A time is known to be archived if a commit of its history is that has a later time in the binlog.
+        is_inside = any(
+            later.epoch == entry.epoch and states.shown(later.low) > states.shown(moment) and self._has_backup(at)
+            for at, later in enumerate(states.entries[place + 1 :], place + 1)
+        )
         is_after = all(moment > b.ended for b in self.backups if b.place == place)
         right = states.at_time(datetime.fromisoformat(text).timestamp())
         return Point(

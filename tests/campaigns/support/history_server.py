@@ -218,7 +218,8 @@ class HistoryServer:
         kept = Path("/tmp/kept")
         kept.mkdir()
         for path in sorted(PARENT.glob(f"{self._base}.[0-9]*")):
-            if path.name >= first:
+            # MariaDB has an index of GTIDs beside each binlog (.idx).
+            if path.name >= first and path.suffix[1:].isdigit():
                 shutil.copy(path, kept)
         return kept
 

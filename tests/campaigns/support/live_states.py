@@ -51,12 +51,13 @@ class LiveStates:
 
         Where the clock was set back it showed the moment more than once.
         """
-        shown = self._shown(moment)
-        untils = [self._shown(entry.high) for entry in self.entries[1:]] + [float("inf")]
+        shown = self.shown(moment)
+        untils = [self.shown(entry.high) for entry in self.entries[1:]] + [float("inf")]
         states = zip(self.entries, untils, strict=True)
-        return {entry.rows for entry, until in states if self._shown(entry.low) <= shown < until}
+        return {entry.rows for entry, until in states if self.shown(entry.low) <= shown < until}
 
-    def _shown(self, moment: float) -> float:
+    def shown(self, moment: float) -> float:
+        """Return the time that the server's binlog has for a commit at this moment."""
         return floor(moment) if self.whole_seconds else moment
 
     def with_gtid(self, gtid: str) -> set[Rows]:

@@ -148,6 +148,7 @@ def test_with_a_certificate_answers_are_encrypted_and_plain_requests_get_none(tm
     files = certificates.make(tmp_path, "127.0.0.1")
     with serving(HttpSettings(port=0, certificate=files.cert, key=files.key), fixed()) as server:
         context = ssl.create_default_context(cafile=str(files.ca))
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
         connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=30)
         connection.request("GET", "/metrics")
         assert connection.getresponse().read() == b"zsnapdb_verdict 0\n"

@@ -11,9 +11,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-
 from tools import debian_package
 from tools.references.pages import MAN, ROOT, made
+
 from zsnapdb.errors import UsageError
 from zsnapdb.jobs.examples import find
 

@@ -7,10 +7,10 @@ import shutil
 import subprocess
 
 import pytest
-
 from tools.references import configuration, exit_codes
 from tools.references.commands import commands
 from tools.references.pages import MAN, ROOT, made
+
 from zsnapdb.errors import EXIT_CODES
 
 TEXTS = made()

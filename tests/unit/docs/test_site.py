@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tools.references.pages import ROOT
 
 DOCS = ROOT / "docs"

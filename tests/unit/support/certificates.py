@@ -55,6 +55,19 @@ def _signed(
     extension: x509.ExtensionType,
 ) -> x509.Certificate:
     now = datetime.now(UTC)
+    # Python 3.13 asks for what RFC 5280 demands of certificates: the authority's key in both, and the use of its key.
+    is_authority = isinstance(extension, x509.BasicConstraints)
+    use = x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -63,6 +76,9 @@ def _signed(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(extension, critical=isinstance(extension, x509.BasicConstraints))
+        .add_extension(extension, critical=is_authority)
+        .add_extension(use, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False)
         .sign(authority, hashes.SHA256())
     )

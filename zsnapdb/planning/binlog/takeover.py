@@ -51,11 +51,12 @@ def takeover(
 ) -> int | RouteEnd | None:
     """Return the place where the newest history of another server continues this history, or why none continues.
 
-    None if no other server wrote more.
+    None if no other server wrote more. A server that lost transactions in a failover may have written fewer since,
+    under numbers that this history has too. Then the times of the commits tell that it wrote others.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
-        return None
+        return _without_gtids(files, at, later)
     for history in reversed(later):
         first, own = files[history.low], files[history.low : history.high]
         if first.server == here.server:
@@ -68,11 +69,45 @@ def takeover(
             is_repeated = any(file.server == first.server for file in files[: history.low])
             outcome = _taken_over_set(own, reached, is_repeated=is_repeated)
         else:
+            is_repeated = not _has_same_heads(reached, own[-1].reached)
             outcome = _taken_over_position(own, reached)
         if isinstance(outcome, int):
             return history.low + outcome
+        if outcome is None and is_repeated and _last_commit(own) > _last_commit(_up_to(files, at)):
+            reason = f"server {first.server} took over with {first.name}, and committed under numbers of this history"
+            outcome = RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that no transaction was lost")
         end = end or outcome
     return end
+
+
+def _without_gtids(files: Sequence[RouteFile], at: int, later: Sequence[History]) -> RouteEnd | None:
+    """Return the end of a history whose GTIDs are not known, if another server committed later; None if none did."""
+    for history in reversed(later):
+        first, own = files[history.low], files[history.low : history.high]
+        if first.server != files[at].server and _last_commit(own) > _last_commit(_up_to(files, at)):
+            reason = f"server {first.server} took over with {first.name}, and not all GTIDs of this history are known"
+            return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
+    return None
+
+
+def _up_to(files: Sequence[RouteFile], at: int) -> Sequence[RouteFile]:
+    """Return the files of this file's history up to this file."""
+    return [file for file in files[: at + 1] if file.incarnation == files[at].incarnation]
+
+
+def _last_commit(files: Sequence[RouteFile]) -> int:
+    """Return the time of the last commit in the files (microseconds UTC); 0 if there is none."""
+    return max((file.last_commit for file in files if file.last_commit is not None), default=0)
+
+
+def _has_same_heads(reached: Gtids, whole: Gtids | None) -> bool:
+    """Whether the last transaction of each domain of the other server is the last one reached there.
+
+    A position of MariaDB names only the last transaction of each domain (MariaDB manual, "Global Transaction ID").
+    """
+    if not isinstance(reached, GtidPosition) or not isinstance(whole, GtidPosition):
+        return False
+    return all(reached.heads.get(domain) == head for domain, head in whole.heads.items())
 
 
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:

@@ -130,6 +130,51 @@ def test_another_server_that_wrote_nothing_of_its_own_ends_nothing() -> None:
     assert follow(POINT, [own(1), own(2), replica]).end == NEWEST
 
 
+def heads(text: str) -> GtidPosition:
+    return GtidPosition.parse(text)
+
+
+MARIADB = BackupPoint(
+    "b", 25 * SECOND, 25 * SECOND, "2", BinlogCoordinates("binlog.000002", 500), heads("0-2-50"), Flavour.MARIADB
+)
+OLD_PRIMARY = Kept("1", 2, heads("0-2-48"), heads("0-2-56"), 20, "2")
+
+
+def test_a_failover_that_lost_more_than_was_written_since_is_not_promised_as_the_newest() -> None:
+    """MariaDB compares the numbers of a domain alone: 0-3-54 is not one of the transactions up to 0-2-56."""
+    taken_over = Kept("2", 1, heads("0-2-51"), heads("0-3-54"), 40, "3")
+    route = follow(MARIADB, [OLD_PRIMARY, taken_over])
+    assert (route.files, route.end.kind) == ((OLD_PRIMARY,), EndKind.UNPROVEN_FAILOVER)
+    assert "committed under numbers of this history" in route.end.reason
+    same_number = replace(taken_over, gtids=heads("0-3-56"))
+    assert follow(MARIADB, [OLD_PRIMARY, same_number]).end.kind is EndKind.UNPROVEN_FAILOVER
+
+
+def test_a_replica_that_has_the_last_transaction_or_stopped_before_it_ends_nothing() -> None:
+    same = Kept("2", 1, heads("0-2-51"), heads("0-2-56"), 40, "3")
+    assert follow(MARIADB, [OLD_PRIMARY, same]).end == NEWEST
+    failed_back_from = Kept("2", 1, heads("0-2-50"), heads("0-3-54"), 15, "3")
+    assert follow(MARIADB, [OLD_PRIMARY, failed_back_from]).end == NEWEST
+
+
+def test_without_gtids_another_server_that_committed_later_is_not_passed_over() -> None:
+    point = replace(POINT, gtids=None)
+    other = Kept("2", 1, gtids(f"{A}:1-18"), gtids(f"{B}:1-2"), 40, B)
+    for here in (own(2), plain(2)):
+        route = follow(point, [here, other])
+        assert (route.files, route.end.kind) == ((here,), EndKind.UNPROVEN_FAILOVER)
+        assert follow(point, [here, replace(other, created=15)]).end == NEWEST
+
+
+def test_a_server_that_was_set_back_and_took_over_again_is_not_taken_for_its_older_self() -> None:
+    older = Kept("0", 1, GtidSet(), gtids(f"{B}:1-10"), 1, B)
+    here = Kept("1", 2, gtids(f"{A}:1-10,{B}:1-10"), gtids(f"{A}:11-20"), 20)
+    again = Kept("2", 1, gtids(f"{A}:1-10"), gtids(f"{B}:1-4"), 60, B)
+    point = at(25, f"{A}:1-15,{B}:1-10")
+    assert follow(point, [older, here, again]).end.kind is EndKind.UNPROVEN_FAILOVER
+    assert follow(point, [older, here, replace(again, created=2)]).end == NEWEST
+
+
 def test_a_backup_taken_on_the_new_server_before_it_was_archived_is_found_by_gtids() -> None:
     taken_over = Kept("2", 77, gtids(f"{A}:1-18"), gtids(f"{A}:19-20,{B}:1-10"), 30, B)
     point = at(35, f"{A}:1-20,{B}:1-3", "other.000001", 7, B)
