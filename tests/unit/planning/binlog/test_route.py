@@ -420,6 +420,20 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
 
 @settings(max_examples=300, deadline=None)
 @given(SIMULATIONS)
+def test_latest_has_everything_that_the_server_has_at_the_end_or_is_refused(simulation: Simulation) -> None:
+    if not simulation.points:
+        return
+    now = commit_time(10**9 * SECOND)
+    try:
+        chosen = choose(Latest(), simulation.points, simulation.files, now, simulation.state)
+    except (NotThere, HistoryError):
+        return
+    newest = simulation.histories[-1]
+    assert restored(simulation, chosen.route, chosen)[: len(newest)] == newest, chosen
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
 @example(simulate((Flavour.MYSQL, True), OVERLAP, set()))
 @example(simulate((Flavour.MYSQL, True), SET_BACK_TWICE, set()))
 @example(simulate((Flavour.MYSQL, True), SET_BACK_TO_A_CUT_FILE, set()))
