@@ -67,7 +67,7 @@ def transaction_changes(file: BinaryIO, name: str) -> Iterator[TransactionChange
             if event.kind in _BEGINS:
                 content = _Content()
             else:
-                content.add(event.kind, event.when, _body(file, event, has_checksum=has_checksum))
+                content.add(event.kind, event.when, event_body(file, event, has_checksum=has_checksum))
             if event.kind not in _OTHERS and walk.see(event) and walk.opened is not None:
                 yield content.complete(walk, event)
                 content = _Content()
@@ -75,7 +75,7 @@ def transaction_changes(file: BinaryIO, name: str) -> Iterator[TransactionChange
         raise malformed(name, error, place) from error
 
 
-def _body(file: BinaryIO, event: Event, *, has_checksum: bool) -> EventBytes:
+def event_body(file: BinaryIO, event: Event, *, has_checksum: bool) -> EventBytes:
     """Return the body of an event, also of one whose body was cut at the window of the walk."""
     start = event.start + HEADER.size
     end = event.end - (4 if has_checksum or event.kind == FORMAT else 0)

@@ -27,6 +27,7 @@ from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Progress, parse_gtids
 from zsnapdb.mysql import programs, server
 from zsnapdb.mysql import replay as replaying
+from zsnapdb.mysql.client_text import refuse_ambiguous_text
 from zsnapdb.mysql.replay import RelayLogs, ReplayInput
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.restore.steps import Recover, Replay
@@ -77,6 +78,8 @@ def _by_client(work: Work, step: Replay, logs: RelayLogs, gtids: Gtids | None) -
     """Pipe the output of the server's binlog tool into one session of a client."""
     tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
+    for part, file in zip(step.logs, files, strict=True):
+        refuse_ambiguous_text(file, part.file)
     password, options = fresh_password(), replaying.CLIENT_OPTIONS
     with served(work, port=None, server_id=fresh_server_id(), last=options, password=password) as session:
         with client_file(session.address, password) as login, tempfile.TemporaryDirectory(dir=_SCRATCH) as scratch:
