@@ -27,12 +27,12 @@ from zsnapdb.mysql.binlog_events import (
 )
 from zsnapdb.mysql.binlog_rows import TABLE_MAP, table_map
 from zsnapdb.mysql.event_bytes import EventBytes, inflated, payload
-from zsnapdb.mysql.logged_statement import query
+from zsnapdb.mysql.logged_statement import raw_query
 from zsnapdb.mysql.transaction_changes import event_body
 
 _ROTATE, _USER_VARIABLE, _EXECUTE_LOAD = 4, 14, 18
 _OTHERS = frozenset({_ROTATE, _USER_VARIABLE, _EXECUTE_LOAD, TABLE_MAP})
-_STATEMENTS = frozenset({QUERY, _EXECUTE_LOAD, _USER_VARIABLE})
+_STATEMENTS = frozenset({_EXECUTE_LOAD, _USER_VARIABLE})
 _DELIMITER = b"/*!*/"
 _LINE_ENDS = (b"\n", b"\r")
 _MOST_NAME = 1 << 10
@@ -84,9 +84,10 @@ def refuse_ambiguous_text(file: Path, name: str) -> None:
 def _reason(kind: int, body: EventBytes, *, is_inner: bool = False) -> str | None:
     if kind in _STATEMENTS:
         return _of_statement(body)
-    if kind == MARIADB_QUERY_COMPRESSED:
-        schema, text = query(body)
-        return _of_name(schema.encode()) or _of_statement(EventBytes(inflated(text)))
+    if kind in (QUERY, MARIADB_QUERY_COMPRESSED):
+        schema, text = raw_query(body)
+        statement = text if kind == QUERY else EventBytes(inflated(text))
+        return _of_name(bytes(schema)) or _of_statement(statement)
     if kind == TABLE_MAP:
         named = table_map(body)
         return _of_name(named.schema) or _of_name(named.table)
@@ -111,7 +112,7 @@ def _inner(events: EventBytes) -> Iterator[str | None]:
 
 
 def _of_statement(body: EventBytes) -> str | None:
-    """Return what is wrong with the text of a statement; the schema before it is searched too."""
+    """Return what is wrong with the text of a statement."""
     tail = b""
     for piece in body.rest():
         joined = tail + bytes(piece)

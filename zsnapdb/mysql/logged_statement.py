@@ -28,7 +28,13 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 def query(body: EventBytes, *, extra: int = 0) -> tuple[str, EventBytes]:
-    """Return the default schema of a query event, and its body at the text.
+    """Return the default schema of a query event in a form to print, and its body at the text."""
+    schema, text = raw_query(body, extra=extra)
+    return printable(schema.decode("utf-8", "replace")), text
+
+
+def raw_query(body: EventBytes, *, extra: int = 0) -> tuple[bytes, EventBytes]:
+    """Return the default schema of a query event as it is, and its body at the text.
 
     Its form is: thread, duration, length of the schema (u8), error, length of the status variables (u16), `extra`
     bytes, then variables, schema, a zero byte, and the text.
@@ -38,9 +44,9 @@ def query(body: EventBytes, *, extra: int = 0) -> tuple[str, EventBytes]:
     body.skip(2)
     variables = body.integer(2)
     body.skip(extra + variables)
-    schema = body.take(length).decode("utf-8", "replace")
+    schema = body.take(length)
     body.skip(1)
-    return printable(schema), body
+    return schema, body
 
 
 def statement(schema: str, text: EventBytes) -> LoggedStatement | None:

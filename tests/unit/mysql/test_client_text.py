@@ -32,8 +32,8 @@ def found(file: File) -> AmbiguousText | None:
     return ambiguous_text(io.BytesIO(bytes(file.data)), "binlog.000001")
 
 
-def text(statement: bytes) -> bytes:
-    return struct.pack("<IIBHH", 1, 0, 3, 0, 0) + b"app\0" + statement
+def text(statement: bytes, schema: bytes = b"app") -> bytes:
+    return struct.pack("<IIBHH", 1, 0, len(schema), 0, 0) + schema + b"\0" + statement
 
 
 def test_a_statement_with_the_delimiter_is_found_at_its_offset() -> None:
@@ -61,6 +61,16 @@ def test_a_table_whose_name_ends_a_line_is_found(name: bytes) -> None:
     for made in (table(name=name), table(schema=name)):
         assert found(transaction(File().previous(5), 6, (TABLE_MAP, made))) is not None
         assert found(packed_transaction(File().previous(5), 6, (TABLE_MAP, made))) is not None
+
+
+def test_a_default_schema_whose_name_ends_a_line_is_found() -> None:
+    """A client takes `USE` with the first line of the name for a statement, and the second line for another one."""
+    bad = text(b"INSERT INTO t VALUES (1)", b"x\nDROP DATABASE shop")
+    assert found(File().previous(5).gtid(6).query(b"BEGIN").add(QUERY, bad).add(16, bytes(8))) is not None
+    assert found(packed_transaction(File().previous(5), 6, (QUERY, bad))) is not None
+    mariadb = File(version=b"11.8.6-MariaDB").mariadb(6)
+    bad = text(compressed(b"INSERT INTO t VALUES (1)"), b"x\nDROP DATABASE shop")
+    assert found(mariadb.add(165, bad).add(16, bytes(8))) is not None
 
 
 def test_a_next_binlog_whose_name_ends_a_line_is_found() -> None:
