@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import boto3
 import pytest
 from moto import mock_aws
+from moto.core.botocore_stubber import BotocoreStubber
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
@@ -18,6 +20,9 @@ from zsnapdb.store.s3 import S3Store
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def s3(bucket: str = "backups", credentials: Path | None = None) -> S3Store:
@@ -32,10 +37,22 @@ def _client() -> S3Client:
     return boto3.client("s3", region_name="us-east-1", aws_access_key_id="key", aws_secret_access_key="secret")
 
 
+def _one_at_a_time(answer: Callable[P, T]) -> Callable[P, T]:
+    """Return the function for several threads: moto closes what one of them reads when another one replaces it."""
+    lock = threading.Lock()
+
+    def answer_alone(*words: P.args, **named: P.kwargs) -> T:
+        with lock:
+            return answer(*words, **named)
+
+    return answer_alone
+
+
 @contextmanager
 def bucket(*, locked: bool = False) -> Iterator[S3Client]:
     """Run the block with a mocked S3 that has one empty bucket, "backups", and with its credentials."""
     with pytest.MonkeyPatch.context() as environment, mock_aws():
+        environment.setattr(BotocoreStubber, "process_request", _one_at_a_time(BotocoreStubber.process_request))
         environment.setenv("AWS_ACCESS_KEY_ID", "key")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         _client().create_bucket(Bucket="backups", ObjectLockEnabledForBucket=locked)
