@@ -28,10 +28,12 @@ BASE = {
     "config_doctor",
     "foreign_json",
     "printed",
+    "whole_file",
     "",
 }
 ALLOWED = {
     "printed": set(),
+    "whole_file": set(),
     "foreign_json": set(),
     "errors": {"printed"},
     "gtid": set(),

@@ -5,9 +5,6 @@ A file that cannot be read counts as absent: the job runs again, and a new file 
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from zsnapdb import whole_file
 from zsnapdb.planning.agent.jobs import JobName
 from zsnapdb.planning.agent.runs import PauseRecord, RunRecord
 
@@ -73,19 +71,4 @@ def _read(file: Path, kind: type[R]) -> R | None:
 
 def _write(file: Path, record: BaseModel) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
-    try:
-        with open(descriptor, "wb") as out:
-            out.write(record.model_dump_json().encode())
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    whole_file.replace(file, record.model_dump_json().encode())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 
+from zsnapdb import whole_file
 from zsnapdb.errors import UsageError, ZsnapdbError
 
 _SUFFIX = ".prom"
@@ -24,17 +22,7 @@ def write(file: Path, text: str) -> None:
     A link in its place is replaced, not followed. ZsnapdbError if the folder cannot be written.
     """
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-        try:
-            with open(descriptor, "w", encoding="utf-8") as out:
-                out.write(text)
-                out.flush()
-                os.fchmod(out.fileno(), 0o644)
-            os.replace(temporary, file)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        whole_file.replace(file, text.encode(), 0o644)
     except OSError as error:
         raise ZsnapdbError(
             f"writing the metrics to {file}: {error.strerror}",

@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from zsnapdb import whole_file
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, RecordPart
@@ -71,12 +71,12 @@ class HostRecord:
                 before = BackupRecord(instance=self.instance, repository_id=self.repository_id, url=self.url)
             after = change(before.model_copy(update={"url": self.url}))
             if after != before or not (self.folder / BACKUPS).exists():
-                _write(self.folder / BACKUPS, after)
+                whole_file.replace(self.folder / BACKUPS, after.model_dump_json().encode(), 0o644)
 
     def set_archived(self, position: ArchivedPosition) -> None:
         """Record the newest archived position. OSError if the disk refuses."""
         with self._changing():
-            _write(self.folder / _ARCHIVE, position)
+            whole_file.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
     def archived_was_removed(self, incarnation: str, file: str) -> None:
         """Forget the recorded position if it is in this binlog, which a prune of this host removes."""
@@ -87,13 +87,13 @@ class HostRecord:
                 return
             if known is not None and (known.incarnation, known.file) == (incarnation, file):
                 (self.folder / _ARCHIVE).unlink()
-                _sync(self.folder)
+                whole_file.sync_folder(self.folder)
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[None]:
         """Run the block as the only one that changes the record."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _sync(self.folder.parent)
+        whole_file.sync_folder(self.folder.parent)
         with (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -126,27 +126,3 @@ def read(file: Path, kind: type[P]) -> P | None:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(document)"
         raise unreadable(file, f"{where}: {first['msg']}") from error
-
-
-def _write(file: Path, record: RecordPart) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
-    try:
-        with open(descriptor, "wb") as out:
-            out.write(record.model_dump_json().encode())
-            out.flush()
-            os.fchmod(out.fileno(), 0o644)
-            os.fsync(out.fileno())
-        os.replace(temporary, file)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
-    _sync(file.parent)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

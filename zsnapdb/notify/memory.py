@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from zsnapdb import whole_file
 from zsnapdb.config import Settings
 from zsnapdb.planning.notifications.occasions import FailedDelivery, TargetMemory
 
@@ -40,17 +39,7 @@ class MemoryFile:
     def write(self, memory: TargetMemory) -> None:
         """Replace what is remembered. OSError if the disk refuses."""
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=self.file.parent, prefix=".new-")
-        try:
-            with open(descriptor, "wb") as out:
-                out.write(memory.model_dump_json().encode())
-                out.flush()
-                os.fsync(out.fileno())
-            os.replace(temporary, self.file)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-            raise
+        whole_file.replace(self.file, memory.model_dump_json().encode())
 
     @contextlib.contextmanager
     def alone(self, seconds: float) -> Iterator[None]:

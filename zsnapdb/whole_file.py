@@ -1,0 +1,37 @@
+"""Files of this host that are replaced at once: a reader sees the old file or the new one, never a half."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+
+def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
+    """Replace the file by one with this content; its folder exists. The file is durable on return.
+
+    A link in its place is replaced, not followed. OSError if the disk refuses: then the old file is there.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=".new-")
+    try:
+        with open(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fchmod(out.fileno(), mode)
+            os.fsync(out.fileno())
+        os.replace(temporary, file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    sync_folder(file.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make what was created, renamed or removed in the folder durable. OSError if the disk refuses."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
