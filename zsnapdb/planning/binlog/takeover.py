@@ -66,14 +66,14 @@ def takeover(
             end = end or RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
             continue
         if isinstance(reached, GtidSet):
-            is_repeated = any(file.server == first.server for file in files[: history.low])
-            outcome = _taken_over_set(own, reached, is_repeated=is_repeated)
+            numbers_may_repeat = any(file.server == first.server for file in files[: history.low])
+            outcome = _taken_over_set(own, reached, is_repeated=numbers_may_repeat)
         else:
-            is_repeated = not _has_same_heads(reached, own[-1].reached)
+            numbers_may_repeat = not _has_heads_of(reached, own[-1].reached)
             outcome = _taken_over_position(own, reached)
         if isinstance(outcome, int):
             return history.low + outcome
-        if outcome is None and is_repeated and _last_commit(own) > _last_commit(_up_to(files, at)):
+        if outcome is None and numbers_may_repeat and _goes_on_later(own, _up_to(files, at)):
             reason = f"server {first.server} took over with {first.name}, and committed under numbers of this history"
             outcome = RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that no transaction was lost")
         end = end or outcome
@@ -84,7 +84,7 @@ def _without_gtids(files: Sequence[RouteFile], at: int, later: Sequence[History]
     """Return the end of a history whose GTIDs are not known, if another server committed later; None if none did."""
     for history in reversed(later):
         first, own = files[history.low], files[history.low : history.high]
-        if first.server != files[at].server and _last_commit(own) > _last_commit(_up_to(files, at)):
+        if first.server != files[at].server and _goes_on_later(own, _up_to(files, at)):
             reason = f"server {first.server} took over with {first.name}, and not all GTIDs of this history are known"
             return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
     return None
@@ -95,19 +95,29 @@ def _up_to(files: Sequence[RouteFile], at: int) -> Sequence[RouteFile]:
     return [file for file in files[: at + 1] if file.incarnation == files[at].incarnation]
 
 
+def _goes_on_later(own: Sequence[RouteFile], before: Sequence[RouteFile]) -> bool:
+    """Whether a server committed at or after the last commit in other files. MariaDB dates commits by the second."""
+    last = _last_commit(own)
+    return last > 0 and last >= _last_commit(before)
+
+
 def _last_commit(files: Sequence[RouteFile]) -> int:
     """Return the time of the last commit in the files (microseconds UTC); 0 if there is none."""
     return max((file.last_commit for file in files if file.last_commit is not None), default=0)
 
 
-def _has_same_heads(reached: Gtids, whole: Gtids | None) -> bool:
-    """Whether the last transaction of each domain of the other server is the last one reached there.
+def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
+    """Whether the last transaction of each domain of the other server was written by the server of the one reached.
 
-    A position of MariaDB names only the last transaction of each domain (MariaDB manual, "Global Transaction ID").
+    A position of MariaDB names only the last transaction of each domain (MariaDB manual, "Global Transaction ID"). A
+    server gives its numbers in order, so a lower number of the same server came before.
     """
     if not isinstance(reached, GtidPosition) or not isinstance(whole, GtidPosition):
         return False
-    return all(reached.heads.get(domain) == head for domain, head in whole.heads.items())
+    return all(
+        domain in reached.heads and reached.heads[domain][0] == server and number <= reached.heads[domain][1]
+        for domain, (server, number) in whole.heads.items()
+    )
 
 
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:

@@ -123,7 +123,10 @@ _OURS = (
 # global_priv is where MariaDB 10.4 and later keep accounts, and roles, which cannot log in (MariaDB KB,
 # "mysql.global_priv Table").
 _AWAKE = {
-    Flavour.MYSQL: f"SELECT CONCAT(user, '@', host) FROM mysql.user WHERE NOT ({_OURS}) AND account_locked <> 'Y'",  # noqa: S608 - of constants
+    Flavour.MYSQL: (
+        f"SELECT CONCAT(user, '@', host) FROM mysql.user WHERE NOT ({_OURS})"  # noqa: S608 - of constants
+        " AND account_locked <> 'Y'"
+    ),
     Flavour.MARIADB: (
         f"SELECT CONCAT(user, '@', host) FROM mysql.global_priv WHERE NOT ({_OURS})"  # noqa: S608 - of constants
         " AND COALESCE(JSON_VALUE(priv, '$.is_role'), '0') NOT IN ('1', 'true') AND COALESCE(JSON_VALUE(priv,"

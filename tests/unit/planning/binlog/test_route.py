@@ -148,11 +148,15 @@ def test_a_failover_that_lost_more_than_was_written_since_is_not_promised_as_the
     assert "committed under numbers of this history" in route.end.reason
     same_number = replace(taken_over, gtids=heads("0-3-56"))
     assert follow(MARIADB, [OLD_PRIMARY, same_number]).end.kind is EndKind.UNPROVEN_FAILOVER
+    in_the_same_second = replace(taken_over, created=OLD_PRIMARY.created)
+    assert follow(MARIADB, [OLD_PRIMARY, in_the_same_second]).end.kind is EndKind.UNPROVEN_FAILOVER
 
 
 def test_a_replica_that_has_the_last_transaction_or_stopped_before_it_ends_nothing() -> None:
     same = Kept("2", 1, heads("0-2-51"), heads("0-2-56"), 40, "3")
     assert follow(MARIADB, [OLD_PRIMARY, same]).end == NEWEST
+    behind = Kept("2", 1, heads("0-2-51"), heads("0-2-55"), 40, "3")
+    assert follow(MARIADB, [OLD_PRIMARY, behind]).end == NEWEST
     failed_back_from = Kept("2", 1, heads("0-2-50"), heads("0-3-54"), 15, "3")
     assert follow(MARIADB, [OLD_PRIMARY, failed_back_from]).end == NEWEST
 
