@@ -84,8 +84,8 @@ def build(folder: Path, python: str) -> Path:
     wheel = max(folder.glob("zsnapdb-*.whl"), key=lambda file: file.stat().st_mtime)
     stage(tree, wheel, python)
     version, series = wheel.name.split("-")[1], python_series(python)
-    asked = ["dpkg", "--print-architecture"]
-    architecture = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
+    architecture_command = ["dpkg", "--print-architecture"]
+    architecture = subprocess.run(architecture_command, check=True, capture_output=True, text=True).stdout.strip()
     control(tree, version, architecture, series)
     package = folder / f"zsnapdb_{version}-py{series}_{architecture}.deb"
     subprocess.run(["dpkg-deb", "--root-owner-group", "--build", str(tree), str(package)], check=True)

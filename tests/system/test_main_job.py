@@ -147,7 +147,7 @@ def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, tmp_
         lab.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
         lab.sql(f"GRANT {privilege} ON *.* TO zsnapdb@localhost")
     (diagnosis,) = json.loads(done.stdout)["instances"]
-    found = {f["rule"]: f for f in diagnosis["findings"] if "rule" in f and f["severity"] != "ok"}
+    objections = {f["rule"]: f for f in diagnosis["findings"] if "rule" in f and f["severity"] != "ok"}
     silenced = {"sync-binlog"} if lab.flavour == "mariadb" else set()
     others = {
         "zfs-nocacheflush",
@@ -157,10 +157,10 @@ def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, tmp_
         "server-checksums",
         "lock-privileges",
     }
-    assert set(found) - {"pool-scrub"} == {*PLANTED, *others} - silenced
-    assert found["slog-mirror"]["hint"] == f"zpool attach tank {log} SECOND_DEVICE"
-    assert found["recordsize-data"]["hint"].startswith("zfs set recordsize=16K tank/mysql/data")
-    assert privilege in found["lock-privileges"]["detail"]
+    assert set(objections) - {"pool-scrub"} == {*PLANTED, *others} - silenced
+    assert objections["slog-mirror"]["hint"] == f"zpool attach tank {log} SECOND_DEVICE"
+    assert objections["recordsize-data"]["hint"].startswith("zfs set recordsize=16K tank/mysql/data")
+    assert privilege in objections["lock-privileges"]["detail"]
     assert (done.code, spoken.code, spoken.stdout[:19]) == (2, 2, "ZSNAPDB CRITICAL - ")
     (healthy,) = lab.zsnapdb("doctor", "main", "--json").json["instances"]
     assert [f for f in healthy["findings"] if f["severity"] != "ok"] == []

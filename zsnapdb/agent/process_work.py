@@ -35,8 +35,8 @@ def work_of(pid: int, printed: int) -> Work:
     while following:
         following = {number for number, process in known.items() if process and process.parent in following} - tree
         tree |= following
-    found = {number: process for number in tree if (process := known.get(number)) is not None}
-    return Work(frozenset(found), sum(process.ticks for process in found.values()), printed)
+    running = {number: process for number in tree if (process := known.get(number)) is not None}
+    return Work(frozenset(running), sum(process.ticks for process in running.values()), printed)
 
 
 def _process(pid: int) -> _Process | None:

@@ -54,8 +54,8 @@ class Schedule:
         clocks are set back is served once, unless the job runs every hour or more often.
         """
         if isinstance(self.trigger, IntervalTrigger):
-            found = self.trigger.get_next_fire_time(None, moment + timedelta(microseconds=1))
-            return found.astimezone(UTC) if found is not None else None
+            following = self.trigger.get_next_fire_time(None, moment + timedelta(microseconds=1))
+            return following.astimezone(UTC) if following is not None else None
         best: datetime | None = None
         for wall in self._walls(moment.astimezone(self.zone).replace(tzinfo=None, fold=0) - _SHIFT):
             times = [wall.replace(tzinfo=self.zone, fold=fold).astimezone(UTC) for fold in self._folds]
@@ -75,8 +75,8 @@ class Schedule:
         assert isinstance(self.trigger, CronTrigger)
         at = start.replace(tzinfo=UTC)
         for _ in range(_MOST_STEPS):
-            found = self.trigger.get_next_fire_time(None, at)
-            if found is None:
+            following = self.trigger.get_next_fire_time(None, at)
+            if following is None:
                 return
-            yield found.replace(tzinfo=None)
-            at = found + timedelta(seconds=1)
+            yield following.replace(tzinfo=None)
+            at = following + timedelta(seconds=1)

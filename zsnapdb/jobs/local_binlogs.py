@@ -19,6 +19,9 @@ from zsnapdb.planning.server_copy.identity import binlog_paths
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
+_LONGEST_INDEX = 16 << 20
+"""Bytes of the longest index that is read. Its path comes from the backup's manifest and could name any file."""
+
 
 @dataclass(frozen=True)
 class LocalBinlogs:
@@ -34,6 +37,8 @@ class LocalBinlogs:
             return cls()
         datadir = Path(variables["datadir"])
         try:
+            if os.lstat(named[1]).st_size > _LONGEST_INDEX:
+                return cls()
             entries = [datadir / entry for entry in index_entries(Path(named[1]))]
             # The folder may be behind links, as the server's own paths are. The file itself must not be one.
             return cls({path.name: Path(os.path.realpath(path.parent), path.name) for path in entries})

@@ -73,10 +73,10 @@ def refuse_ambiguous_text(file: Path, name: str) -> None:
     errors are those of `ambiguous_text`.
     """
     with server_files.open_to_read(file) as opened:
-        found = ambiguous_text(opened, name)
-    if found is not None:
+        ambiguous = ambiguous_text(opened, name)
+    if ambiguous is not None:
         raise PreflightError(
-            f"binlog {name} cannot be replayed by a client: at offset {found.offset} {found.reason}",
+            f"binlog {name} cannot be replayed by a client: at offset {ambiguous.offset} {ambiguous.reason}",
             hint='set restore.replay to "applier" if the server can apply binlogs, or restore to an earlier point',
         )
 

@@ -35,6 +35,25 @@ from zsnapdb.stream.crypto import ChunkCipher
 _PIECE = 1 << 20
 
 
+@contextlib.contextmanager
+def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
+    """Open a new file. After the block it is cut at `end` and durable; after an error there is no file.
+
+    ExistsError if `target` exists.
+    """
+    try:
+        with server_files.create(target) as out:
+            yield out
+            out.truncate(end)
+            out.flush()
+            os.fsync(out.fileno())
+    except FileExistsError as error:
+        raise ExistsError(f"{target} already exists", hint="name another file; nothing is overwritten") from error
+    except BaseException:
+        server_files.remove(target)
+        raise
+
+
 def _copy_chunk(chunk: Chunk, start: int, read: Callable[[int, int], Body], out: BinaryIO) -> bool:
     """Write a chunk from a local copy. Return whether the copy has the chunk's bytes."""
     proof, end = plain_hash(), start + chunk.plain_size
@@ -69,18 +88,9 @@ class BinlogArchive:
         hashes before any of its bytes is written. DamagedError names the object that is missing or altered. After any
         other error no file is left at `target`.
         """
-        try:
-            with server_files.create(target) as out:
-                for plain in self.plain(file):
-                    out.write(plain)
-                out.truncate(file.end)
-                out.flush()
-                os.fsync(out.fileno())
-        except FileExistsError as error:
-            raise ExistsError(f"{target} already exists", hint="name another file; nothing is overwritten") from error
-        except BaseException:
-            server_files.remove(target)
-            raise
+        with _new_file(target, file.end) as out:
+            for plain in self.plain(file):
+                out.write(plain)
 
     def copy_local(self, file: ArchivedFile, read: Callable[[int, int], Body], target: Path) -> bool:
         """Write the archived bytes to a new file `target` as `fetch` does, from a copy of the file on this host.
@@ -91,19 +101,10 @@ class BinlogArchive:
         chunks = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
         is_same = not file.is_rotated or stream_hash(chunks) == file.sha256
         at = 0
-        try:
-            with server_files.create(target) as out:
-                for chunk in chunks if is_same else ():
-                    is_same = is_same and _copy_chunk(chunk, at, read, out)
-                    at += chunk.plain_size
-                out.truncate(file.end)
-                out.flush()
-                os.fsync(out.fileno())
-        except FileExistsError as error:
-            raise ExistsError(f"{target} already exists", hint="name another file; nothing is overwritten") from error
-        except BaseException:
-            server_files.remove(target)
-            raise
+        with _new_file(target, file.end) as out:
+            for chunk in chunks if is_same else ():
+                is_same = is_same and _copy_chunk(chunk, at, read, out)
+                at += chunk.plain_size
         if not is_same:
             server_files.remove(target)
         return is_same

@@ -16,11 +16,11 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
 
     What the kernel does not show is None or absent. `root`: below which /proc and /sys are.
     """
-    found = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
+    settings = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
     return MemoryFacts(
         total=_total(_text(root / "proc/meminfo")),
         arc_max=_arc_max(_text(root / "proc/spl/kstat/zfs/arcstats")),
-        parameters={name: value for name, value in found.items() if value},
+        parameters={name: value for name, value in settings.items() if value},
     )
 
 

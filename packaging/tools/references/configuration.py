@@ -66,10 +66,10 @@ def sections() -> list[SectionText]:
 def _walk(model: type[BaseModel], prefix: str) -> Iterator[SectionText]:
     for name, field in model.model_fields.items():
         key = field.alias or name
-        found = _model_in(field.annotation)
-        if found is None:
+        section = _model_in(field.annotation)
+        if section is None:
             continue
-        inner, container = found
+        inner, container = section
         header = f"{prefix}{key}" + (".NAME" if container is dict else "")
         yield SectionText(f"[[{header}]]" if container is tuple else f"[{header}]", inner)
         yield from _walk(inner, f"{header}.")
@@ -190,7 +190,7 @@ def explanations(text: str) -> dict[tuple[str, str], str]:
 
     The comment lines above a key explain it. A line that is a key itself, commented out or not, ends the explanation.
     """
-    found: dict[tuple[str, str], str] = {}
+    explained: dict[tuple[str, str], str] = {}
     section, comment = "", list[str]()
     for line in text.split("\n"):
         header, key = _HEADER.match(line), _KEY.match(line)
@@ -198,13 +198,13 @@ def explanations(text: str) -> dict[tuple[str, str], str]:
             section, comment = _last(header.group(1)), []
         elif key is not None:
             trailing = key.group(2).partition("  # ")[2].strip() or key.group(2).partition("   # ")[2].strip()
-            found.setdefault((section, key.group(1)), " ".join(comment) or trailing)
+            explained.setdefault((section, key.group(1)), " ".join(comment) or trailing)
             comment = []
         elif line.startswith("#"):
             comment.append(line.lstrip("# ").strip())
         else:
             comment = []
-    return found
+    return explained
 
 
 def _last(section: str) -> str:

@@ -16,25 +16,25 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 def times(cron: str, begin: datetime, end: datetime, zone: str = "Europe/Berlin") -> list[datetime]:
-    schedule, found, at = Schedule.of(ScheduleSettings(cron=cron), zone), [], begin
+    schedule, moments, at = Schedule.of(ScheduleSettings(cron=cron), zone), [], begin
     while (following := schedule.after(at)) is not None and following <= end:
-        found.append(following)
+        moments.append(following)
         at = following
-    return found
+    return moments
 
 
-def shown(found: list[datetime]) -> list[str]:
-    return [f"{time.astimezone(BERLIN):%d %H:%M %Z}" for time in found]
+def shown(moments: list[datetime]) -> list[str]:
+    return [f"{time.astimezone(BERLIN):%d %H:%M %Z}" for time in moments]
 
 
 def test_a_time_that_is_left_out_in_spring_is_served_right_after() -> None:
-    found = times("30 2 * * *", datetime(2027, 3, 26, 12, tzinfo=UTC), datetime(2027, 3, 30, tzinfo=UTC))
-    assert shown(found) == ["27 02:30 CET", "28 03:30 CEST", "29 02:30 CEST"]
+    moments = times("30 2 * * *", datetime(2027, 3, 26, 12, tzinfo=UTC), datetime(2027, 3, 30, tzinfo=UTC))
+    assert shown(moments) == ["27 02:30 CET", "28 03:30 CEST", "29 02:30 CEST"]
 
 
 def test_a_time_that_comes_twice_in_autumn_is_served_once() -> None:
-    found = times("30 2 * * *", datetime(2026, 10, 23, 12, tzinfo=UTC), datetime(2026, 10, 27, tzinfo=UTC))
-    assert shown(found) == ["24 02:30 CEST", "25 02:30 CEST", "26 02:30 CET"]
+    moments = times("30 2 * * *", datetime(2026, 10, 23, 12, tzinfo=UTC), datetime(2026, 10, 27, tzinfo=UTC))
+    assert shown(moments) == ["24 02:30 CEST", "25 02:30 CEST", "26 02:30 CET"]
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def test_a_time_that_comes_twice_in_autumn_is_served_once() -> None:
 )
 @pytest.mark.parametrize("day", [datetime(2026, 10, 24, 22, tzinfo=UTC), datetime(2027, 3, 27, 22, tzinfo=UTC)])
 def test_a_job_of_every_hour_never_pauses_longer_when_clocks_are_set(cron: str, step: int, day: datetime) -> None:
-    found = times(cron, day, day + timedelta(hours=8))
-    assert {later - earlier for earlier, later in pairwise(found)} == {timedelta(minutes=step)}
+    moments = times(cron, day, day + timedelta(hours=8))
+    assert {later - earlier for earlier, later in pairwise(moments)} == {timedelta(minutes=step)}
 
 
 def test_the_next_time_is_always_later_and_none_is_left_out() -> None:
     begin = datetime(2027, 3, 28, 0, 59, 30, tzinfo=UTC)
-    found = times("* * * * *", begin, begin + timedelta(minutes=10))
-    assert found == [begin + timedelta(seconds=30) + timedelta(minutes=number) for number in range(10)]
+    moments = times("* * * * *", begin, begin + timedelta(minutes=10))
+    assert moments == [begin + timedelta(seconds=30) + timedelta(minutes=number) for number in range(10)]
 
 
 def test_an_interval_has_the_same_times_after_a_restart() -> None:

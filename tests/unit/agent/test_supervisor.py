@@ -240,7 +240,9 @@ def test_a_process_that_sleeps_does_nothing_and_its_child_that_works_is_seen() -
         [sys.executable, "-c", "import subprocess\nsubprocess.run(['sh', '-c', 'while :; do :; done'])"]
     )
     try:
+        deadline = time.monotonic() + 60
         while sleeper.poll() is None and len(work_of(parent.pid, 0).processes) < 2:
+            assert time.monotonic() < deadline
             time.sleep(0.05)
         slept, worked = work_of(sleeper.pid, 0), work_of(parent.pid, 0)
         deadline = time.monotonic() + 60
@@ -335,7 +337,9 @@ def test_every_job_has_the_command_that_a_person_would_type() -> None:
 
 def test_a_job_is_a_process_of_its_own_whose_last_lines_are_kept(tmp_path: Path) -> None:
     child = start(["list"], tmp_path / "log", {**os.environ, "ZSNAPDB_CONFIG": "/none", "PYTHONPATH": str(CHECKOUT)})
+    deadline = time.monotonic() + 120
     while child.poll() is None:
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     assert child.poll() == 3
     assert "reading the configuration /none" in child.tail()

@@ -68,7 +68,7 @@ def _use_manifest(one: Manifest) -> None:
     _ = one.writer, one.is_full, one.plain_size, one.stored_size, one.guids(), f"{one.created:%Y-%m-%d}"
     _ = (NOW - one.created).total_seconds(), one.created.astimezone(UTC)
     for volume in one.volumes:
-        assert below("/root", volume.role).startswith("/root/")
+        assert below("/srv/copy", volume.role).startswith("/srv/copy/")
         expected_stream(volume)
     if isinstance(one.source, ServerSourcePart):
         assert is_of_server(one)

@@ -15,11 +15,7 @@ from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import stored_chain
 from zsnapdb.jobs.restore.plan import copy_of
-from zsnapdb.jobs.server_copy.prepare import (
-    Copy,
-    check_inside,
-    check_recovered,
-)
+from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import PROPERTY, Position, Progress

@@ -47,8 +47,8 @@ def result(server: Server, request: FindRequest, *, is_up: bool = True) -> Searc
     return search(instance(server), request, LocalFiles(source) if is_up else None, problems)
 
 
-def gtids(found: Search) -> list[str | None]:
-    return [entry.changes.gtid for entry in found.transactions]
+def gtids(answer: Search) -> list[str | None]:
+    return [entry.changes.gtid for entry in answer.transactions]
 
 
 @pytest.fixture
@@ -65,26 +65,26 @@ def archived(server: Server) -> Server:
 
 
 def test_without_a_period_the_binlogs_of_the_server_are_read_and_not_the_archive(archived: Server) -> None:
-    found = result(archived, FindRequest(table="app.t", kinds="delete"))
-    assert gtids(found) == [f"{UUID}:2", f"{UUID}:3"]
-    assert (found.asks_archive, [file.history for file in found.read]) == (False, [None, None])
-    text = SearchView(found).text()
+    answer = result(archived, FindRequest(table="app.t", kinds="delete"))
+    assert gtids(answer) == [f"{UUID}:2", f"{UUID}:3"]
+    assert (answer.asks_archive, [file.history for file in answer.read]) == (False, [None, None])
+    text = SearchView(answer).text()
     assert "app.t (3 deleted)" in text
     assert "name a period to read older binlogs" in text
 
 
 def test_a_period_that_begins_earlier_also_reads_archived_binlogs_each_once(archived: Server) -> None:
     period = ("1970-01-01T00:00:00Z", "2030-01-01T00:00:00Z")
-    found = result(archived, FindRequest(between=period))
-    assert gtids(found) == [f"{UUID}:{number}" for number in (1, 2, 3)]
-    assert [file.history is None for file in found.read] == [False, True, True]
+    answer = result(archived, FindRequest(between=period))
+    assert gtids(answer) == [f"{UUID}:{number}" for number in (1, 2, 3)]
+    assert [file.history is None for file in answer.read] == [False, True, True]
 
 
 def test_a_server_that_is_down_leaves_the_archive_and_a_problem(archived: Server) -> None:
-    found = result(archived, FindRequest(rows_at_least=2, largest=True), is_up=False)
-    assert gtids(found) == [f"{UUID}:3", f"{UUID}:2"]
-    assert [error.message for error in found.problems] == ["the server is down"]
-    document = json.loads(SearchView(found).document())
+    answer = result(archived, FindRequest(rows_at_least=2, largest=True), is_up=False)
+    assert gtids(answer) == [f"{UUID}:3", f"{UUID}:2"]
+    assert [error.message for error in answer.problems] == ["the server is down"]
+    document = json.loads(SearchView(answer).document())
     assert document["transactions"][0]["tables"] == [
         {"schema": "app", "table": "t", "inserted": 0, "updated": 0, "deleted": 3, "counted": True}
     ]
@@ -96,9 +96,9 @@ def test_a_damaged_binlog_is_a_problem_and_the_others_are_read(archived: Server)
     data = bytearray(path.read_bytes())
     data[-60] ^= 1
     path.write_bytes(bytes(data))
-    found = result(archived, FindRequest())
-    assert gtids(found) == [f"{UUID}:3"]
-    assert "binlog.000002: the event at" in found.problems[0].message
+    answer = result(archived, FindRequest())
+    assert gtids(answer) == [f"{UUID}:3"]
+    assert "binlog.000002: the event at" in answer.problems[0].message
 
 
 def test_nothing_to_read_is_an_error(server: Server) -> None:
