@@ -125,7 +125,7 @@ def test_of_masked_rows_nothing_is_left_in_the_files_of_a_clone(lab: Lab, privat
     config = configured(lab, "required = true", run, canaries, options='"innodb_doublewrite=ON", ')
 
     check_that_masking_by_hand_leaves_old_rows(lab, config)
-    made = lab.zsnapdb("clone", "create", "main", "--name", "masked", "--json", config=config).json
+    made = lab.zsnapdb("clone", "create", "main", "--name", "masked", "--admin", "--json", config=config).json
     try:
         mount = Path(made["clone"]["mount"])
         assert holding(mount) == {}

@@ -8,8 +8,9 @@ from pydantic import SecretStr
 
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.variables import STOP_LOGGING, refuse_writes_of_users, stop_logging
+from zsnapdb.mysql.variables import STOP_LOGGING, global_variables, refuse_writes_of_users, stop_logging
 from zsnapdb.planning.clone.contract import awake_accounts_query
+from zsnapdb.planning.clone.rights import AccountRights, grants
 from zsnapdb.planning.family import family
 
 
@@ -28,6 +29,21 @@ def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequ
             f"GRANT ALL PRIVILEGES ON *.* TO '{user}'@'{host}' WITH GRANT OPTION;",
         ]
     return "\n".join(lines) + "\n"
+
+
+def make_users(
+    session: Session, user: str, hosts: Sequence[str], password: SecretStr, rights: AccountRights, flavour: Flavour
+) -> None:
+    """Create the account of a clone's users anew, with these rights. The statements are not written to the binlog."""
+    stop_logging(session)
+    shown = global_variables(session, ("partial_revokes",))
+    for host in hosts:
+        account = f"'{user}'@'{host}'"
+        session.query(f"DROP USER IF EXISTS {account}")
+        session.query(f"CREATE USER {account} IDENTIFIED BY %s", (password.get_secret_value(),))
+        is_name = shown.get("partial_revokes") == "ON"
+        for statement in grants(rights, account, flavour, patterns_are_names=is_name):
+            session.query(statement)
 
 
 def drop(session: Session, user: str) -> None:

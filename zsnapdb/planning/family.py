@@ -62,6 +62,8 @@ class Family:
     """A variable ends statements that run too long (max_statement_time)."""
     lists_innodb_files: bool
     """`information_schema.files` lists the files of InnoDB."""
+    privileges_to_look: tuple[str, ...]
+    """Global privileges that show what a server does, and flush its tables and logs."""
     versions_tables: bool
     """Tables can keep the former versions of their rows (MariaDB manual, "System-Versioned Tables")."""
     starts_without_keys: bool
@@ -96,6 +98,7 @@ MYSQL = Family(
     has_aria=False,
     limits_statements=False,
     lists_innodb_files=True,
+    privileges_to_look=("PROCESS", "RELOAD", "REPLICATION CLIENT", "SHOW DATABASES"),
     versions_tables=False,
     starts_without_keys=True,
 )
@@ -126,6 +129,7 @@ MARIADB = Family(
     has_aria=True,
     limits_statements=True,
     lists_innodb_files=False,
+    privileges_to_look=("PROCESS", "RELOAD", "BINLOG MONITOR", "SLAVE MONITOR", "SHOW DATABASES"),
     versions_tables=True,
     starts_without_keys=False,
 )

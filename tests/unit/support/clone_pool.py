@@ -67,6 +67,7 @@ class ClonePool:
             "revision": str(revision),
             "owner": "ada",
             "profile": "normal",
+            "rights": "schemas",
             "used": "2026-11-22T00:00:00Z",
             "position": "-",
             **{key.replace("_", "-"): value for key, value in facts.items()},

@@ -81,6 +81,14 @@ Mask = Annotated[
         "--mask", help="Mask the data before anyone can connect, even where the policy does not require masking."
     ),
 ]
+Admin = Annotated[
+    bool,
+    typer.Option(
+        "--admin",
+        help="Give the users of the clone every privilege in it. Without, they have all of its schemas and may not"
+        " change its server, files and accounts.",
+    ),
+]
 NoStart = Annotated[
     bool,
     typer.Option(
@@ -108,6 +116,7 @@ def create(
     count: CloneCount = None,
     topology: TopologyChoice = TopologyOption.independent,
     mask: Mask = False,
+    admin: Admin = False,
     no_start: NoStart = False,
     accept_older: AcceptOlder = False,
     history: History = None,
@@ -146,6 +155,7 @@ def create(
         bind_address=bind,
         starts=not no_start,
         masks=mask,
+        rights=create_plan.rights_of(is_admin=admin),
         accepts_older=accept_older,
     )
     if count is not None or topology is not TopologyOption.independent:

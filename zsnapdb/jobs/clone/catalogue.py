@@ -9,6 +9,7 @@ from pathlib import Path
 from zsnapdb.config import CloneSettings, Settings
 from zsnapdb.errors import DamagedError, NotThere, PreflightError
 from zsnapdb.jobs.clone import properties as clone_properties
+from zsnapdb.jobs.clone.credentials import INTERNAL_FILE
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
@@ -17,6 +18,7 @@ from zsnapdb.mysql import server
 from zsnapdb.patterns import is_line, is_mount_point
 from zsnapdb.planning.clone.lease import CloneLease, Policy, read_stamp
 from zsnapdb.planning.clone.profile import ServerProfile
+from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY, Origin, decode
 from zsnapdb.zfs import datasets
 
@@ -45,6 +47,7 @@ _COLUMNS = (
     clone_properties.REQUESTED_PROPERTY,
     clone_properties.ORIGINAL_PROPERTY,
     clone_properties.MASKED_PROPERTY,
+    clone_properties.RIGHTS_PROPERTY,
     "used",
     "origin",
 )
@@ -85,6 +88,7 @@ class CloneInfo:
     owner: str
     lease: CloneLease
     profile: ServerProfile
+    rights: AccountRights
     used: str
     top: str
     revision: int
@@ -109,8 +113,13 @@ class CloneInfo:
 
     @property
     def client_file(self) -> Path:
-        """The credentials file of the clone's account."""
+        """The credentials file of the account of the clone's users."""
         return self.mount / PRIVATE_FOLDER / "client.cnf"
+
+    @property
+    def internal_file(self) -> Path:
+        """The file with the password of the account with which zsnapdb itself works in the clone."""
+        return self.mount / PRIVATE_FOLDER / INTERNAL_FILE
 
     @property
     def host(self) -> str:
@@ -241,6 +250,7 @@ def _info(name: str, top: str, facts: Properties, members: Mapping[str, Properti
             None if protected in (datasets.UNSET, "no") else read_stamp(protected),
         ),
         profile=ServerProfile(value(clone_properties.PROFILE_PROPERTY)),
+        rights=AccountRights(value(clone_properties.RIGHTS_PROPERTY)),
         used=value(clone_properties.USED_PROPERTY),
         top=top,
         revision=revision,

@@ -6,6 +6,7 @@ A server that is not separate is stopped.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import SecretStr
 
@@ -19,7 +20,8 @@ from zsnapdb.model import Position
 from zsnapdb.mysql import accounts, applier, server
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.clone.contract import ACCOUNT, Promise, broken
+from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, Promise, broken
+from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.identity import Access, ServerIdentity
 from zsnapdb.planning.server_copy.origin import Origin
@@ -29,6 +31,7 @@ from zsnapdb.planning.server_copy.origin import Origin
 class CloneServer:
     """What the server of a clone must be: files, origin, server id, port, address, lock of the source's accounts.
 
+    `rights` are those of the account of its users.
     `follows` is the port of the clone that it replicates from; None if it does not replicate.
     """
 
@@ -38,6 +41,7 @@ class CloneServer:
     port: int
     bind_address: str
     locks_accounts: bool
+    rights: AccountRights
     follows: int | None = None
 
     def identity(self, init_file: str | None = None) -> ServerIdentity:
@@ -48,11 +52,12 @@ class CloneServer:
             access=Access.ACCOUNTS,
             init_file=init_file,
             bind_address=self.bind_address,
+            trusts_creators=True,
         )
 
     def start(self, identity: ServerIdentity, password: SecretStr) -> Session:
         """Start the server in its sandbox; only a replica of a set may connect to other servers."""
-        return self.copy.start(identity, ACCOUNT, password, connects=self.follows is not None)
+        return self.copy.start(identity, INTERNAL_ACCOUNT, password, connects=self.follows is not None)
 
 
 def make_separate(clone: CloneServer) -> Position:
@@ -68,47 +73,70 @@ def make_separate(clone: CloneServer) -> Position:
 
 
 def first_start(clone: CloneServer, position: Position, password: SecretStr) -> None:
-    """Start the server, check that it comes up at exactly the position, and check it. On any error it is stopped."""
-    with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, password) as session:
+    """Start the server, check that it comes up at exactly the position, and check it. On any error it is stopped.
+
+    Afterwards the account of its users has this password and the clone's rights. Before the check it does not exist.
+    """
+    internal = fresh_password()
+    with locks.turn(), undone_on_error(clone.copy.process().kill), _started_with_account(clone, internal) as session:
         applier.forget(session)
         facts, _ = check_recovered(session, position, clone.origin.unlogged_gtids)
         check(session, facts, clone)
-    _write_files_for_later_starts(clone, password)
+        _make_users(session, clone, password)
+    _write_files_for_later_starts(clone, password, internal)
 
 
-def start_again(clone: CloneServer, password: SecretStr | None) -> SecretStr:
+def start_again(clone: CloneServer) -> None:
     """Start and check the server of a clone that was started before.
 
-    Return the password of its account: the given password, else a new password.
+    A password whose file is lost is replaced by a new one. With the internal account that of the users is made anew.
     """
-    process = clone.copy.process()
     clone.copy.make_private()
-    with locks.turn(), undone_on_error(process.kill):
-        if password is not None:
-            with clone.start(clone.identity(), password) as session:
+    password, internal = credentials.read(_users_file(clone)), credentials.read(_internal_file(clone))
+    with locks.turn(), undone_on_error(clone.copy.process().kill):
+        if internal is not None:
+            with clone.start(clone.identity(), internal) as session:
                 check(session, probe(session), clone)
-            return password
-        fresh = fresh_password()
-        with _started_with_account(clone, fresh) as session:
-            check(session, probe(session), clone)
-    _write_files_for_later_starts(clone, fresh)
-    return fresh
+                if password is not None:
+                    return
+                password = fresh_password()
+                _make_users(session, clone, password)
+        else:
+            internal, password = fresh_password(), password or fresh_password()
+            with _started_with_account(clone, internal) as session:
+                check(session, probe(session), clone)
+                _make_users(session, clone, password)
+    _write_files_for_later_starts(clone, password, internal)
+
+
+def _make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
+    hosts = credentials.hosts_of_users(clone.bind_address)
+    accounts.make_users(session, ACCOUNT, hosts, password, clone.rights, clone.origin.flavour)
+
+
+def _users_file(clone: CloneServer) -> Path:
+    return clone.copy.folder / "client.cnf"
+
+
+def _internal_file(clone: CloneServer) -> Path:
+    return clone.copy.folder / credentials.INTERNAL_FILE
 
 
 def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
     """Start the server with an init file; the server runs that file before it accepts connections."""
     init_file = clone.copy.folder / "init.sql"
-    sql = credentials.account_sql(clone.origin, password, clone.bind_address, lock=clone.locks_accounts)
+    sql = credentials.internal_account_sql(clone.origin, password, lock=clone.locks_accounts)
     server.write_private(init_file, sql, clone.copy.settings.user)
     return clone.start(clone.identity(str(init_file)), password)
 
 
-def _write_files_for_later_starts(clone: CloneServer, password: SecretStr) -> None:
+def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, internal: SecretStr) -> None:
     """Make the files ready for later starts: remove the init file, write the option file and the credentials."""
     copy = clone.copy
     server_files.remove(copy.folder / "init.sql")
     copy.write_option_file(clone.identity())
-    credentials.write(copy.folder / "client.cnf", password, clone.bind_address, clone.port, copy.settings.user)
+    credentials.write(_users_file(clone), password, clone.bind_address, clone.port, copy.settings.user)
+    credentials.write_internal(_internal_file(clone), internal)
 
 
 def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:

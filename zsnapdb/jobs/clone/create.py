@@ -146,7 +146,14 @@ def _separate(
     """Remove the source's identity from the files; then mask them and start the server, if the plan starts it."""
     accounts_are_locked = settings.clones.accounts == "lock"
     clone = CloneServer(
-        planned.copy, planned.origin, server_id, planned.port, planned.bind_address, accounts_are_locked, follows
+        planned.copy,
+        planned.origin,
+        server_id,
+        planned.port,
+        planned.bind_address,
+        accounts_are_locked,
+        planned.rights,
+        follows,
     )
     position = contract.make_separate(clone)
     if not planned.starts:
@@ -206,5 +213,6 @@ def _facts(planned: ClonePlan, server_id: int) -> dict[str, str]:
         properties.OWNER_PROPERTY: planned.owner,
         properties.EXPIRES_PROPERTY: stamp(planned.lease.expires),
         properties.PROFILE_PROPERTY: planned.profile,
+        properties.RIGHTS_PROPERTY: planned.rights,
         properties.MASK_PROPERTY: "yes" if planned.masks else "no",
     }

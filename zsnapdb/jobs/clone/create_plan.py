@@ -34,6 +34,7 @@ from zsnapdb.mysql import server, server_program
 from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
+from zsnapdb.planning.clone.rights import AccountRights
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets
@@ -63,6 +64,7 @@ class CloneRequest:
     starts: bool = True
     masks: bool = False
     requested: str | None = None
+    rights: AccountRights = AccountRights.SCHEMAS
     accepts_older: bool = False
     """Whether the newest state may be older than something that was stored and cannot be used."""
     follows: int | None = None
@@ -104,6 +106,7 @@ class ClonePlan:
     lease: CloneLease
     owner: str
     profile: ServerProfile
+    rights: AccountRights
     starts: bool
     masks: bool
     requested: str
@@ -131,6 +134,11 @@ class PlannedSource:
 def profile_of(name: str) -> ServerProfile:
     """Return the profile of that name."""
     return ServerProfile(name)
+
+
+def rights_of(*, is_admin: bool) -> AccountRights:
+    """Return the rights of the users of a clone that was requested with or without `--admin`."""
+    return AccountRights.ALL if is_admin else AccountRights.SCHEMAS
 
 
 def random_name(instance: Instance) -> str:
@@ -215,7 +223,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
     options = (*instance.settings.server.options, *request.profile.options)
     copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}))
     bind = request.bind_address or limits.bind_address
-    copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock").identity())
+    copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock", request.rights).identity())
     return ClonePlan(
         name=name,
         instance=instance.name,
@@ -235,6 +243,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
         lease=lease,
         owner=owner_text(request.owner),
         profile=request.profile,
+        rights=request.rights,
         starts=request.starts,
         masks=masks,
         requested=request.names_source,

@@ -1,4 +1,4 @@
-"""The only account of a clone: its password, its credentials file, the SQL that makes it."""
+"""The accounts of a clone: their passwords and files, and the SQL that makes them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from pydantic import SecretStr
 
+from zsnapdb import server_files
 from zsnapdb.mysql import accounts, server
-from zsnapdb.planning.clone.contract import ACCOUNT, lock_accounts_sql
+from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT, lock_accounts_sql
 from zsnapdb.planning.server_copy.identity import is_loopback
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.server_files import UnsafeFileError, read_text
@@ -21,6 +22,8 @@ CLIENT_HOME = Path(__file__).parent / "client_home"
 Clients take host, port, socket and password from environment variables, but not the account (refman 8.4, "Environment
 Variables"). They read my.cnf in the folder that MYSQL_HOME names (seen with MySQL 9.7, MariaDB 10.11 and 11.8).
 """
+INTERNAL_FILE = "internal.cnf"
+"""The file in the private folder of a clone with the password of the internal account."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,20 @@ def read(file: Path) -> SecretStr | None:
     return None
 
 
-def account_sql(origin: Origin, password: SecretStr, bind_address: str, *, lock: bool) -> str:
-    """Return the statements that make the clone's account and, with `lock`, lock all other accounts.
+def write_internal(file: Path, password: SecretStr) -> None:
+    """Write the password of the internal account to a file that only root can read."""
+    server_files.write_text(file, f"password={password.get_secret_value()}\n", None)
+
+
+def internal_account_sql(origin: Origin, password: SecretStr, *, lock: bool) -> str:
+    """Return the statements that make the internal account and, with `lock`, lock all other accounts.
 
     They are not written to the clone's binlog, so that its GTIDs stay those of the source.
     """
-    hosts = ("localhost", "127.0.0.1", *(() if is_loopback(bind_address) else ("%",)))
-    return accounts.owner_sql(ACCOUNT, hosts, password, lock_accounts_sql(origin.flavour) if lock else ())
+    before = lock_accounts_sql(origin.flavour) if lock else ()
+    return accounts.owner_sql(INTERNAL_ACCOUNT, ("localhost",), password, before)
+
+
+def hosts_of_users(bind_address: str) -> tuple[str, ...]:
+    """Return the hosts from which the users of a clone may log in."""
+    return ("localhost", "127.0.0.1", *(() if is_loopback(bind_address) else ("%",)))

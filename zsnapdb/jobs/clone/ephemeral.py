@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from pydantic import SecretStr
 
 from zsnapdb.config import Settings
-from zsnapdb.jobs.clone import create, destroy
+from zsnapdb.jobs.clone import create, credentials, destroy
 from zsnapdb.jobs.clone.catalogue import CloneInfo
 from zsnapdb.jobs.clone.create_plan import CloneRequest
 from zsnapdb.jobs.events import SILENT
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.clone.contract import INTERNAL_ACCOUNT
 
 OWNER = "zsnapdb"
 """The owner of ephemeral clones. The reaper removes those that a killed job left, as it removes any clone."""
@@ -24,11 +25,12 @@ OWNER = "zsnapdb"
 
 @dataclass(frozen=True)
 class RunningClone:
-    """A clone whose server was started, and its account with all privileges."""
+    """A clone whose server was started, the account of its users, and the password of the internal account."""
 
     info: CloneInfo
     user: str
     password: SecretStr
+    internal: SecretStr
 
     @property
     def process(self) -> ServerProcess:
@@ -37,20 +39,21 @@ class RunningClone:
 
     @property
     def address(self) -> Address:
-        """How the account connects: through the socket in the clone's private folder."""
-        return Address(self.user, self.process.socket)
+        """How the internal account connects: through the socket in the clone's private folder."""
+        return Address(INTERNAL_ACCOUNT, self.process.socket)
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session. `read_timeout` in seconds for each answer."""
-        return Session.open(self.address, self.password, read_timeout=read_timeout)
+        """Open a session with all privileges. `read_timeout` in seconds for each answer."""
+        return Session.open(self.address, self.internal, read_timeout=read_timeout)
 
 
 def make(settings: Settings, instance: Instance, request: CloneRequest) -> RunningClone:
     """Make the requested clone and start its server."""
     made = create.create(settings, instance, request)
-    login = made.login
+    login, internal = made.login, credentials.read(made.info.internal_file)
     assert login is not None, "the request starts the server"
-    return RunningClone(made.info, login.user, login.password)
+    assert internal is not None, "it was written a moment ago"
+    return RunningClone(made.info, login.user, login.password, internal)
 
 
 def destroy_clone(settings: Settings, name: str) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from pydantic import SecretStr
 
@@ -26,7 +27,7 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.patterns import printable
 from zsnapdb.planning.backup.lock_wait import delays
 from zsnapdb.planning.clone import lease as leases
-from zsnapdb.planning.clone.contract import ACCOUNT
+from zsnapdb.planning.clone.contract import ACCOUNT, INTERNAL_ACCOUNT
 from zsnapdb.planning.clone.lease import CloneLease, stamp
 from zsnapdb.planning.server_copy.origin import ORIGIN_PROPERTY
 from zsnapdb.zfs import datasets, owned
@@ -61,7 +62,14 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
     source_port = datasets.properties(info.top, [properties.FOLLOWS_PROPERTY])[properties.FOLLOWS_PROPERTY]
     follows = int(source_port.value) if source_port.is_local else None
     return CloneServer(
-        copy, info.origin, info.server_id, info.port, info.bind_address, settings.clones.accounts == "lock", follows
+        copy,
+        info.origin,
+        info.server_id,
+        info.port,
+        info.bind_address,
+        settings.clones.accounts == "lock",
+        info.rights,
+        follows,
     )
 
 
@@ -106,7 +114,7 @@ def start_locked(settings: Settings, info: CloneInfo, password: SecretStr | None
         )
         return
     masking_policy.refuse_unmasked(settings, info)
-    contract.start_again(clone, credentials.read(info.client_file))
+    contract.start_again(clone)
     if clone.follows is not None:
         with session(info) as opened:
             # A replica of a set continues to replicate. A replica that was reset has no source any more.
@@ -152,15 +160,15 @@ def login(settings: Settings, name: str) -> credentials.Login:
     masking_policy.refuse_unmasked(settings, info)
     if info.pid is None:
         raise ServerError(f"the server of clone {name} does not run", hint=f"run `zsnapdb clone start {name}`")
-    password = _password(info)
+    password = _password(info, info.client_file)
     return credentials.Login(info.host, info.port, info.process.socket, ACCOUNT, password)
 
 
-def _password(info: CloneInfo) -> SecretStr:
-    password = credentials.read(info.client_file)
+def _password(info: CloneInfo, file: Path) -> SecretStr:
+    password = credentials.read(file)
     if password is None:
         raise ServerError(
-            f"the credentials file {info.client_file} is gone",
+            f"the credentials file {file} is gone",
             hint=f"run `zsnapdb clone stop {info.name}`, then `zsnapdb clone start {info.name}` for a new password",
         )
     return password
@@ -168,12 +176,12 @@ def _password(info: CloneInfo) -> SecretStr:
 
 @contextlib.contextmanager
 def session(info: CloneInfo) -> Iterator[Session]:
-    """Open a session to the clone's running server on its private socket.
+    """Open a session of the internal account to the clone's running server on its private socket.
 
     ServerError if the credentials are lost, or if the server refuses them.
     """
-    password = _password(info)
-    with Session.open(Address(user=ACCOUNT, socket=info.process.socket), password) as opened:
+    password = _password(info, info.internal_file)
+    with Session.open(Address(user=INTERNAL_ACCOUNT, socket=info.process.socket), password) as opened:
         yield opened
 
 

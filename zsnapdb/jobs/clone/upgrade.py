@@ -27,7 +27,7 @@ from zsnapdb.mysql import processes, tables, variables
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
 from zsnapdb.mysql.processes import Limits
 from zsnapdb.mysql.schema_catalogue import stored_tables
-from zsnapdb.mysql.session import Address, Session
+from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.upgrade import Checked, Compared, Result, complaints, judged
 from zsnapdb.planning.engines import RowPlace
 from zsnapdb.planning.family import family
@@ -158,7 +158,7 @@ def _start_new(settings: Settings, instance: Instance, clone: RunningClone, bina
             binary,
             own.user,
             clone.address,
-            clone.password,
+            clone.internal,
             timeout=_LONG_SECONDS,
             manager=processes.choose(own.manager),
             limits=limits,
@@ -176,8 +176,7 @@ def _start_new(settings: Settings, instance: Instance, clone: RunningClone, bina
 def _upgrade(clone: RunningClone, binary: Path) -> str:
     """Run the new version's mariadb-upgrade (MariaDB manual, "mariadb-upgrade") and return the end of its output."""
     program = _upgrade_program(binary)
-    address = Address(clone.user, clone.process.socket)
-    with client_file(address, clone.password) as file:
+    with client_file(clone.address, clone.internal) as file:
         return processes.run([str(program), f"--defaults-file={file}"], timeout=_LONG_SECONDS)[-2000:].strip()
 
 

@@ -170,9 +170,12 @@ class Copy:
         access: Access,
         init_file: str | None = None,
         bind_address: str = "127.0.0.1",
+        trusts_creators: bool = False,
     ) -> ServerIdentity:
         """Return an identity with its files in the private folder."""
-        return ServerIdentity(server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address)
+        return ServerIdentity(
+            server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address, trusts_creators
+        )
 
     def sandbox(self, program: Path, identity: ServerIdentity, *, connects: bool = False) -> Sandbox | None:
         """Return the sandbox of the copy's server; None if the configuration switches it off."""

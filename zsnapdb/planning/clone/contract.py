@@ -9,7 +9,9 @@ from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy.origin import Origin
 
 ACCOUNT = "zsnapdb_clone"
-"""The one account of a clone that is not locked."""
+"""The account of the users of a clone."""
+INTERNAL_ACCOUNT = "zsnapdb_internal"
+"""The account with which zsnapdb itself works in a clone: every privilege, and a password that only root reads."""
 REPLICA_ACCOUNT = "zsnapdb_replica"
 """The account that the replicas of a set log in as; made in the set's source after its first start."""
 
@@ -116,6 +118,7 @@ def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
 
 _OURS = (
     "(user = 'zsnapdb_clone' AND host IN ('localhost', '127.0.0.1', '%')) OR"
+    " (user = 'zsnapdb_internal' AND host = 'localhost') OR"
     " (user = 'zsnapdb_replica' AND host IN ('localhost', '127.0.0.1'))"
 )
 """The accounts that zsnapdb makes in a clone. An account of the source at another host is none of them."""

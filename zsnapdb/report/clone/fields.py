@@ -46,6 +46,7 @@ def clone_fields(c: CloneInfo) -> dict[str, Any]:
         "expires": stamp(c.lease.expires),
         "protected_until": stamp(c.lease.protected_until) if c.lease.protected_until else None,
         "profile": c.profile.value,
+        "rights": c.rights.value,
         "position": c.position,
         "datasets": list(c.datasets),
         "volumes": dict(c.volumes),

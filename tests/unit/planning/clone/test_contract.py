@@ -95,6 +95,7 @@ def test_statements_of_an_init_file_are_one_line_each(flavour: Flavour) -> None:
 def test_an_account_of_the_source_with_the_name_of_the_clones_account_is_locked(flavour: Flavour) -> None:
     assert "zsnapdb_clone" not in "".join(lock_accounts_sql(flavour))
     assert "user = 'zsnapdb_clone' AND host IN" in awake_accounts_query(flavour)
+    assert "user = 'zsnapdb_internal' AND host = 'localhost'" in awake_accounts_query(flavour)
 
 
 def test_an_origin_is_read_back_from_its_property() -> None:

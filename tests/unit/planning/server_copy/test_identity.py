@@ -42,6 +42,13 @@ def test_every_path_points_into_the_copy() -> None:
     assert not any("/var/lib/mysql" in line for line in lines)
 
 
+def test_triggers_and_functions_need_no_right_over_the_server_where_that_is_set() -> None:
+    line = "loose_log_bin_trust_function_creators=ON"
+    identity = ServerIdentity(4711, 33070, "/c/.zsnapdb", "mysql", Access.ACCOUNTS, trusts_creators=True)
+    assert line in option_file(Flavour.MYSQL, VARIABLES, PATHS, identity, ()).splitlines()
+    assert line not in made()
+
+
 def test_nothing_in_the_copy_acts_by_itself() -> None:
     lines = made()
     for line in (
