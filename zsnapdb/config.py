@@ -14,11 +14,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, V
 from zsnapdb.child_environment import is_secret_name
 from zsnapdb.config_agent import AgentSettings, InstanceAgentSettings
 from zsnapdb.config_doctor import DoctorSettings
-from zsnapdb.config_errors import explain
+from zsnapdb.config_errors import every_error, explain
 from zsnapdb.config_notifications import NotificationSettings
 from zsnapdb.config_objectives import ObjectiveSettings
+from zsnapdb.config_references import unknown_names
 from zsnapdb.errors import ConfigError
-from zsnapdb.patterns import INSTANCE, RoleName
+from zsnapdb.patterns import RoleName
 from zsnapdb.quantities import Level, Seconds, Size
 from zsnapdb.text_files import password_in, read_text
 
@@ -458,27 +459,6 @@ class Settings(_Section):
                     raise ValueError(f"notifications.to.{target} names instance {name!r}, which is not configured")
         return self
 
-    @model_validator(mode="after")
-    def _repositories_exist(self) -> Settings:
-        for name, instance in self.instance.items():
-            if not re.fullmatch(INSTANCE, name):
-                raise ValueError(
-                    f"instance name {name!r} is not valid; use at most 48 lower-case letters, digits, - and _"
-                )
-            if instance.repository not in self.repository:
-                raise ValueError(f"instance {name} names repository {instance.repository!r}, which is not configured")
-            copies = (*instance.objectives.copies, *([instance.agent.copy_to.to] if instance.agent.copy_to else []))
-            for copy in copies:
-                if copy not in self.repository or copy == instance.repository:
-                    raise ValueError(f"instance {name} has copies in {copy!r}, which is no other configured repository")
-        for silenced in self.doctor.silenced:
-            if silenced.instance is not None and silenced.instance not in self.instance:
-                raise ValueError(
-                    f"doctor.silenced for the rule {silenced.rule} names instance {silenced.instance!r}, which is not"
-                    " configured"
-                )
-        return self
-
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:
         """Return the settings in which the instance starts only this server program; None changes nothing."""
         if binary is None:
@@ -506,11 +486,15 @@ def parse(text: str, name: str) -> Settings:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name} is not valid TOML: {error}", hint=_EXAMPLE) from error
+    unknown = unknown_names(raw)
     try:
-        return Settings.model_validate(raw)
-    except ValidationError as error:
-        message, hint = explain(error, Settings)
-        raise ConfigError(f"{name}: {message}", hint=hint or _EXAMPLE) from error
+        settings = Settings.model_validate(raw)
+    except ValidationError:
+        message, hint = explain(every_error(raw, Settings), Settings)
+        raise ConfigError(f"{name}: {'; '.join((message, *unknown))}", hint=hint or _EXAMPLE) from None
+    if unknown:
+        raise ConfigError(f"{name}: {'; '.join(unknown)}", hint=_EXAMPLE)
+    return settings
 
 
 def load(path: Path | None = None) -> Settings:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+from collections.abc import Iterable, Mapping
 from types import UnionType
-from typing import get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 
 def _section_at(model: type[BaseModel], path: tuple[int | str, ...]) -> type[BaseModel] | None:
@@ -32,10 +35,44 @@ def _known_keys(settings: type[BaseModel], location: tuple[int | str, ...]) -> l
     return [part.alias or name for name, part in section.model_fields.items()] if section is not None else []
 
 
-def explain(error: ValidationError, settings: type[BaseModel]) -> tuple[str, str]:
-    """Return the message and the hint (may be "") for an error in a text that should have the model `settings`."""
+def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[ErrorDetails]:
+    """Return every error of a document that should have the model `settings`.
+
+    The model compares the keys of a section only if each of them is valid for itself. So what is wrong for itself is
+    taken out of a copy, and the rest is looked at again. Of a section that lost a value that way, nothing is said that
+    concerns the section as a whole: the value may be all that is missing.
+    """
+    rest, found, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
+    while True:
+        try:
+            settings.model_validate(rest)
+        except ValidationError as error:
+            items = error.errors(include_url=False, include_context=False, include_input=False)
+            fresh = [i for i in items if (i["loc"], i["msg"]) not in found and i["loc"] not in incomplete]
+            found |= {(item["loc"], item["msg"]): item for item in fresh}
+            taken = [item for item in fresh if _take_out(rest, item["loc"])]
+            incomplete |= {item["loc"][:-1] for item in taken if item["type"] != "extra_forbidden"}
+            if taken:
+                continue
+        return list(found.values())
+
+
+def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool:
+    """Remove the value at a location from a document. Return whether there was one that is no section or list."""
+    table: Any = document
+    for part in location[:-1]:
+        if not isinstance(table, dict) or part not in table:
+            return False
+        table = table[part]
+    if not location or not isinstance(table, dict) or isinstance(table.get(str(location[-1])), dict | list):
+        return False
+    return table.pop(str(location[-1]), None) is not None
+
+
+def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[str, str]:
+    """Return the message and the hint (may be "") for errors of a document that should have the model `settings`."""
     lines, hints = [], []
-    for item in error.errors():
+    for item in errors:
         where = ".".join(str(part) for part in item["loc"]) or "(file)"
         if item["type"] == "extra_forbidden":
             lines.append(f"unknown key {where}")
@@ -46,4 +83,4 @@ def explain(error: ValidationError, settings: type[BaseModel]) -> tuple[str, str
             lines.append(f"missing key {where}")
         else:
             lines.append(f"{where}: {item['msg'].removeprefix('Value error, ')}")
-    return "; ".join(lines), " ".join(hints)
+    return "; ".join(lines), "; ".join(dict.fromkeys(hints))

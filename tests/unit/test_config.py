@@ -88,6 +88,59 @@ def test_wrong_input_is_named_with_a_hint(text: str, message: str, hint: str) ->
     assert hint in error.hint
 
 
+MISTAKES = """
+[instance.main]
+socket = "/s"
+host = "db"
+repository = "nowhere"
+wrong = 1
+[instance.Bad]
+socket = "/x"
+repository = "r"
+[instance.Bad.lock]
+deadline = "soon"
+kill = "maybe"
+[instance.third]
+socket = 5
+repository = "r"
+[repository.r]
+url = "ftp://x"
+levle = 3
+[clones]
+first_port = 30000
+last_port = 20000
+grace = "long"
+[[doctor.silenced]]
+rule = "memory"
+reason = "short"
+until = 2100-01-01
+instance = "gone"
+"""
+
+
+def test_all_mistakes_of_a_configuration_are_told_at_once() -> None:
+    """Those of single values, those of values that do not fit together, and names that name nothing."""
+    with pytest.raises(ConfigError) as raised:
+        parse(MISTAKES, "x")
+    message = raised.value.message
+    for part in (
+        "unknown key instance.main.wrong",
+        "instance.main: give exactly one of socket and host",
+        "instance main names repository 'nowhere', which is not configured",
+        "instance name 'Bad' is not valid",
+        "instance.Bad.lock.deadline: a duration is a number",
+        "instance.Bad.lock.kill: Input should be 'never'",
+        "instance.third.socket: Input is not a valid path",
+        "unknown key repository.r.levle",
+        "repository.r: url 'ftp://x' is neither",
+        "clones.grace: a duration is a number",
+        "doctor.silenced.0.reason: String should have at least 8 characters",
+        "doctor.silenced for the rule memory names instance 'gone'",
+    ):
+        assert message.count(part) == 1, part
+    assert "instance.third: give exactly one" not in message, "its socket is there, and is wrong"
+
+
 def test_a_missing_file_says_where_it_was_looked_for(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none\.toml"):
         load(tmp_path / "none.toml")
