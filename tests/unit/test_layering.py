@@ -100,6 +100,7 @@ SUB_ROOMS = {
     "planning.notifications": {"planning", "planning.health"},
     "planning.health": {"planning", "planning.binlog", "planning.trial"},
     "planning.vm": {"planning", "planning.clone"},
+    "planning.setup": {"planning"},
     "report.repository": {"report"},
     "report.restore": {"report"},
     "report.trial": {"report", "report.restore"},
@@ -110,6 +111,7 @@ SUB_ROOMS = {
 ABOVE_ALL = {
     "jobs.orphans": {"jobs", "jobs.clone", "jobs.restore", "jobs.server_copy", "jobs.trial"},
     "jobs.advice": {"jobs", "jobs.backup"},
+    "jobs.setup": {"jobs", "jobs.repository"},
     "jobs.doctor": {"jobs", "jobs.advice", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository", "jobs.vm"},
 }
 """Modules of a room that ask its use cases; no use case imports them."""

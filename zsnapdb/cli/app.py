@@ -29,6 +29,7 @@ from zsnapdb.cli import (
     rescue,
     restore,
     runbook,
+    setup,
     snapshot,
     status,
     verify,
@@ -75,6 +76,7 @@ app.command("unpin", rich_help_panel=Heading.REPOSITORY)(pin.unpin)
 app.command("forget", rich_help_panel=Heading.REPOSITORY)(forget.forget)
 app.add_typer(agent.app, name="agent", rich_help_panel=Heading.HOST)
 app.add_typer(key.app, name="key", rich_help_panel=Heading.REPOSITORY)
+app.command("setup", rich_help_panel=Heading.HOST)(setup.setup)
 app.command("doctor", rich_help_panel=Heading.HOST)(doctor.doctor)
 app.add_typer(config.app, name="config", rich_help_panel=Heading.HOST)
 app.add_typer(notify.app, name="notify", rich_help_panel=Heading.HOST)

@@ -64,6 +64,12 @@ class Family:
     """`information_schema.files` lists the files of InnoDB."""
     privileges_to_look: tuple[str, ...]
     """Global privileges that show what a server does, and flush its tables and logs."""
+    root_uses_socket: bool
+    """The account root lets the root of the operating system in by the socket (MariaDB 10.4: unix_socket)."""
+    systemd_unit: str
+    """The service of the server as Debian names it."""
+    option_folder: str
+    """The folder of option files that only the server of this family reads on Debian."""
     versions_tables: bool
     """Tables can keep the former versions of their rows (MariaDB manual, "System-Versioned Tables")."""
     starts_without_keys: bool
@@ -99,6 +105,9 @@ MYSQL = Family(
     limits_statements=False,
     lists_innodb_files=True,
     privileges_to_look=("PROCESS", "RELOAD", "REPLICATION CLIENT", "SHOW DATABASES"),
+    root_uses_socket=False,
+    systemd_unit="mysql",
+    option_folder="/etc/mysql/mysql.conf.d",
     versions_tables=False,
     starts_without_keys=True,
 )
@@ -130,6 +139,9 @@ MARIADB = Family(
     limits_statements=True,
     lists_innodb_files=False,
     privileges_to_look=("PROCESS", "RELOAD", "BINLOG MONITOR", "SLAVE MONITOR", "SHOW DATABASES"),
+    root_uses_socket=True,
+    systemd_unit="mariadb",
+    option_folder="/etc/mysql/mariadb.conf.d",
     versions_tables=True,
     starts_without_keys=False,
 )

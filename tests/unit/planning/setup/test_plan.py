@@ -1,0 +1,137 @@
+"""What setup plans for the hosts that it finds, and that its layout and configuration are sound."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.planning.advice.facts import DATA, GOOD, LOGS
+from zsnapdb.config import parse
+from zsnapdb.model import Flavour
+from zsnapdb.planning.advice.catalogue import judge_advice
+from zsnapdb.planning.backup.fitness import Severity
+from zsnapdb.planning.setup.configuration import configuration_text
+from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
+from zsnapdb.planning.setup.layout import two_datasets
+from zsnapdb.planning.setup.plan import SetupPlan, SetupWay, plan_setup
+
+GIB = 1 << 30
+SERVER = FoundServer(
+    812,
+    "mysql",
+    "/usr/sbin/mysqld",
+    ("/run/mysqld/mysqld.sock",),
+    "/var/lib/mysql/data",
+    Flavour.MYSQL,
+    "zfs",
+    "tank/mysql/data",
+    "8.4.6",
+    16384,
+    10 * GIB,
+)
+ELSEWHERE = replace(SERVER, datadir="/var/lib/mysql", filesystem="ext4", dataset="")
+FACTS = SetupFacts((SERVER,), (FoundPool("tank", 100 * GIB),), (2, 3, 4), True, "/etc/zsnapdb/zsnapdb.toml", False)
+ANSWERS = SetupAnswers("s3://bucket/prefix")
+
+
+def planned(server: FoundServer = SERVER, answers: SetupAnswers = ANSWERS, **changes: object) -> SetupPlan:
+    return plan_setup(replace(FACTS, servers=(server,), **changes), answers)  # type: ignore[arg-type]
+
+
+def words(plan: SetupPlan) -> list[str]:
+    return [line for step in plan.steps for line in step.lines]
+
+
+def test_a_server_on_zfs_is_adopted_and_nothing_of_it_is_touched() -> None:
+    plan = planned()
+    assert (plan.way, plan.refusals) == (SetupWay.ADOPT, ())
+    assert not [word for word in words(plan) if word.startswith(("zfs", "mv", "cp", "systemctl stop"))]
+    assert [step.path for step in plan.steps if step.path] == ["/etc/zsnapdb/zsnapdb.toml"]
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+def test_from_setup_to_a_passed_drill_are_six_commands_at_most(flavour: Flavour) -> None:
+    until_drill = words(planned(replace(SERVER, flavour=flavour)))
+    assert len(until_drill[: until_drill.index("zsnapdb drill main") + 1]) <= 5, "and `zsnapdb setup` itself"
+
+
+def test_a_server_elsewhere_is_moved_and_its_old_files_stay() -> None:
+    plan = planned(ELSEWHERE)
+    said = words(plan)
+    assert plan.way is SetupWay.MOVE
+    assert said.index("systemctl stop mysql") < said.index("mv /var/lib/mysql /var/lib/mysql.before-zfs")
+    assert said.index("cp -a --reflink=auto /var/lib/mysql.before-zfs/. /var/lib/mysql/data") < said.index(
+        "systemctl start mysql"
+    )
+    assert not [word for word in said if word.startswith("rm") or "destroy" in word]
+    assert "the old files stay until you remove them" in plan.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [
+        (plan_setup(replace(FACTS, servers=()), ANSWERS), "no server runs on this host"),
+        (plan_setup(replace(FACTS, servers=(SERVER, SERVER)), ANSWERS), "2 servers run on this host"),
+        (planned(answers=replace(ANSWERS, socket="/tmp/x.sock")), "no running server listens on /tmp/x.sock"),
+        (planned(is_configured=True), "/etc/zsnapdb/zsnapdb.toml is there already"),
+        (planned(ELSEWHERE, pools=()), "there is no pool here"),
+        (planned(ELSEWHERE, pools=(FoundPool("a", GIB), FoundPool("b", GIB))), "there are 2 pools"),
+        (planned(ELSEWHERE, pools=(FoundPool("tank", 11 * GIB),)), "has 11.0 GiB free, and the files take 10.0 GiB"),
+        (planned(ELSEWHERE, answers=replace(ANSWERS, pool="vault")), "there is no pool vault here"),
+    ],
+)
+def test_what_cannot_be_decided_is_refused_with_its_reason(plan: SetupPlan, why: str) -> None:
+    assert plan.steps == ()
+    assert why in plan.refusals[0]
+
+
+def test_the_named_server_and_pool_are_taken() -> None:
+    other = replace(ELSEWHERE, sockets=("/run/b.sock",), used=GIB)
+    facts = replace(FACTS, servers=(SERVER, other), pools=(FoundPool("a", 9 * GIB), FoundPool("b", 9 * GIB)))
+    plan = plan_setup(facts, replace(ANSWERS, socket="/run/b.sock", pool="b"))
+    assert (plan.server, plan.way) == (other, SetupWay.MOVE)
+    assert any("b/mysql/data" in word for word in words(plan))
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+@pytest.mark.parametrize("page", [4096, 16384])
+@pytest.mark.parametrize("release", [(2, 1, 11), (2, 2, 7), (2, 3, 4)])
+def test_the_doctor_says_nothing_against_the_layout(flavour: Flavour, page: int, release: tuple[int, ...]) -> None:
+    layout = two_datasets("tank", flavour, page, release)
+    logs, data = (
+        {**new.properties, "recordsize": str(int(new.properties["recordsize"][:-1]) << 10)} for new in layout.datasets
+    )
+    options = dict(line.split(" = ") for line in layout.option_file.split("\n") if " = " in line)
+    durable = {"innodb_doublewrite": "ON", **{name: value for name, value in options.items() if "gtid" in name}}
+    facts = replace(
+        GOOD,
+        zfs_release=release,
+        volumes=(
+            replace(LOGS, properties={**LOGS.properties, **logs}),
+            replace(DATA, properties={**DATA.properties, **data}),
+        ),
+        blocks=replace(GOOD.blocks, page_size=page, counts={page: 1}),
+        server=replace(GOOD.server, flavour=flavour, variables={**GOOD.server.variables, **durable}),
+    )
+    assert [f.rule for f in judge_advice(facts, ()) if f.severity is not Severity.OK] == []
+
+
+@pytest.mark.parametrize("answers", [ANSWERS, replace(ANSWERS, repository="file:///srv/backups", instance="shop")])
+@pytest.mark.parametrize("recipient", [None, "age1qqqq"])
+def test_the_configuration_is_valid_and_has_only_what_differs_from_the_defaults(
+    answers: SetupAnswers, recipient: str | None
+) -> None:
+    text = configuration_text(answers, "/run/mysqld/mysqld.sock", "zsnapdb", recipient)
+    settings = parse(text, "setup")
+    assert list(settings.instance) == [answers.instance]
+    assert settings.repository["backups"].url == answers.repository
+    assert settings.repository["backups"].encryption.recipients == ((recipient,) if recipient else ())
+    assert "user" not in text
+    assert "volumes" not in text
+
+
+def test_no_value_of_an_answer_can_add_a_line_to_the_configuration() -> None:
+    wicked = replace(ANSWERS, repository='file:///x"\nuser = "root', endpoint=None)
+    settings = parse(configuration_text(wicked, "/s", "zsnapdb", None), "setup")
+    assert settings.instance["main"].user == "zsnapdb"

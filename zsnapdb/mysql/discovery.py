@@ -1,0 +1,89 @@
+"""Finds the servers that run on this host, by facts of the kernel: programs, sockets and working directories.
+
+A server changes into its data directory at its start. A process in another mount namespace (a container, a clone of
+ours) is left out: its paths are not paths of this host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb.errors import ServerError
+from zsnapdb.mysql.session import Address, Session
+
+_PROGRAMS = ("mysqld", "mariadbd", "mysqld-debug")
+_LISTENS = 0x10000
+"""The flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_X_PROTOCOL = "mysqlx"
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    """A process of a server program: its account, its program, the sockets it listens on, its data directory."""
+
+    pid: int
+    account: str
+    program: str
+    sockets: tuple[str, ...]
+    datadir: str
+
+
+def server_processes(proc: Path = Path("/proc")) -> list[ServerProcess]:
+    """Return the servers that run in this mount namespace. Processes that end meanwhile are left out.
+
+    Only root sees the sockets of processes of other accounts.
+    """
+    listening = _listening(proc)
+    namespace = _link(proc / "self/ns/mnt")
+    found = []
+    for entry in sorted((e for e in proc.iterdir() if e.name.isdigit()), key=lambda e: int(e.name)):
+        program = _link(entry / "exe").removesuffix(" (deleted)")
+        if os.path.basename(program) in _PROGRAMS and _link(entry / "ns/mnt") == namespace:
+            with contextlib.suppress(OSError, KeyError):
+                sockets = tuple(sorted(set(_sockets(entry, listening))))
+                account = pwd.getpwuid(entry.stat().st_uid).pw_name
+                found.append(ServerProcess(int(entry.name), account, program, sockets, os.readlink(entry / "cwd")))
+    return found
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _listening(proc: Path) -> dict[str, str]:
+    """Return the paths of listening sockets by inode. A name that is not a path (an abstract socket) is left out."""
+    paths = {}
+    for line in os.fsdecode((proc / "net/unix").read_bytes()).split("\n")[1:]:
+        words = line.split(maxsplit=7)
+        if len(words) == 8 and words[7].startswith("/") and int(words[3], 16) & _LISTENS:
+            paths[words[6]] = words[7]
+    return paths
+
+
+def _sockets(entry: Path, listening: dict[str, str]) -> Iterator[str]:
+    for descriptor in (entry / "fd").iterdir():
+        match = _SOCKET.fullmatch(_link(descriptor))
+        path = listening.get(match.group(1)) if match is not None else None
+        if path is not None and _X_PROTOCOL not in os.path.basename(path):
+            yield path
+
+
+def page_size(socket: Path) -> int | None:
+    """Return the page size of a server's InnoDB, None if root may not ask without a password."""
+    try:
+        with Session.open(Address("root", socket), SecretStr("")) as session:
+            return int(session.value("SELECT @@GLOBAL.innodb_page_size"))
+    except ServerError:
+        return None

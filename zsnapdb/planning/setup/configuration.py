@@ -1,0 +1,61 @@
+"""The configuration that setup writes: only what differs from the defaults. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from zsnapdb.planning.setup.facts import SetupAnswers
+
+REPOSITORY = "backups"
+RECIPIENT = "AGE-RECIPIENT"
+"""Stands for the recipient in the plan, before the identity is made."""
+
+
+def configuration_text(
+    answers: SetupAnswers, socket: str, user: str, recipient: str | None, identity: str | None = None
+) -> str:
+    """Return the text of the configuration.
+
+    `recipient`: to whom backups are encrypted, None if they are not. `identity`: the file with which drills read them.
+    """
+    lines = [
+        "# Written by `zsnapdb setup`. `zsnapdb example zsnapdb.toml` explains every key.",
+        "# What is left out has its default.",
+        f"[instance.{answers.instance}]",
+        _line("socket", socket),
+        *([_line("user", user)] if user != "zsnapdb" else []),
+        _line("repository", REPOSITORY),
+        "",
+        f"[instance.{answers.instance}.keep]",
+        "last = 7",
+        "daily = 14",
+        "weekly = 8",
+        "monthly = 12",
+        "",
+        f"[instance.{answers.instance}.objectives]",
+        'backup_age = "26h"',
+        'archive_lag = "15m"',
+        'drill_age = "8d"',
+        'verify_age = "8d"',
+        "",
+        f"[instance.{answers.instance}.agent]",
+        "archive = true",
+        'backup = { cron = "15 1 * * *", jitter = "10m" }',
+        'prune = { cron = "45 3 * * *" }',
+        'verify = { cron = "30 4 * * 6" }',
+        'drill = { cron = "30 5 * * 0" }',
+        "",
+        f"[repository.{REPOSITORY}]",
+        _line("url", answers.repository),
+        *([_line("endpoint", answers.endpoint)] if answers.endpoint else []),
+        *([_line("credentials_file", answers.credentials_file)] if answers.credentials_file else []),
+    ]
+    if recipient is not None:
+        lines += ["", f"[repository.{REPOSITORY}.encryption]", f"recipients = [{json.dumps(recipient)}]"]
+        lines += [_line("identity_file", identity)] if identity is not None else []
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: str) -> str:
+    """Return a line of TOML. A string of JSON is a basic string of TOML (TOML 1.0, "String")."""
+    return f"{key} = {json.dumps(value)}"

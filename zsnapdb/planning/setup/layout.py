@@ -1,0 +1,75 @@
+"""The layout of a server on ZFS: its datasets with their properties, and the settings of the server for it. Pure.
+
+Sources: the two-dataset layout of Percona's talk "MySQL and ZFS" (2019); OpenZFS documentation, "Workload Tuning";
+zfsprops(7). Every property is one that a rule of the doctor finds good (`planning/advice`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zsnapdb.model import Flavour
+from zsnapdb.planning.family import family
+
+_KNOWS_ZSTD = (2, 0)
+_HONOURS_DIRECT = (2, 3)
+MOUNT = "/var/lib/mysql"
+_COMMON = {"atime": "off", "xattr": "sa", "primarycache": "all", "logbias": "latency"}
+
+
+@dataclass(frozen=True)
+class NewDataset:
+    """A dataset to be created, with its properties."""
+
+    name: str
+    properties: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ServerLayout:
+    """The datasets of a server, outermost first, and where its option file says that its files lie."""
+
+    datasets: tuple[NewDataset, ...]
+    datadir: str
+    option_file: str
+
+
+def two_datasets(
+    pool: str, flavour: Flavour, page_size: int, release: tuple[int, ...], mount: str = MOUNT
+) -> ServerLayout:
+    """Return the layout with a dataset for logs and a dataset below it for pages."""
+    parent = {
+        **_COMMON,
+        "recordsize": "128K",
+        "compression": "zstd" if release >= _KNOWS_ZSTD else "lz4",
+        "mountpoint": mount,
+    }
+    data = {**_COMMON, "recordsize": f"{page_size >> 10}K", "compression": "lz4"}
+    if release >= _HONOURS_DIRECT:
+        # The ARC is of use to clones, sends and reads that miss the buffer pool.
+        data["direct"] = "disabled"
+    datasets = (NewDataset(f"{pool}/mysql", parent), NewDataset(f"{pool}/mysql/data", data))
+    return ServerLayout(datasets, f"{mount}/data", option_file(flavour, mount))
+
+
+def option_file(flavour: Flavour, mount: str = MOUNT) -> str:
+    """Return the fragment of the server's option file for the layout. Doublewrite stays as it is."""
+    facts = family(flavour)
+    lines = {
+        "datadir": f"{mount}/data",
+        "innodb_log_group_home_dir": mount,
+        **({"aria_log_dir_path": mount} if facts.has_aria else {}),
+        "log_bin": f"{mount}/binlog",
+        "relay_log": f"{mount}/relay",
+        "innodb_use_native_aio": "OFF",
+        "sync_binlog": "1",
+        "binlog_format": "ROW",
+        **({} if facts.numbers_always else {"gtid_mode": "ON", "enforce_gtid_consistency": "ON"}),
+        **({"gtid_strict_mode": "ON"} if facts.numbers_always else {}),
+    }
+    body = "".join(f"{name} = {value}\n" for name, value in lines.items())
+    head = (
+        "# The server's files on ZFS: logs in the outer dataset, pages in the inner one. Written by `zsnapdb setup`.\n"
+    )
+    return f"{head}[{facts.option_section}]\n{body}"

@@ -1,0 +1,89 @@
+"""The plan of a setup, and what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.setup import SetupResult
+from zsnapdb.planning.setup.facts import FoundServer
+from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
+from zsnapdb.report.view import Fields, View
+
+
+@dataclass(frozen=True)
+class SetupPlanView(View):
+    """What was found and every step. Nothing was changed."""
+
+    plan: SetupPlan
+    kind: ClassVar[str] = "setup-plan"
+
+    def text(self) -> str:
+        return "\n".join([*_head(self.plan), *_steps(self.plan.steps)])
+
+    def fields(self) -> Fields:
+        return _fields(self.plan, self.plan.steps)
+
+
+@dataclass(frozen=True)
+class SetupView(View):
+    """What was written, and the steps that are left to the person."""
+
+    result: SetupResult
+    kind: ClassVar[str] = "setup"
+
+    def text(self) -> str:
+        plan = self.result.plan
+        lines = [*_head(plan), f"wrote {plan.configuration}"]
+        if plan.identity is not None:
+            lines += [
+                f"wrote {plan.identity}: without this file nobody can read a backup.",
+                "Keep a copy where this host is not.",
+                f"its recipient is {self.result.recipient}",
+            ]
+        return "\n".join([*lines, "what is left to do:", *_steps(_left(plan))])
+
+    def fields(self) -> Fields:
+        plan = self.result.plan
+        return {**_fields(plan, _left(plan)), "recipient": self.result.recipient}
+
+
+def _left(plan: SetupPlan) -> list[SetupStep]:
+    return [step for step in plan.steps if not step.is_automatic]
+
+
+def _head(plan: SetupPlan) -> list[str]:
+    found = [_server(plan.server)] if plan.server is not None else []
+    return [*found, *plan.notes, *(f"refused: {why}" for why in plan.refusals)]
+
+
+def _server(server: FoundServer) -> str:
+    version = f" {server.version}" if server.version else ""
+    where = f"on {server.dataset}" if server.is_on_zfs else f"on {server.filesystem}"
+    return (
+        f"server {server.flavour.value}{version}, process {server.pid}, {server.sockets[0]}, {server.datadir} {where}"
+    )
+
+
+def _steps(steps: Sequence[SetupStep]) -> list[str]:
+    lines: list[str] = []
+    for number, step in enumerate(steps, 1):
+        own = " (setup does this)" if step.is_automatic else ""
+        lines.append(f"{number:>2}. {step.title}{own}{f': {step.path}' if step.path else ''}")
+        lines += [f"      {line}" for line in (*step.lines, *step.text.rstrip("\n").split("\n")) if line]
+    return lines
+
+
+def _fields(plan: SetupPlan, steps: Sequence[SetupStep]) -> Fields:
+    server = plan.server
+    found = {**asdict(server), "flavour": server.flavour.value} if server is not None else None
+    return {
+        "way": plan.way.value,
+        "server": found,
+        "notes": list(plan.notes),
+        "refusals": list(plan.refusals),
+        "configuration": plan.configuration,
+        "identity": plan.identity,
+        "steps": [asdict(step) for step in steps],
+    }
