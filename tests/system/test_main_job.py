@@ -167,6 +167,39 @@ def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, tmp_
     assert not [f["detail"] for f in healthy["findings"] if "not judged" in f["detail"]]
 
 
+def test_setup_finds_the_server_and_writes_a_configuration_with_which_backups_are_made(
+    lab: Lab, tmp_path: Path
+) -> None:
+    folder, config = Path("/srv/s3/setup-repository"), tmp_path / "etc" / "zsnapdb.toml"
+    folder.mkdir()
+    words = ("setup", f"file://{folder}", "--config", str(config), "--json")
+    plan = lab.zsnapdb(*words, "--plan").json
+    assert (plan["way"], plan["refusals"]) == ("adopt", [])
+    found = {
+        name: plan["server"][name] for name in ("flavour", "datadir", "dataset", "page_size", "sockets", "account")
+    }
+    assert found == {
+        "flavour": lab.flavour,
+        "datadir": "/var/lib/mysql/data",
+        "dataset": "tank/mysql/data",
+        "page_size": 16384,
+        "sockets": [SOCKET],
+        "account": "mysql",
+    }
+    assert not config.parent.exists()
+    lab.zsnapdb(*words).json  # noqa: B018
+    password = 'password_file = "/etc/zsnapdb/main.password"'
+    config.write_text(config.read_text().replace("repository =", f"{password}\nrepository =", 1))
+    if lab.flavour == "mariadb":
+        config.write_text(
+            config.read_text().replace(password, "").replace('user = "root"', f'user = "zsnapdb"\n{password}')
+        )
+    assert lab.zsnapdb("init", "backups", config=config).code == 0
+    backup = lab.zsnapdb("backup", "main", "--json", config=config).json["backup"]
+    restored = lab.zsnapdb("restore", "main", "--target", "tank/from-setup", "--json", config=config).json
+    assert restored["gtids"] == backup["position"]["gtids"]
+
+
 @pytest.mark.any_server
 def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
     folder = Path("/srv/s3/folder-repository")
