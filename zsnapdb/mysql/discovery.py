@@ -22,6 +22,8 @@ from zsnapdb.mysql.session import Address, Session
 _PROGRAMS = ("mysqld", "mariadbd", "mysqld-debug")
 _LISTENS = 0x10000
 """The flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
+_LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
+"""The dynamic loader, with which a program can be started by name (ld.so(8)). The kernel calls it the program then."""
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
 _X_PROTOCOL = "mysqlx"
 
@@ -46,13 +48,25 @@ def server_processes(proc: Path = Path("/proc")) -> list[ServerProcess]:
     namespace = _link(proc / "self/ns/mnt")
     found = []
     for entry in sorted((e for e in proc.iterdir() if e.name.isdigit()), key=lambda e: int(e.name)):
-        program = _link(entry / "exe").removesuffix(" (deleted)")
+        program = _program(entry)
         if os.path.basename(program) in _PROGRAMS and _link(entry / "ns/mnt") == namespace:
             with contextlib.suppress(OSError, KeyError):
                 sockets = tuple(sorted(set(_sockets(entry, listening))))
                 account = pwd.getpwuid(entry.stat().st_uid).pw_name
                 found.append(ServerProcess(int(entry.name), account, program, sockets, os.readlink(entry / "cwd")))
     return found
+
+
+def _program(entry: Path) -> str:
+    """Return the program of a process. If the loader started it, that is the server program among its mapped files."""
+    program = _link(entry / "exe").removesuffix(" (deleted)")
+    if _LOADER.fullmatch(os.path.basename(program)):
+        with contextlib.suppress(OSError):
+            for line in os.fsdecode((entry / "maps").read_bytes()).split("\n"):
+                words = line.split(maxsplit=5)
+                if len(words) == 6 and os.path.basename(words[5]) in _PROGRAMS:
+                    return words[5]
+    return program
 
 
 def _link(path: Path) -> str:

@@ -55,3 +55,12 @@ def test_other_programs_and_servers_in_containers_are_no_servers_of_this_host(pr
     process(proc, "11", "/usr/bin/mysqldump", (4711,))
     process(proc, "12", "/usr/sbin/mysqld", (4711,), "mnt:[2]")
     assert server_processes(proc) == []
+
+
+def test_a_server_that_the_dynamic_loader_started_is_found(proc: Path) -> None:
+    process(proc, "12", "/opt/lib64/ld-linux-x86-64.so.2", (4711,))
+    process(proc, "13", "/opt/lib64/ld-linux-x86-64.so.2", (4711,))
+    lines = "5581-5582 r--p 00000000 fe:00 77     /opt/lib/libc.so.6\n5583-5584 rw-p 00000000 00:00 0 \n"
+    (proc / "12" / "maps").write_text(f"{lines}5585-5586 r-xp 0000 fe:00 78   /opt/sbin/mysqld\n")
+    (proc / "13" / "maps").write_text(lines)
+    assert [(server.pid, server.program) for server in server_processes(proc)] == [(12, "/opt/sbin/mysqld")]
