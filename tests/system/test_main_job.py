@@ -194,6 +194,9 @@ def test_setup_finds_the_server_and_writes_a_configuration_with_which_backups_ar
         config.write_text(
             config.read_text().replace(password, "").replace('user = "root"', f'user = "zsnapdb"\n{password}')
         )
+    if lab.flavour == "mysql":
+        # The guest has programs of both families, and MySQL lies in a folder of its own.
+        config.write_text(f'{config.read_text()}\n[instance.main.server]\nbinary = "/opt/mysql/bin/mysqld"\n')
     assert lab.zsnapdb("init", "backups", config=config).code == 0
     backup = lab.zsnapdb("backup", "main", "--json", config=config).json["backup"]
     restored = lab.zsnapdb("restore", "main", "--target", "tank/from-setup", "--json", config=config).json
