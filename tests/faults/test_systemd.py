@@ -121,3 +121,20 @@ def test_a_unit_has_the_walls_of_systemd_around_the_sandbox(guest: Guest) -> Non
     assert clone["mount"] in mounts
     assert "tank/mysql " not in mounts, "production is not mounted there"
     said(guest, "zsnapdb", "clone", "destroy", "walled")
+
+
+def test_setup_writes_the_unit_of_the_agent_and_starts_it(guest: Guest) -> None:
+    words = ["zsnapdb", "setup", "file:///srv/s3/set-up", "--config", "/etc/set-up/zsnapdb.toml", "--plain", "--yes"]
+    guest.run(["mkdir", "/srv/s3/set-up"]).check()
+    for _ in range(2):
+        guest.run(words, timeout=600).check()
+        shown = said(guest, "systemctl", "show", "-pActiveState,UnitFileState,ExecStart", "zsnapdb-agent")
+        assert {"ActiveState=active", "UnitFileState=enabled"} <= set(shown.splitlines())
+        assert "agent --config /etc/set-up/zsnapdb.toml" in shown
+    said(guest, "systemctl", "disable", "--now", "zsnapdb-agent")
+    assert said(guest, "systemctl", "show", "-pActiveState,Result", "zsnapdb-agent").split() == [
+        "ActiveState=inactive",
+        "Result=success",
+    ]
+    said(guest, "rm", "/etc/systemd/system/zsnapdb-agent.service")
+    said(guest, "systemctl", "daemon-reload")

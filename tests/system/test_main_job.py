@@ -167,12 +167,12 @@ def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, tmp_
     assert not [f["detail"] for f in healthy["findings"] if "not judged" in f["detail"]]
 
 
-def test_setup_finds_the_server_and_writes_a_configuration_with_which_backups_are_made(
-    lab: Lab, tmp_path: Path
-) -> None:
+def test_setup_leads_from_a_host_without_zsnapdb_to_a_backup_and_a_passed_drill(lab: Lab, tmp_path: Path) -> None:
     folder, config = Path("/srv/s3/setup-repository"), tmp_path / "etc" / "zsnapdb.toml"
     folder.mkdir()
-    words = ("setup", f"file://{folder}", "--config", str(config), "--json")
+    # The guest has programs of both families, and its MySQL starts by a script alone.
+    program = ("--binary", "/opt/mysql/bin/mysqld") if lab.flavour == "mysql" else ()
+    words = ("setup", f"file://{folder}", "--config", str(config), *program, "--json")
     plan = lab.zsnapdb(*words, "--plan").json
     assert (plan["way"], plan["refusals"]) == ("adopt", [])
     found = {
@@ -187,20 +187,21 @@ def test_setup_finds_the_server_and_writes_a_configuration_with_which_backups_ar
         "account": "mysql",
     }
     assert not config.parent.exists()
-    lab.zsnapdb(*words).json  # noqa: B018
-    password = 'password_file = "/etc/zsnapdb/main.password"'
-    config.write_text(config.read_text().replace("repository =", f"{password}\nrepository =", 1))
-    if lab.flavour == "mariadb":
-        config.write_text(
-            config.read_text().replace(password, "").replace('user = "root"', f'user = "zsnapdb"\n{password}')
-        )
-    if lab.flavour == "mysql":
-        # The guest has programs of both families, and MySQL lies in a folder of its own.
-        config.write_text(f'{config.read_text()}\n[instance.main.server]\nbinary = "/opt/mysql/bin/mysqld"\n')
-    assert lab.zsnapdb("init", "backups", config=config).code == 0
-    backup = lab.zsnapdb("backup", "main", "--json", config=config).json["backup"]
-    restored = lab.zsnapdb("restore", "main", "--target", "tank/from-setup", "--json", config=config).json
-    assert restored["gtids"] == backup["position"]["gtids"]
+    lab.sql("RENAME USER zsnapdb@localhost TO aside@localhost")
+    try:
+        done = lab.zsnapdb(*words, "--yes").json["done"]
+        own = {"identity", "configuration", "repository", *(["account"] if lab.flavour == "mysql" else [])}
+        assert set(done) == own
+        written = {file.name: file.read_bytes() for file in config.parent.iterdir()}
+        assert lab.zsnapdb(*words, "--yes").json["done"] == done
+        assert {file.name: file.read_bytes() for file in config.parent.iterdir()} == written
+        assert lab.zsnapdb("doctor", "main", "--json", config=config).code < 2
+        backup = lab.zsnapdb("backup", "main", "--json", config=config).json["backup"]
+        drill = lab.zsnapdb("drill", "main", "--json", config=config).json
+        assert backup["backup_id"] in json.dumps(drill)
+    finally:
+        lab.sql("DROP USER IF EXISTS zsnapdb@localhost")
+        lab.sql("RENAME USER aside@localhost TO zsnapdb@localhost")
 
 
 @pytest.mark.any_server

@@ -112,6 +112,7 @@ ABOVE_ALL = {
     "jobs.orphans": {"jobs", "jobs.clone", "jobs.restore", "jobs.server_copy", "jobs.trial"},
     "jobs.advice": {"jobs", "jobs.backup"},
     "jobs.setup": {"jobs", "jobs.repository"},
+    "jobs.setup_steps": {"jobs", "jobs.repository"},
     "jobs.doctor": {"jobs", "jobs.advice", "jobs.backup", "jobs.clone", "jobs.orphans", "jobs.repository", "jobs.vm"},
 }
 """Modules of a room that ask its use cases; no use case imports them."""

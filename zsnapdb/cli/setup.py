@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.cli.options import AsJson, PlanOnly
+from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary
 from zsnapdb.cli.output import show
+from zsnapdb.cli.progress import Terminal
+from zsnapdb.errors import UsageError
+from zsnapdb.printed import printed
+
+if TYPE_CHECKING:
+    from zsnapdb.report.view import View
 
 _REFUSED = 4
 
@@ -49,22 +56,39 @@ def setup(
             "--config", metavar="FILE", help="The configuration to write.", show_default="/etc/zsnapdb/zsnapdb.toml"
         ),
     ] = None,
+    binary: ServerBinary = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do the steps without a question.")] = False,
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Find the server of this host, write the configuration for it, and print the commands that are left.
+    """Find the server of this host and set up its protection, from the identity to the schedule.
 
-    A server whose files lie on ZFS is adopted: nothing of it is touched. For another one the commands create datasets
-    and move its files there. With --plan: 4 if the setup would be refused.
+    Setup prints its plan, asks, and does the steps that are its own: identity, configuration, account on the server,
+    repository, schedule. Then it prints the commands that are left. The same setup again goes on where one was
+    interrupted. A server whose files lie on ZFS is adopted: its files are not touched. For another one the plan has
+    the commands that create datasets and move its files there. With --plan: 4 if the setup would be refused.
     """
     from zsnapdb.jobs import setup as job
+    from zsnapdb.jobs import setup_steps
     from zsnapdb.report import setup as report
 
-    answers = job.SetupAnswers(repository, instance, socket, pool, credentials_file, endpoint, encrypt=not plain)
-    if not plan:
-        show(report.SetupView(job.setup(answers, config)), json)
-        return
+    program = str(binary.absolute()) if binary is not None else None
+    answers = job.SetupAnswers(repository, instance, socket, pool, credentials_file, endpoint, not plain, program)
     made = job.plan(answers, config)
-    show(report.SetupPlanView(made), json)
-    if made.refusals:
-        raise typer.Exit(_REFUSED)
+    if plan:
+        show(report.SetupPlanView(made), json)
+        if made.refusals:
+            raise typer.Exit(_REFUSED)
+        return
+    if not (yes or made.refusals):
+        _ask(report.SetupPlanView(made), json)
+    show(report.SetupView(setup_steps.execute(made, Terminal().tell)), json)
+
+
+def _ask(view: View, json: bool) -> None:
+    """Print the plan and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
+    if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("setup asks before it changes anything, and nobody can answer here", hint="add --yes")
+    print(printed(view.text()), file=sys.stderr)
+    if not typer.confirm("Do the steps that are setup's own?", err=True):
+        raise UsageError("nothing was changed", hint="the same command asks again")

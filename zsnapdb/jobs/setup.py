@@ -1,104 +1,97 @@
-"""Sets up a host: finds its servers and pools, plans, and writes the identity and the configuration.
-
-What changes the server or the pool is left to the person: the plan has the commands.
-"""
+"""Finds what a setup of this host needs to know, and plans it. `jobs/setup_steps.py` carries the plan out."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import shutil
+import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from zsnapdb import text_files
-from zsnapdb.config import DEFAULT_PATH, parse
+from zsnapdb.config import DEFAULT_PATH
 from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.jobs import examples
 from zsnapdb.jobs.repository import keys
+from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
 from zsnapdb.mysql.discovery import ServerProcess
+from zsnapdb.mysql.server import find_binary
 from zsnapdb.mysql.session import Address, greeting
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.family import flavour_in
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.plan import SetupPlan, plan_setup
+from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE, unit_text
 from zsnapdb.zfs import datasets, version
 from zsnapdb.zfs.mounts import mounted
 
-__all__ = ["SetupAnswers", "SetupResult", "gather", "plan", "setup"]
+__all__ = ["SetupAnswers", "gather", "plan"]
 
-_MODE = 0o640
-
-
-@dataclass(frozen=True)
-class SetupResult:
-    """The plan of which the configuration and the identity were written, and the public part of the identity."""
-
-    plan: SetupPlan
-    recipient: str | None
+_UNITS = (Path("/usr/lib/systemd/system"), Path("/lib/systemd/system"))
+"""Where packages put units (systemd.unit(5))."""
 
 
 def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
     """Return the plan for this host. Changes nothing. PreflightError if not root asks: it would see no sockets."""
     if os.geteuid() != 0:
         raise PreflightError("setup looks at the sockets of every server", hint="run it as root")
-    return plan_setup(gather(configuration or DEFAULT_PATH), answers)
+    return plan_setup(gather((configuration or DEFAULT_PATH).absolute(), answers), answers)
 
 
-def setup(answers: SetupAnswers, configuration: Path | None = None) -> SetupResult:
-    """Write the identity and the configuration of the plan. PreflightError with the refusals of the plan."""
-    made = plan(answers, configuration)
-    if made.refusals:
-        raise PreflightError("; ".join(made.refusals), hint="answer with --socket, --pool or --config")
-    file = Path(made.configuration)
-    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    parse(made.text(None), str(file))
-    recipient = None
-    if made.identity is not None:
-        (recipient,) = keys.generate(Path(made.identity), None).recipients
-    _write_configuration(file, made.text(recipient))
-    return SetupResult(made, recipient)
-
-
-def _write_configuration(file: Path, text: str) -> None:
-    """Write the configuration beside its place, and put it there. A file with nothing but comments is replaced."""
-    new = file.with_name(f"{file.name}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
-    with open(descriptor, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(new, file)
-
-
-def gather(configuration: Path) -> SetupFacts:
-    """Return what is found on this host: servers, pools, systemd, the configuration."""
+def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
+    """Return what is found on this host: servers, pools, systemd, the configuration, the identity."""
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     pools = datasets.pools()
+    address = urlsplit(answers.repository)
+    is_missing = address.scheme == "file" and not Path(address.path).is_dir()
     return SetupFacts(
         servers=tuple(_server(process, mounts) for process in discovery.server_processes()),
         pools=tuple(FoundPool(name, datasets.available(name)) for name in pools),
         zfs_release=version.kernel_release(),
         has_systemd=Path("/run/systemd/system").is_dir(),
         configuration=str(configuration),
-        is_configured=_has_settings(configuration),
+        configured=_settings_in(configuration),
+        recipient=_recipient(configuration.parent / "identity"),
+        unit=_missing_unit(configuration),
+        grants={flavour: examples.grants(flavour) for flavour in Flavour},
+        missing_folder=address.path if is_missing else None,
     )
 
 
-def _has_settings(configuration: Path) -> bool:
-    """Whether the file has more than comments. The configuration of a package has none."""
+def _settings_in(configuration: Path) -> str | None:
+    """Return the text of a file that has more than comments. The configuration of a package has none."""
     if not configuration.exists():
-        return False
+        return None
     text = text_files.read_text(configuration, "the configuration", "run setup as root")
-    return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+    has_settings = any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
+    return text if has_settings else None
+
+
+def _recipient(identity: Path) -> str | None:
+    if not identity.exists():
+        return None
+    (recipient, *_) = keys.public_parts(identity, None).recipients
+    return recipient
+
+
+def _missing_unit(configuration: Path) -> str | None:
+    """Return the unit of the agent that is needed here, None if a unit is there that reads this configuration."""
+    is_packaged = configuration == DEFAULT_PATH and any((folder / UNIT).exists() for folder in _UNITS)
+    if is_packaged or Path(UNIT_FILE).exists():
+        return None
+    program = os.path.abspath(shutil.which(sys.argv[0]) or sys.argv[0])
+    return unit_text(examples.find(UNIT).text, program, str(configuration))
 
 
 def _server(process: ServerProcess, mounts: list[MountedFilesystem]) -> FoundServer:
     mount = mount_of(process.datadir, mounts)
-    flavour, said, page = flavour_in(process.program), None, None
+    flavour, said, seen = flavour_in(process.program), None, None
     if process.sockets:
         try:
             said = greeting(Address("root", Path(process.sockets[0])))
             flavour = flavour_in(said, process.program)
-            page = discovery.page_size(Path(process.sockets[0]))
+            seen = discovery.seen_by_root(Path(process.sockets[0]))
         except ServerError:
             said = None
     is_zfs = mount is not None and mount.fstype == "zfs" and not mount.is_bind
@@ -112,9 +105,22 @@ def _server(process: ServerProcess, mounts: list[MountedFilesystem]) -> FoundSer
         filesystem=mount.fstype if mount is not None else "unknown",
         dataset=mount.source if mount is not None and is_zfs else "",
         version=said,
-        page_size=page,
+        page_size=seen.page_size if seen is not None else None,
         used=0 if is_zfs else _size(Path(process.datadir)),
+        lets_root_in=seen is not None,
+        is_read_only=seen is not None and seen.is_read_only,
+        has_socket_login=seen is not None and seen.has_socket_login,
+        binary=_binary(process, flavour),
     )
+
+
+def _binary(process: ServerProcess, flavour: Flavour) -> str:
+    """Return the program to configure: the one that runs, unless it is what is found without a configuration."""
+    try:
+        usual = os.path.realpath(find_binary(None, flavour))
+    except PreflightError:
+        usual = ""
+    return "" if process.is_by_loader or usual == os.path.realpath(process.program) else process.program
 
 
 def _size(folder: Path) -> int:

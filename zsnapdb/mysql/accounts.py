@@ -79,3 +79,10 @@ def read_only_transaction(session: Session, flavour: Flavour) -> None:
         session.query("SET SESSION max_statement_time = 0")
     session.query("SET SESSION TRANSACTION READ ONLY")
     session.query("START TRANSACTION READ ONLY")
+
+
+def run_statements(session: Session, statements: Sequence[str], password: SecretStr | None) -> None:
+    """Run the statements that make an account. `%s` in one stands for the password."""
+    for statement in statements:
+        secret = (password.get_secret_value(),) if password is not None and "%s" in statement else ()
+        session.query(statement, secret)

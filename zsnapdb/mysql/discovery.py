@@ -30,13 +30,26 @@ _X_PROTOCOL = "mysqlx"
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A process of a server program: its account, its program, the sockets it listens on, its data directory."""
+    """A process of a server program: its account, its program, the sockets it listens on, its data directory.
+
+    `is_by_loader`: the dynamic loader started the program, which may not start by itself.
+    """
 
     pid: int
     account: str
     program: str
     sockets: tuple[str, ...]
     datadir: str
+    is_by_loader: bool = False
+
+
+@dataclass(frozen=True)
+class SeenByRoot:
+    """What root sees in a server: the page size of InnoDB, and what decides how an account of zsnapdb is made."""
+
+    page_size: int
+    is_read_only: bool
+    has_socket_login: bool
 
 
 def server_processes(proc: Path = Path("/proc")) -> list[ServerProcess]:
@@ -53,13 +66,15 @@ def server_processes(proc: Path = Path("/proc")) -> list[ServerProcess]:
             with contextlib.suppress(OSError, KeyError):
                 sockets = tuple(sorted(set(_sockets(entry, listening))))
                 account = pwd.getpwuid(entry.stat().st_uid).pw_name
-                found.append(ServerProcess(int(entry.name), account, program, sockets, os.readlink(entry / "cwd")))
+                by_loader = program != _executable(entry)
+                datadir = os.readlink(entry / "cwd")
+                found.append(ServerProcess(int(entry.name), account, program, sockets, datadir, by_loader))
     return found
 
 
 def _program(entry: Path) -> str:
     """Return the program of a process. If the loader started it, that is the server program among its mapped files."""
-    program = _link(entry / "exe").removesuffix(" (deleted)")
+    program = _executable(entry)
     if _LOADER.fullmatch(os.path.basename(program)):
         with contextlib.suppress(OSError):
             for line in os.fsdecode((entry / "maps").read_bytes()).split("\n"):
@@ -67,6 +82,10 @@ def _program(entry: Path) -> str:
                 if len(words) == 6 and os.path.basename(words[5]) in _PROGRAMS:
                     return words[5]
     return program
+
+
+def _executable(entry: Path) -> str:
+    return _link(entry / "exe").removesuffix(" (deleted)")
 
 
 def _link(path: Path) -> str:
@@ -94,10 +113,15 @@ def _sockets(entry: Path, listening: dict[str, str]) -> Iterator[str]:
             yield path
 
 
-def page_size(socket: Path) -> int | None:
-    """Return the page size of a server's InnoDB, None if root may not ask without a password."""
+def seen_by_root(socket: Path) -> SeenByRoot | None:
+    """Return what root sees in the server, None if root may not log in by the socket without a password."""
+    plugins = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = %s AND PLUGIN_STATUS = 'ACTIVE'"
     try:
         with Session.open(Address("root", socket), SecretStr("")) as session:
-            return int(session.value("SELECT @@GLOBAL.innodb_page_size"))
+            # refman 8.4, "Socket Peer-Credential Pluggable Authentication".
+            ((count,),) = session.query(plugins, ("auth_socket",))
+            read_only = str(session.value("SELECT @@GLOBAL.read_only")).upper()
+            page_size = int(session.value("SELECT @@GLOBAL.innodb_page_size"))
+            return SeenByRoot(page_size, read_only not in ("0", "OFF"), bool(count))
     except ServerError:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
-from zsnapdb.jobs.setup import SetupResult
+from zsnapdb.jobs.setup_steps import SetupResult
 from zsnapdb.planning.setup.facts import FoundServer
 from zsnapdb.planning.setup.plan import SetupPlan, SetupStep
 from zsnapdb.report.view import Fields, View
@@ -28,29 +28,29 @@ class SetupPlanView(View):
 
 @dataclass(frozen=True)
 class SetupView(View):
-    """What was written, and the steps that are left to the person."""
+    """What was done, and the steps that are left to the person."""
 
     result: SetupResult
     kind: ClassVar[str] = "setup"
 
     def text(self) -> str:
         plan = self.result.plan
-        lines = [*_head(plan), f"wrote {plan.configuration}"]
+        lines = [*_head(plan), *(f"done: {step.title}" for step in plan.steps if step.action is not None)]
         if plan.identity is not None:
             lines += [
-                f"wrote {plan.identity}: without this file nobody can read a backup.",
-                "Keep a copy where this host is not.",
+                f"Without {plan.identity} nobody can read a backup: keep a copy where this host is not.",
                 f"its recipient is {self.result.recipient}",
             ]
         return "\n".join([*lines, "what is left to do:", *_steps(_left(plan))])
 
     def fields(self) -> Fields:
         plan = self.result.plan
-        return {**_fields(plan, _left(plan)), "recipient": self.result.recipient}
+        done = [step.action.value for step in plan.steps if step.action is not None]
+        return {**_fields(plan, _left(plan)), "done": done, "recipient": self.result.recipient}
 
 
 def _left(plan: SetupPlan) -> list[SetupStep]:
-    return [step for step in plan.steps if not step.is_automatic]
+    return [step for step in plan.steps if step.action is None]
 
 
 def _head(plan: SetupPlan) -> list[str]:
@@ -69,7 +69,7 @@ def _server(server: FoundServer) -> str:
 def _steps(steps: Sequence[SetupStep]) -> list[str]:
     lines: list[str] = []
     for number, step in enumerate(steps, 1):
-        own = " (setup does this)" if step.is_automatic else ""
+        own = " (setup does this)" if step.action is not None else ""
         lines.append(f"{number:>2}. {step.title}{own}{f': {step.path}' if step.path else ''}")
         lines += [f"      {line}" for line in (*step.lines, *step.text.rstrip("\n").split("\n")) if line]
     return lines

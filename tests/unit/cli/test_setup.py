@@ -17,5 +17,15 @@ def test_a_host_without_zfs_is_told_what_it_lacks_and_nothing_is_written(tmp_pat
 
 def test_the_help_of_setup_names_every_answer() -> None:
     text = zsnapdb("setup", "--help").stdout
-    for word in ("ADDRESS", "--socket", "--pool", "--endpoint", "--credentials-file", "--plain", "--plan", "--config"):
+    for word in (
+        "ADDRESS",
+        "--socket",
+        "--pool",
+        "--endpoint",
+        "--credentials-file",
+        "--plain",
+        "--plan",
+        "--config",
+        "--yes",
+    ):
         assert word in text

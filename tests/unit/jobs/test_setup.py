@@ -1,95 +1,241 @@
-"""What setup writes on a host: an identity, and a configuration that is valid; nothing that is there is overwritten."""
+"""Setup does exactly the steps that its plan has, and the same setup goes on where one was interrupted."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from zsnapdb.config import load
-from zsnapdb.errors import PreflightError
+from zsnapdb.errors import PreflightError, ServerError
 from zsnapdb.jobs import setup as job
+from zsnapdb.jobs import setup_steps
+from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
-from zsnapdb.mysql.discovery import ServerProcess
+from zsnapdb.mysql.discovery import SeenByRoot, ServerProcess
 from zsnapdb.planning.setup.facts import SetupAnswers
+from zsnapdb.planning.setup.plan import SetupPlan
 from zsnapdb.report.setup import SetupPlanView, SetupView
-from zsnapdb.zfs import datasets, version
+from zsnapdb.zfs import command, datasets, version
 from zsnapdb.zfs.mounts import MountEntry
 
-PROCESS = ServerProcess(812, "mysql", "/usr/sbin/mariadbd", ("/run/m.sock",), "/var/lib/mysql/data")
-ANSWERS = SetupAnswers("file:///srv/backups")
+PROCESS = ServerProcess(812, "mysql", "/opt/x/mysqld", ("/run/m.sock",), "/var/lib/mysql/data")
+
+
+class FakeHost:
+    """A host with a pool and one MySQL on it: the accounts of its server, and the commands that were run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.configuration = folder / "etc" / "zsnapdb.toml"
+        self.answers = SetupAnswers(f"file://{folder / 'backups'}")
+        self.passwords: dict[str, str] = {}
+        self.statements: list[str] = []
+        self.commands: list[str] = []
+        self.fails_at = ""
+
+    def plan(self) -> SetupPlan:
+        return job.plan(self.answers, self.configuration)
+
+    def setup(self) -> setup_steps.SetupResult:
+        return setup_steps.execute(self.plan())
+
+    def step(self, name: str) -> None:
+        """Do what is under way, unless this is where the test interrupts."""
+        if self.fails_at and self.fails_at in name:
+            raise ServerError(f"interrupted at {name}")
+
+    def files(self) -> dict[str, bytes]:
+        folder = self.configuration.parent.parent
+        return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+class FakeSession:
+    """A session of the fake server. CREATE USER IF NOT EXISTS leaves an account that is there as it is."""
+
+    host: FakeHost
+
+    @classmethod
+    def open(cls, address: Any, password: Any) -> FakeSession:
+        cls.host.step(f"log in as {address.user}")
+        if address.user != "root" and cls.host.passwords.get(address.user) != password.get_secret_value():
+            raise ServerError("access denied")
+        return cls()
+
+    def __enter__(self) -> FakeSession:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def query(self, sql: str, parameters: Sequence[str] = ()) -> None:
+        self.host.step(sql)
+        self.host.statements.append(sql)
+        if sql.startswith("CREATE USER IF NOT EXISTS zsnapdb@localhost"):
+            self.host.passwords.setdefault("zsnapdb", "".join(parameters))
 
 
 @pytest.fixture
-def configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A host with a pool and one MariaDB on it, and the path of a configuration that is not there."""
+def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeHost:
+    """A host on which nothing of zsnapdb is."""
+    fake = FakeHost(tmp_path)
+    (tmp_path / "backups").mkdir()
+    FakeSession.host = fake
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(discovery, "server_processes", lambda: [PROCESS])
-    monkeypatch.setattr(discovery, "page_size", lambda socket: 16384)
-    monkeypatch.setattr(job, "greeting", lambda address: "5.5.5-11.8.2-MariaDB")
+    monkeypatch.setattr(discovery, "seen_by_root", lambda socket: SeenByRoot(16384, False, False))
+    monkeypatch.setattr(job, "greeting", lambda address: "8.4.6")
+    monkeypatch.setattr(job, "find_binary", lambda configured, flavour: Path("/opt/x/mysqld"))
     monkeypatch.setattr(job, "mounted", lambda: [MountEntry("/var/lib/mysql/data", "zfs", "tank/mysql/data")])
     monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
     monkeypatch.setattr(datasets, "available", lambda name: 1 << 40)
     monkeypatch.setattr(version, "kernel_release", lambda: (2, 3, 4))
-    return tmp_path / "etc" / "zsnapdb.toml"
+    monkeypatch.setattr(setup_steps, "Session", FakeSession)
+    monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: (tmp_path / "lock").open("a"))
+
+    def run(argv: Sequence[str]) -> str:
+        fake.step(" ".join(argv))
+        fake.commands.append(" ".join(argv))
+        return ""
+
+    monkeypatch.setattr(command, "run", run)
+    return fake
 
 
-def test_setup_writes_a_configuration_and_an_identity_that_belong_together(configuration: Path) -> None:
-    result = job.setup(ANSWERS, configuration)
-    settings = load(configuration)
+def test_setup_leaves_an_identity_a_configuration_an_account_and_a_repository_that_belong_together(
+    host: FakeHost,
+) -> None:
+    result = host.setup()
+    settings = load(host.configuration)
     encryption = settings.repository["backups"].encryption
     assert encryption.recipients == (result.recipient,)
-    assert encryption.identity_file == configuration.parent / "identity"
-    assert (settings.instance["main"].user, str(settings.instance["main"].socket)) == ("root", "/run/m.sock")
-    assert [oct(file.stat().st_mode & 0o777) for file in sorted(configuration.parent.iterdir())] == ["0o600", "0o640"]
+    assert encryption.identity_file == host.configuration.parent / "identity"
+    instance = settings.instance["main"]
+    assert (instance.user, str(instance.socket)) == ("zsnapdb", "/run/m.sock")
+    assert host.passwords == {"zsnapdb": instance.password().get_secret_value()}
+    assert len(host.passwords["zsnapdb"]) >= 32
+    assert {oct(file.stat().st_mode & 0o777) for file in host.configuration.parent.iterdir()} == {"0o600"}
+    assert [name for name in host.files() if name.startswith("backups/")] == ["backups/zsnapdb.json"]
     text = SetupView(result).text()
     assert f"its recipient is {result.recipient}" in text
-    assert "Keep a copy where this host is not" in text
-    assert (configuration.parent / "identity").read_text().split()[-1] not in text, "the secret itself is not printed"
+    assert "keep a copy where this host is not" in text
+    assert (host.configuration.parent / "identity").read_text().split()[-1] not in text, "the secret is not printed"
+    assert host.passwords["zsnapdb"] not in SetupView(result).document() + SetupPlanView(host.plan()).document()
 
 
-def test_a_plan_changes_nothing_and_shows_every_step(configuration: Path) -> None:
-    view = SetupPlanView(job.plan(ANSWERS, configuration))
-    assert not configuration.parent.exists()
-    for word in ("mariadb 5.5.5-11.8.2-MariaDB, process 812", "tank/mysql/data: they stay there", "zsnapdb drill main"):
+def test_what_the_plan_shows_is_what_setup_does(host: FakeHost) -> None:
+    shown = {line for step in host.plan().steps if step.action is not None for line in step.lines}
+    host.setup()
+    file = host.configuration.parent / "main.password"
+    done = {f"{text.replace('%s', f'<the password in {file}>')};" for text in host.statements} | set(host.commands)
+    assert done == shown - {"zsnapdb init backups"}
+
+
+@pytest.mark.parametrize("where", ["log in as root", "CREATE USER", "GRANT", "log in as zsnapdb", "init"])
+def test_a_setup_that_was_interrupted_goes_on_and_ends_like_any_other(
+    host: FakeHost, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.fails_at = where
+    with monkeypatch.context() as patched:
+        if where == "init":
+            patched.setattr(init, "init", lambda settings, name: host.step("init"))
+        with pytest.raises(ServerError, match="interrupted"):
+            host.setup()
+    before = {name: body for name, body in host.files().items() if name.startswith("etc/")}
+    host.fails_at = ""
+    result = host.setup()
+    after = host.files()
+    assert {name: after[name] for name in before} == before, "keys and passwords are not made twice"
+    assert load(host.configuration).repository["backups"].encryption.recipients == (result.recipient,)
+    assert host.passwords == {"zsnapdb": (host.configuration.parent / "main.password").read_text().strip()}
+    assert "backups/zsnapdb.json" in after
+
+
+def test_a_setup_that_ended_can_run_again_and_changes_nothing(host: FakeHost) -> None:
+    host.setup()
+    before, accounts = host.files(), dict(host.passwords)
+    host.setup()
+    assert (host.files(), host.passwords) == (before, accounts)
+
+
+def test_an_account_that_others_made_is_not_taken_over(host: FakeHost) -> None:
+    host.passwords["zsnapdb"] = "theirs"
+    with pytest.raises(ServerError, match="was there before"):
+        host.setup()
+    assert host.passwords == {"zsnapdb": "theirs"}
+
+
+def test_a_plan_changes_nothing_and_shows_every_step(host: FakeHost) -> None:
+    view = SetupPlanView(host.plan())
+    assert not host.configuration.parent.exists()
+    for word in ("mysql 8.4.6, process 812", "tank/mysql/data: they stay there", "zsnapdb drill main", "GRANT "):
         assert word in view.text()
-    assert json.loads(view.document())["server"]["flavour"] == "mariadb"
+    assert json.loads(view.document())["server"]["flavour"] == "mysql"
 
 
-def test_what_is_there_is_not_overwritten(configuration: Path) -> None:
-    job.setup(ANSWERS, configuration)
-    before = {file: file.read_bytes() for file in configuration.parent.iterdir()}
+def test_another_configuration_is_not_overwritten(host: FakeHost) -> None:
+    host.setup()
+    with host.configuration.open("a") as file:
+        file.write("# mine\n")
+    before = host.files()
     with pytest.raises(PreflightError, match="is there already"):
-        job.setup(ANSWERS, configuration)
-    assert {file: file.read_bytes() for file in configuration.parent.iterdir()} == before
+        host.setup()
+    assert host.files() == before
 
 
-def test_a_configuration_of_comments_alone_is_replaced(configuration: Path) -> None:
-    configuration.parent.mkdir()
-    configuration.write_text("# The configuration of zsnapdb.\n\n")
-    job.setup(replace(ANSWERS, encrypt=False), configuration)
-    assert load(configuration).repository["backups"].encryption.recipients == ()
+def test_a_configuration_of_comments_alone_is_replaced(host: FakeHost) -> None:
+    host.configuration.parent.mkdir()
+    host.configuration.write_text("# The configuration of zsnapdb.\n\n")
+    host.answers = replace(host.answers, encrypt=False)
+    host.setup()
+    assert load(host.configuration).repository["backups"].encryption.recipients == ()
 
 
-def test_an_answer_that_makes_no_valid_configuration_leaves_no_file(configuration: Path) -> None:
+def test_an_answer_that_makes_no_valid_configuration_leaves_no_file(host: FakeHost) -> None:
+    host.answers = replace(host.answers, repository="ftp://x")
     with pytest.raises(Exception, match="neither s3://"):
-        job.setup(replace(ANSWERS, repository="ftp://x"), configuration)
-    assert list(configuration.parent.iterdir()) == []
+        host.setup()
+    assert host.files() == {}
 
 
-def test_only_root_sees_every_server(configuration: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_must_be_moved_first_leave_the_host_as_it_is(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job, "mounted", lambda: [MountEntry("/", "ext4", "/dev/sda1")])
+    with pytest.raises(PreflightError, match="does not move them"):
+        host.setup()
+    assert host.files() == {}
+
+
+def test_only_root_sees_every_server(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(PreflightError, match="sockets of every server"):
-        job.plan(ANSWERS, configuration)
+        host.plan()
 
 
-def test_a_server_that_says_nothing_is_known_by_its_program(
-    configuration: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(discovery, "server_processes", lambda: [replace(PROCESS, sockets=())])
-    (server,) = job.gather(configuration).servers
+def test_a_server_that_says_nothing_is_known_by_its_program(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = replace(PROCESS, sockets=(), program="/usr/sbin/mariadbd")
+    monkeypatch.setattr(discovery, "server_processes", lambda: [process])
+    (server,) = job.gather(host.configuration, host.answers).servers
     assert (server.flavour, server.version, server.page_size) == (Flavour.MARIADB, None, None)
+
+
+@pytest.mark.parametrize(("by_loader", "binary"), [(False, "/opt/x/mysqld"), (True, "")])
+def test_the_program_that_runs_is_configured_where_another_one_would_be_found(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, by_loader: bool, binary: str
+) -> None:
+    """A program that needs the loader does not start by its name: it is left to the person."""
+    monkeypatch.setattr(job, "find_binary", lambda configured, flavour: Path("/usr/sbin/mysqld"))
+    monkeypatch.setattr(discovery, "server_processes", lambda: [replace(PROCESS, is_by_loader=by_loader)])
+    (server,) = job.gather(host.configuration, host.answers).servers
+    assert server.binary == binary
+    host.setup()
+    assert str(load(host.configuration).instance["main"].server.binary or "") == binary

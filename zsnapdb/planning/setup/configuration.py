@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
+from zsnapdb.planning.setup.account import DEFAULT_USER
 from zsnapdb.planning.setup.facts import SetupAnswers
 
 REPOSITORY = "backups"
@@ -11,21 +13,33 @@ RECIPIENT = "AGE-RECIPIENT"
 """Stands for the recipient in the plan, before the identity is made."""
 
 
+@dataclass(frozen=True)
+class ServerLogin:
+    """How zsnapdb reaches the server."""
+
+    socket: str
+    user: str
+    password_file: str | None = None
+
+
 def configuration_text(
-    answers: SetupAnswers, socket: str, user: str, recipient: str | None, identity: str | None = None
+    answers: SetupAnswers, login: ServerLogin, recipient: str | None, identity: str | None = None, binary: str = ""
 ) -> str:
     """Return the text of the configuration.
 
     `recipient`: to whom backups are encrypted, None if they are not. `identity`: the file with which drills read them.
+    `binary`: the server program, if it is not the one of the usual folders.
     """
     lines = [
         "# Written by `zsnapdb setup`. `zsnapdb example zsnapdb.toml` explains every key.",
         "# What is left out has its default.",
         f"[instance.{answers.instance}]",
-        _line("socket", socket),
-        *([_line("user", user)] if user != "zsnapdb" else []),
+        _line("socket", login.socket),
+        *([_line("user", login.user)] if login.user != DEFAULT_USER else []),
+        *([_line("password_file", login.password_file)] if login.password_file is not None else []),
         _line("repository", REPOSITORY),
         "",
+        *([f"[instance.{answers.instance}.server]", _line("binary", binary), ""] if binary else []),
         f"[instance.{answers.instance}.keep]",
         "last = 7",
         "daily = 14",

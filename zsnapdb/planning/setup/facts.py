@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from zsnapdb.model import Flavour
 
@@ -14,7 +15,10 @@ class FoundServer:
     """A running server: its process, the account and program of it, its sockets and its data directory.
 
     `filesystem` and `dataset` are those of the data directory ("" where there is none). `page_size` and `version` are
-    None if nobody may ask the server. `used` is the size of the data directory in bytes.
+    None if nobody may ask the server. `used` is the size of the data directory in bytes. `lets_root_in`: root of the
+    operating system is root of the server, by its socket and without a password. `has_socket_login`: an account can
+    do the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the configuration, "" if the
+    server program of the usual folders is right.
     """
 
     pid: int
@@ -28,6 +32,10 @@ class FoundServer:
     version: str | None = None
     page_size: int | None = None
     used: int = 0
+    lets_root_in: bool = False
+    is_read_only: bool = False
+    has_socket_login: bool = False
+    binary: str = ""
 
     @property
     def is_on_zfs(self) -> bool:
@@ -45,14 +53,24 @@ class FoundPool:
 
 @dataclass(frozen=True)
 class SetupFacts:
-    """What was found on the host. `configuration` is the path of the configuration, `is_configured` if it is there."""
+    """What was found on the host.
+
+    `configuration` is the path of the configuration, `configured` its text (None: no file, or nothing but comments).
+    `recipient` is that of the identity beside it, None if there is none. `unit` is the text of the agent's unit for
+    this host, None if a unit is there that fits. `grants` are the statements for the account, by flavour.
+    """
 
     servers: tuple[FoundServer, ...]
     pools: tuple[FoundPool, ...]
     zfs_release: tuple[int, ...]
     has_systemd: bool
     configuration: str
-    is_configured: bool
+    configured: str | None = None
+    recipient: str | None = None
+    unit: str | None = None
+    grants: Mapping[Flavour, str] = field(default_factory=dict)
+    missing_folder: str | None = None
+    """The folder of the repository, if it is to be a folder of this host and is not there."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,7 @@ class SetupAnswers:
     """What a person decides. None: setup decides, or refuses if it cannot.
 
     `repository` is an address such as s3://bucket/prefix or file:///folder. `encrypt`: whether backups are encrypted.
+    `binary` is the server program that copies of the server run.
     """
 
     repository: str
@@ -69,3 +88,4 @@ class SetupAnswers:
     credentials_file: str | None = None
     endpoint: str | None = None
     encrypt: bool = True
+    binary: str | None = None

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from zsnapdb.planning.family import family
-from zsnapdb.planning.setup.configuration import RECIPIENT, REPOSITORY, configuration_text
+from zsnapdb.planning.setup.account import AccountPlan, account_plan, user_of
+from zsnapdb.planning.setup.configuration import RECIPIENT, REPOSITORY, ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.layout import ServerLayout, two_datasets
+from zsnapdb.planning.setup.schedule import UNIT, UNIT_FILE
 from zsnapdb.quantities import size
 
 _ROOM = 1.2
@@ -26,18 +28,25 @@ class SetupWay(StrEnum):
     MOVE = "move"
 
 
+class SetupAction(StrEnum):
+    """What setup itself does in a step. All other steps are left to the person."""
+
+    IDENTITY = "identity"
+    CONFIGURATION = "configuration"
+    ACCOUNT = "account"
+    REPOSITORY = "repository"
+    SCHEDULE = "schedule"
+
+
 @dataclass(frozen=True)
 class SetupStep:
-    """A step: what it is for, and the lines for a shell or the file that are needed.
-
-    `is_automatic`: `zsnapdb setup` itself does the step. All others are left to the person.
-    """
+    """A step: what it is for, and the lines for a shell or a server, or the file, that are needed."""
 
     title: str
     lines: tuple[str, ...] = ()
     path: str = ""
     text: str = ""
-    is_automatic: bool = False
+    action: SetupAction | None = None
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,7 @@ class SetupPlan:
     """The way, the server and the steps. If there are refusals, nothing can be done, and there are no steps.
 
     `configuration` and `identity` are the paths of the files that setup writes; `identity` None: nothing is encrypted.
+    `recipient` is that of an identity that is there already. `account` None: the account is there on every server.
     """
 
     way: SetupWay
@@ -52,32 +62,54 @@ class SetupPlan:
     answers: SetupAnswers
     configuration: str
     identity: str | None
+    recipient: str | None = None
+    account: AccountPlan | None = None
     notes: tuple[str, ...] = ()
     steps: tuple[SetupStep, ...] = ()
     refusals: tuple[str, ...] = ()
 
+    @property
+    def socket(self) -> str:
+        """The socket by which the server is reached."""
+        assert self.server is not None
+        return self.answers.socket or self.server.sockets[0]
+
     def text(self, recipient: str | None) -> str:
         """Return the text of the configuration for the recipient of the backups, None: they are not encrypted."""
         assert self.server is not None
+        login = ServerLogin(self.socket, user_of(self.server), self.account.password_file if self.account else None)
         identity = self.identity if recipient is not None else None
-        return configuration_text(self.answers, self.server.sockets[0], account(self.server), recipient, identity)
+        return configuration_text(self.answers, login, recipient, identity, self.answers.binary or self.server.binary)
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers) -> SetupPlan:
     """Return what setup does on this host, or why it does nothing."""
-    identity = f"{facts.configuration.rpartition('/')[0]}/identity" if answers.encrypt else None
+    folder = facts.configuration.rpartition("/")[0]
+    identity = f"{folder}/identity" if answers.encrypt else None
     server, why = choose_server(facts.servers, answers.socket)
-    plan = SetupPlan(SetupWay.ADOPT, server, answers, facts.configuration, identity)
+    recipient = facts.recipient if identity else None
+    plan = SetupPlan(SetupWay.ADOPT, server, answers, facts.configuration, identity, recipient)
     if server is None:
         return replace(plan, refusals=(why,))
-    if facts.is_configured:
+    grants = facts.grants.get(server.flavour, "")
+    plan = replace(plan, account=account_plan(server, grants, f"{folder}/{answers.instance}.password"))
+    is_continued = facts.configured is not None and facts.configured == plan.text(recipient)
+    if facts.configured is not None and not is_continued:
         why = f"{facts.configuration} is there already: add a section to it, or name another file"
         return replace(plan, refusals=(why,))
-    protection = tuple(_protection(facts, plan, server))
-    if server.is_on_zfs:
-        note = f"the files of the server lie on {server.dataset}: they stay there"
-        return replace(plan, notes=(note,), steps=protection)
-    pool, why = choose_pool(facts.pools, answers.pool, server.used)
+    if facts.missing_folder is not None:
+        return replace(plan, refusals=(f"the folder {facts.missing_folder} of the repository is not there: make it",))
+    if not server.is_on_zfs:
+        return _moving(facts, plan, server)
+    notes: tuple[str, ...] = (f"the files of the server lie on {server.dataset}: they stay there",)
+    if is_continued:
+        notes += (f"{facts.configuration} is there, as setup writes it: setup goes on from there",)
+    return replace(plan, notes=notes, steps=tuple(_protection(facts, plan, server)))
+
+
+def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> SetupPlan:
+    """Return the plan that moves the files. Its commands are for the person; then setup does the rest."""
+    pool, why = choose_pool(facts.pools, plan.answers.pool, server.used)
     if pool is None:
         return replace(plan, refusals=(why,))
     layout = two_datasets(pool.name, server.flavour, server.page_size or DEFAULT_PAGE, facts.zfs_release)
@@ -86,12 +118,8 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers) -> SetupPlan:
         *(() if server.page_size else ("the page size is not known: 16K is assumed, the default of InnoDB",)),
         "the server stops while its files are copied; the old files stay until you remove them",
     )
-    return replace(plan, way=SetupWay.MOVE, notes=notes, steps=(*_move(server, layout), *protection))
-
-
-def account(server: FoundServer) -> str:
-    """Return the account that zsnapdb uses on the server: root where every server lets root in by its socket."""
-    return "root" if family(server.flavour).root_uses_socket else "zsnapdb"
+    again = SetupStep("Run the same setup again: it finds the files on ZFS, and does the rest")
+    return replace(plan, way=SetupWay.MOVE, notes=notes, steps=(*_move(server, layout), again))
 
 
 def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[FoundServer | None, str]:
@@ -163,15 +191,34 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
     name = plan.answers.instance
     if plan.identity is not None:
         title = f"Make the identity {plan.identity}: keep a copy elsewhere, without it nobody can read a backup"
-        yield SetupStep(title, is_automatic=True)
-    text = plan.text(RECIPIENT if plan.identity is not None else None)
-    yield SetupStep("Write the configuration", path=facts.configuration, text=text, is_automatic=True)
-    if account(server) != "root":
-        client = f"zsnapdb grants {name} | mysql {shlex.join([f'--socket={server.sockets[0]}'])}"
-        yield SetupStep("Make the account of zsnapdb on the server", (client,))
-    yield SetupStep("Make the repository", (f"zsnapdb init {REPOSITORY}",))
+        if plan.recipient is not None:
+            title = f"Use the identity {plan.identity}, which is there: keep a copy elsewhere"
+        yield SetupStep(title, action=SetupAction.IDENTITY)
+    text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
+    yield SetupStep("Write the configuration", path=facts.configuration, text=text, action=SetupAction.CONFIGURATION)
+    if plan.account is not None:
+        yield _account(plan, plan.account, server)
+    yield SetupStep("Make the repository", (f"zsnapdb init {REPOSITORY}",), action=SetupAction.REPOSITORY)
+    if facts.has_systemd:
+        yield SetupStep(
+            "Run all jobs from now on",
+            ("systemctl daemon-reload", f"systemctl enable --now {UNIT}"),
+            path=UNIT_FILE if facts.unit is not None else "",
+            text=facts.unit or "",
+            action=SetupAction.SCHEDULE,
+        )
     yield SetupStep("Check everything", (f"zsnapdb doctor {name}",))
     yield SetupStep("Make the first backup", (f"zsnapdb backup {name}",))
     yield SetupStep("Prove it by a restore", (f"zsnapdb drill {name}",))
-    if facts.has_systemd:
-        yield SetupStep("Run all jobs from now on", ("systemctl enable --now zsnapdb-agent.service",))
+    if not facts.has_systemd:
+        yield SetupStep("Keep the agent running: it runs all jobs from now on", ("zsnapdb agent",))
+
+
+def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> SetupStep:
+    """Return the step that makes the account. It is left to the person where root is not let in, or may not write."""
+    if server.lets_root_in and not server.is_read_only:
+        title = f"Make the account {account.user} on the server"
+        return SetupStep(title, account.shown, action=SetupAction.ACCOUNT)
+    why = "on the source of this read-only server" if server.is_read_only else "as an administrator of the server"
+    client = f"zsnapdb grants {plan.answers.instance} | mysql {shlex.join([f'--socket={plan.socket}'])}"
+    return SetupStep(f"Make the account {account.user} {why}", (client,))

@@ -11,10 +11,12 @@ from zsnapdb.config import parse
 from zsnapdb.model import Flavour
 from zsnapdb.planning.advice.catalogue import judge_advice
 from zsnapdb.planning.backup.fitness import Severity
-from zsnapdb.planning.setup.configuration import configuration_text
+from zsnapdb.planning.setup.account import account_plan
+from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundPool, FoundServer, SetupAnswers, SetupFacts
 from zsnapdb.planning.setup.layout import two_datasets
-from zsnapdb.planning.setup.plan import SetupPlan, SetupWay, plan_setup
+from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, plan_setup
+from zsnapdb.planning.setup.schedule import unit_text
 
 GIB = 1 << 30
 SERVER = FoundServer(
@@ -31,7 +33,7 @@ SERVER = FoundServer(
     10 * GIB,
 )
 ELSEWHERE = replace(SERVER, datadir="/var/lib/mysql", filesystem="ext4", dataset="")
-FACTS = SetupFacts((SERVER,), (FoundPool("tank", 100 * GIB),), (2, 3, 4), True, "/etc/zsnapdb/zsnapdb.toml", False)
+FACTS = SetupFacts((SERVER,), (FoundPool("tank", 100 * GIB),), (2, 3, 4), True, "/etc/zsnapdb/zsnapdb.toml")
 ANSWERS = SetupAnswers("s3://bucket/prefix")
 
 
@@ -52,8 +54,64 @@ def test_a_server_on_zfs_is_adopted_and_nothing_of_it_is_touched() -> None:
 
 @pytest.mark.parametrize("flavour", Flavour)
 def test_from_setup_to_a_passed_drill_are_six_commands_at_most(flavour: Flavour) -> None:
-    until_drill = words(planned(replace(SERVER, flavour=flavour)))
-    assert len(until_drill[: until_drill.index("zsnapdb drill main") + 1]) <= 5, "and `zsnapdb setup` itself"
+    steps = planned(replace(SERVER, flavour=flavour)).steps
+    left = [line for step in steps if step.action is None for line in step.lines]
+    assert len(left[: left.index("zsnapdb drill main") + 1]) <= 5, "and `zsnapdb setup` itself"
+
+
+GRANTS = """-- An account; with its grants.
+CREATE USER zsnapdb@localhost IDENTIFIED WITH auth_socket AS 'root';
+GRANT RELOAD,
+  SELECT ON *.* TO zsnapdb@localhost;
+-- Only with more: GRANT BINLOG_ADMIN ON *.* TO zsnapdb@localhost;
+"""
+
+
+def test_the_account_logs_in_by_the_socket_where_the_server_can_and_else_by_a_password() -> None:
+    known = replace(SERVER, lets_root_in=True)
+    by_socket = account_plan(replace(known, has_socket_login=True), GRANTS, "/etc/p")
+    by_password = account_plan(known, GRANTS, "/etc/p")
+    assert by_socket is not None
+    assert by_password is not None
+    grant = "GRANT RELOAD, SELECT ON *.* TO zsnapdb@localhost"
+    create = "CREATE USER IF NOT EXISTS zsnapdb@localhost IDENTIFIED"
+    assert (by_socket.statements, by_socket.password_file) == ((f"{create} WITH auth_socket AS 'root'", grant), None)
+    assert (by_password.statements, by_password.password_file) == ((f"{create} BY %s", grant), "/etc/p")
+    assert by_password.shown[0] == f"{create} BY <the password in /etc/p>;"
+    assert account_plan(replace(known, flavour=Flavour.MARIADB), GRANTS, "/etc/p") is None, "root is there"
+
+
+@pytest.mark.parametrize(
+    ("server", "is_own"),
+    [
+        (replace(SERVER, lets_root_in=True), True),
+        (SERVER, False),
+        (replace(SERVER, lets_root_in=True, is_read_only=True), False),
+    ],
+)
+def test_setup_makes_the_account_only_where_root_is_let_in_and_may_write(server: FoundServer, is_own: bool) -> None:
+    plan = planned(server, grants={Flavour.MYSQL: GRANTS})
+    (step,) = [step for step in plan.steps if "account" in step.title]
+    assert (step.action is SetupAction.ACCOUNT) == is_own
+    assert any("GRANT RELOAD" in line for line in step.lines) == is_own
+
+
+def test_a_configuration_that_setup_wrote_is_no_obstacle_for_the_same_setup() -> None:
+    before = planned()
+    plan = planned(configured=before.text("age1qqqq"), recipient="age1qqqq")
+    assert plan.refusals == ()
+    assert "goes on from there" in plan.notes[-1]
+    other = planned(configured=before.text("age1qqqq"), recipient="age1zzzz")
+    assert "is there already" in other.refusals[0]
+
+
+def test_a_missing_unit_is_written_with_its_program_and_its_configuration() -> None:
+    text = unit_text("[Service]\nExecStart=/usr/bin/env zsnapdb agent\nRestart=always\n", '/opt/a "%b', "/etc/z $1")
+    assert text == '[Service]\nExecStart="/opt/a \\"%%b" agent --config "/etc/z $$1"\nRestart=always\n'
+    (step,) = [step for step in planned(unit=text).steps if step.action is SetupAction.SCHEDULE]
+    assert (step.path, step.text) == ("/etc/systemd/system/zsnapdb-agent.service", text)
+    assert [step.path for step in planned(unit=None).steps if step.action is SetupAction.SCHEDULE] == [""]
+    assert [step for step in planned(has_systemd=False).steps if step.action is SetupAction.SCHEDULE] == []
 
 
 def test_a_server_elsewhere_is_moved_and_its_old_files_stay() -> None:
@@ -74,7 +132,8 @@ def test_a_server_elsewhere_is_moved_and_its_old_files_stay() -> None:
         (plan_setup(replace(FACTS, servers=()), ANSWERS), "no server runs on this host"),
         (plan_setup(replace(FACTS, servers=(SERVER, SERVER)), ANSWERS), "2 servers run on this host"),
         (planned(answers=replace(ANSWERS, socket="/tmp/x.sock")), "no running server listens on /tmp/x.sock"),
-        (planned(is_configured=True), "/etc/zsnapdb/zsnapdb.toml is there already"),
+        (planned(configured="[instance.other]\n"), "/etc/zsnapdb/zsnapdb.toml is there already"),
+        (planned(missing_folder="/srv/backups"), "the folder /srv/backups of the repository is not there"),
         (planned(ELSEWHERE, pools=()), "there is no pool here"),
         (planned(ELSEWHERE, pools=(FoundPool("a", GIB), FoundPool("b", GIB))), "there are 2 pools"),
         (planned(ELSEWHERE, pools=(FoundPool("tank", 11 * GIB),)), "has 11.0 GiB free, and the files take 10.0 GiB"),
@@ -122,7 +181,7 @@ def test_the_doctor_says_nothing_against_the_layout(flavour: Flavour, page: int,
 def test_the_configuration_is_valid_and_has_only_what_differs_from_the_defaults(
     answers: SetupAnswers, recipient: str | None
 ) -> None:
-    text = configuration_text(answers, "/run/mysqld/mysqld.sock", "zsnapdb", recipient)
+    text = configuration_text(answers, ServerLogin("/run/mysqld/mysqld.sock", "zsnapdb"), recipient)
     settings = parse(text, "setup")
     assert list(settings.instance) == [answers.instance]
     assert settings.repository["backups"].url == answers.repository
@@ -133,5 +192,5 @@ def test_the_configuration_is_valid_and_has_only_what_differs_from_the_defaults(
 
 def test_no_value_of_an_answer_can_add_a_line_to_the_configuration() -> None:
     wicked = replace(ANSWERS, repository='file:///x"\nuser = "root', endpoint=None)
-    settings = parse(configuration_text(wicked, "/s", "zsnapdb", None), "setup")
+    settings = parse(configuration_text(wicked, ServerLogin("/s", "zsnapdb"), None), "setup")
     assert settings.instance["main"].user == "zsnapdb"

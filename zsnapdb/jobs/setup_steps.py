@@ -1,0 +1,105 @@
+"""Carries out the plan of a setup. Every step can run twice: the same setup goes on where one was interrupted."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from zsnapdb import text_files, whole_file
+from zsnapdb.config import load, parse
+from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.repository import init, keys
+from zsnapdb.mysql import accounts
+from zsnapdb.mysql.session import Address, Session
+from zsnapdb.planning.setup.account import AccountPlan
+from zsnapdb.planning.setup.configuration import REPOSITORY
+from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
+from zsnapdb.repository.keys import write_secret
+from zsnapdb.zfs import command
+
+
+@dataclass(frozen=True)
+class SetupResult:
+    """The plan that was carried out, and the public part of the identity."""
+
+    plan: SetupPlan
+    recipient: str | None
+
+
+def execute(plan: SetupPlan, tell: Callable[[str], None] = lambda _: None) -> SetupResult:
+    """Do each step of the plan that is setup's own, and none besides. `tell` gets the title of each.
+
+    PreflightError, with nothing changed, if the plan has refusals or the files of the server must be moved first. After
+    any other error the steps before it are done, and the same setup goes on from there.
+    """
+    if plan.refusals:
+        raise PreflightError("; ".join(plan.refusals), hint="answer with --socket, --pool or --config")
+    if plan.way is SetupWay.MOVE:
+        raise PreflightError(
+            "the files of the server do not lie on ZFS, and setup does not move them",
+            hint="run the commands that --plan prints, then the same setup again",
+        )
+    parse(plan.text(None), plan.configuration)
+    with exclusive("setup", doing="setting up this host"):
+        recipient = plan.recipient
+        for step in plan.steps:
+            if step.action is None:
+                continue
+            tell(step.title)
+            if step.action is SetupAction.IDENTITY:
+                recipient = recipient or _make_identity(plan)
+            else:
+                _do(plan, step, recipient)
+    return SetupResult(plan, recipient)
+
+
+def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
+    if step.action is SetupAction.CONFIGURATION:
+        _write(Path(plan.configuration), plan.text(recipient), 0o600)
+    elif step.action is SetupAction.ACCOUNT and plan.account is not None:
+        _make_account(Path(plan.socket), plan.account)
+    elif step.action is SetupAction.REPOSITORY:
+        init.init(load(Path(plan.configuration)), REPOSITORY)
+    elif step.action is SetupAction.SCHEDULE:
+        if step.path:
+            _write(Path(step.path), step.text, 0o644)
+        for line in step.lines:
+            command.run(line.split())
+
+
+def _make_identity(plan: SetupPlan) -> str:
+    assert plan.identity is not None
+    file = Path(plan.identity)
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    (recipient,) = keys.generate(file, None).recipients
+    return recipient
+
+
+def _write(file: Path, text: str, mode: int) -> None:
+    file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    whole_file.replace(file, text.encode(), mode)
+
+
+def _make_account(socket: Path, account: AccountPlan) -> None:
+    """Make the account and log in as it. A password file that is there is kept: an interrupted setup wrote it."""
+    password = SecretStr("")
+    if account.password_file is not None:
+        file = Path(account.password_file)
+        if not file.exists():
+            write_secret(file, f"{secrets.token_urlsafe(24)}\n".encode())
+        password = text_files.password_in(file, "password_file")
+    with Session.open(Address("root", socket), SecretStr("")) as session:
+        accounts.run_statements(session, account.statements, password)
+    try:
+        Session.open(Address(account.user, socket), password).close()
+    except ServerError as error:
+        user = f"{account.user}@localhost"
+        raise ServerError(
+            f"the account {user} was there before, and setup cannot log in as it: {error}",
+            hint=f"if nobody else uses it, run `DROP USER {user}` on the server, then the same setup again",
+        ) from error
