@@ -130,7 +130,7 @@ def test_setup_writes_the_unit_of_the_agent_and_starts_it(guest: Guest) -> None:
         guest.run(words, timeout=600).check()
         shown = said(guest, "systemctl", "show", "-pActiveState,UnitFileState,ExecStart", "zsnapdb-agent")
         assert {"ActiveState=active", "UnitFileState=enabled"} <= set(shown.splitlines())
-        assert "agent --config /etc/set-up/zsnapdb.toml" in shown
+        assert "-m zsnapdb agent --config /etc/set-up/zsnapdb.toml" in shown
     said(guest, "systemctl", "disable", "--now", "zsnapdb-agent")
     assert said(guest, "systemctl", "show", "-pActiveState,Result", "zsnapdb-agent").split() == [
         "ActiveState=inactive",

@@ -80,8 +80,15 @@ def _missing_unit(configuration: Path) -> str | None:
     is_packaged = configuration == DEFAULT_PATH and any((folder / UNIT).exists() for folder in _UNITS)
     if is_packaged or Path(UNIT_FILE).exists():
         return None
-    program = os.path.abspath(shutil.which(sys.argv[0]) or sys.argv[0])
-    return unit_text(examples.find(UNIT).text, program, str(configuration))
+    return unit_text(examples.find(UNIT).text, own_command(), str(configuration))
+
+
+def own_command() -> tuple[str, ...]:
+    """Return the words that start this program again, from any folder: its command, or the module by its Python."""
+    program = shutil.which(sys.argv[0])
+    if program is not None and os.path.basename(program) == "zsnapdb":
+        return (os.path.abspath(program),)
+    return (sys.executable, "-m", "zsnapdb")
 
 
 def _server(process: ServerProcess, mounts: list[MountedFilesystem]) -> FoundServer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from zsnapdb import text_files, whole_file
 from zsnapdb.config import load, parse
-from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.errors import CommandError, PreflightError, ServerError
 from zsnapdb.jobs.exclusion import exclusive
 from zsnapdb.jobs.repository import init, keys
 from zsnapdb.mysql import accounts
@@ -19,6 +19,7 @@ from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.setup.account import AccountPlan
 from zsnapdb.planning.setup.configuration import REPOSITORY
 from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
+from zsnapdb.planning.setup.schedule import UNIT
 from zsnapdb.repository.keys import write_secret
 from zsnapdb.zfs import command
 
@@ -68,8 +69,16 @@ def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
     elif step.action is SetupAction.SCHEDULE:
         if step.path:
             _write(Path(step.path), step.text, 0o644)
-        for line in step.lines:
+        _run(step.lines)
+
+
+def _run(lines: Sequence[str]) -> None:
+    try:
+        for line in lines:
             command.run(line.split())
+    except CommandError as error:
+        hint = f"see `journalctl -u {UNIT}`; all steps before this one are done"
+        raise CommandError(str(error), hint=hint) from error
 
 
 def _make_identity(plan: SetupPlan) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +14,15 @@ from typing import Any
 import pytest
 
 from zsnapdb.config import load
-from zsnapdb.errors import PreflightError, ServerError
+from zsnapdb.errors import CommandError, PreflightError, ServerError
 from zsnapdb.jobs import setup as job
 from zsnapdb.jobs import setup_steps
 from zsnapdb.jobs.repository import init
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import discovery
 from zsnapdb.mysql.discovery import SeenByRoot, ServerProcess
-from zsnapdb.planning.setup.facts import SetupAnswers
-from zsnapdb.planning.setup.plan import SetupPlan
+from zsnapdb.planning.setup.facts import FoundServer, SetupAnswers
+from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupStep, SetupWay
 from zsnapdb.report.setup import SetupPlanView, SetupView
 from zsnapdb.zfs import command, datasets, version
 from zsnapdb.zfs.mounts import MountEntry
@@ -239,3 +241,27 @@ def test_the_program_that_runs_is_configured_where_another_one_would_be_found(
     assert server.binary == binary
     host.setup()
     assert str(load(host.configuration).instance["main"].server.binary or "") == binary
+
+
+def test_the_unit_starts_the_program_that_made_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "zsnapdb"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program), "setup"])
+    assert job.own_command() == (str(program),)
+    monkeypatch.setattr(sys, "argv", ["/usr/lib/python3/zsnapdb/__main__.py", "setup"])
+    assert job.own_command() == (sys.executable, "-m", "zsnapdb")
+
+
+def test_a_unit_that_does_not_start_is_told_with_the_place_of_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(argv: Sequence[str]) -> str:
+        raise CommandError(f"{argv[0]} ended with 1", hint="see `zpool status`")
+
+    monkeypatch.setattr(command, "run", run)
+    step = SetupStep("Run all jobs", ("systemctl enable x",), action=SetupAction.SCHEDULE)
+    server = FoundServer(1, "mysql", "/m", ("/s",), "/d", Flavour.MYSQL, "zfs", "tank/d")
+    plan = SetupPlan(SetupWay.ADOPT, server, SetupAnswers("file:///x"), "/etc/z.toml", None, steps=(step,))
+    monkeypatch.setattr(setup_steps, "exclusive", lambda name, doing: contextlib.nullcontext())
+    with pytest.raises(CommandError, match="systemctl ended with 1") as caught:
+        setup_steps.execute(plan)
+    assert "journalctl -u zsnapdb-agent.service" in str(caught.value.hint)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 UNIT = "zsnapdb-agent.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 _START = "ExecStart="
 
 
-def unit_text(example: str, program: str, configuration: str) -> str:
-    """Return the unit that runs this program with this configuration; all else is that of the example."""
-    command = f"{_START}{_word(program)} agent --config {_word(configuration)}"
+def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
+    """Return the unit that runs this program with this configuration; all else is that of the example.
+
+    `program` are the words that start zsnapdb; the first one is an absolute path.
+    """
+    words = (*program, "agent", "--config", configuration)
+    command = f"{_START}{' '.join(_word(word) for word in words)}"
     return "\n".join(command if line.startswith(_START) else line for line in example.split("\n"))
 
 

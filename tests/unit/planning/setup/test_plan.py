@@ -106,8 +106,8 @@ def test_a_configuration_that_setup_wrote_is_no_obstacle_for_the_same_setup() ->
 
 
 def test_a_missing_unit_is_written_with_its_program_and_its_configuration() -> None:
-    text = unit_text("[Service]\nExecStart=/usr/bin/env zsnapdb agent\nRestart=always\n", '/opt/a "%b', "/etc/z $1")
-    assert text == '[Service]\nExecStart="/opt/a \\"%%b" agent --config "/etc/z $$1"\nRestart=always\n'
+    text = unit_text("[Service]\nExecStart=/usr/bin/env zsnapdb agent\nRestart=always\n", ('/opt/a "%b',), "/etc/z $1")
+    assert text == '[Service]\nExecStart="/opt/a \\"%%b" "agent" "--config" "/etc/z $$1"\nRestart=always\n'
     (step,) = [step for step in planned(unit=text).steps if step.action is SetupAction.SCHEDULE]
     assert (step.path, step.text) == ("/etc/systemd/system/zsnapdb-agent.service", text)
     assert [step.path for step in planned(unit=None).steps if step.action is SetupAction.SCHEDULE] == [""]
