@@ -13,6 +13,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from zsnapdb import run_id
 from zsnapdb.errors import DamagedError
 from zsnapdb.printed import CONTROL
 
@@ -105,6 +106,7 @@ Text = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(_pri
 RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
 InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
 BackupId = Annotated[str, Field(pattern=rf"^{BACKUP_ID}$")]
+RunId = Annotated[str, Field(pattern=rf"^{run_id.PATTERN}$")]
 RepositoryId = Annotated[str, Field(pattern=rf"^{REPOSITORY_ID}$")]
 BinlogName = Annotated[str, Field(pattern=rf"^{BINLOG}$")]
 SnapshotName = Annotated[str, Field(pattern=rf"^{_SNAPSHOT.pattern}$")]

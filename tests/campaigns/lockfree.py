@@ -142,6 +142,7 @@ class Campaign:
                                 self.instance.name,
                                 fresh_backup_id(),
                                 Terminal(),
+                                run_id=self.instance.host.run_id(),
                             ),
                         )
                     )

@@ -160,7 +160,7 @@ def test_an_agent_that_was_dead_makes_up_for_what_it_missed_once(lab: Lab, agent
     agent.until(lambda: agent.children("archive"))
     agent.until(good_since(agent, BACKUP, began))
     said = agent.said.read_text().splitlines()
-    assert said.count("zsnapdb: reap begins") == 1, said
+    assert len([line for line in said if line.startswith("zsnapdb: reap begins")]) == 1, said
 
 
 def test_a_terminated_agent_leaves_no_process_and_no_lock(lab: Lab, agent: Agent) -> None:

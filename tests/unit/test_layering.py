@@ -29,16 +29,18 @@ BASE = {
     "foreign_json",
     "printed",
     "whole_file",
+    "run_id",
     "",
 }
 ALLOWED = {
     "printed": set(),
     "whole_file": set(),
+    "run_id": set(),
     "foreign_json": set(),
     "errors": {"printed"},
     "gtid": set(),
     "model": {"errors", "gtid"},
-    "patterns": {"errors", "printed"},
+    "patterns": {"errors", "printed", "run_id"},
     "child_environment": set(),
     "config": {
         "child_environment",

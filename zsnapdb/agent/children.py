@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from zsnapdb import run_id as run_ids
 from zsnapdb.agent.process_work import work_of
 
 _TAIL = 8192
@@ -36,9 +37,12 @@ class Child(Protocol):
 
 
 class StartChild(Protocol):
-    """Starts `zsnapdb` with these words; what it prints goes to the file, which is emptied before."""
+    """Starts the run `run_id` of `zsnapdb` with these words.
 
-    def __call__(self, words: Sequence[str], log: Path) -> Child: ...
+    What it prints goes to the file, which is emptied before.
+    """
+
+    def __call__(self, words: Sequence[str], log: Path, run_id: str) -> Child: ...
 
 
 class ProcessChild:
@@ -74,17 +78,18 @@ class ProcessChild:
         return work_of(self._process.pid, printed)
 
 
-def start(words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> ProcessChild:
-    """Start `zsnapdb` with these words in a process of its own. OSError if that is impossible.
+def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str, str] | None = None) -> ProcessChild:
+    """Start the run of `zsnapdb` with these words in a process of its own. OSError if that is impossible.
 
     Its environment is that of the agent, also with the passwords that the configuration names.
     """
+    own = {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as out:
         process = subprocess.Popen(
             [sys.executable, "-m", "zsnapdb", *words],
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=own,
         )
     return ProcessChild(process, log)

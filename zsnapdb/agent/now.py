@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from zsnapdb import run_id
 from zsnapdb.agent.children import StartChild
 from zsnapdb.agent.records import Records
 from zsnapdb.config import Settings
@@ -28,12 +29,13 @@ def run_now(
     before = records.run(job.name)
     now = host.now()
     record = RunRecord(
+        run_id=run_id.new(),
         scheduled=now,
         started=now,
         failures=before.failures if before is not None else 0,
         succeeded=before.succeeded if before is not None else None,
     )
-    child = start(job.words, records.log(job.name))
+    child = start(job.words, records.log(job.name), record.run_id)
     code: int | None = None
     try:
         while (code := child.poll()) is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from zsnapdb import run_id
 from zsnapdb.agent.children import Child, StartChild
 from zsnapdb.agent.killed_jobs import notify_of_killed
 from zsnapdb.agent.records import Records
@@ -178,19 +179,20 @@ class Supervisor:
     def _run(self, name: JobName, now: datetime, stop_at: float | None) -> None:
         before = self._record(name)
         record = RunRecord(
+            run_id=run_id.new(),
             scheduled=now,
             started=now,
             failures=before.failures if before is not None else 0,
             succeeded=before.succeeded if before is not None else None,
         )
         try:
-            child = self.start(self._jobs[name].words, self.records.log(name))
+            child = self.start(self._jobs[name].words, self.records.log(name), record.run_id)
         except OSError as error:
             self.tell(f"{name} cannot be started: {error}")
             self.notify(self.settings, name, f"cannot be started: {error}", now, self.tell)
             self._keep(name, record.ended(now, _CANNOT_START, f"it cannot be started: {error}", is_good=False))
             return
-        self.tell(f"{name} begins")
+        self.tell(f"{name} begins, run {record.run_id}")
         self._running[name] = _Running(child, record, stop_at, child.work(), self.steady())
         self._keep(name, record)
 

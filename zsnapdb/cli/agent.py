@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import signal
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.cli.ending import stop_on_signals
+from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import AsJson, ConfigFile
 from zsnapdb.cli.output import show
-from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +18,11 @@ if TYPE_CHECKING:
     from zsnapdb.agent.children import StartChild
 
 app = typer.Typer(
-    name="agent", help="Run the jobs of this host by their schedules.", no_args_is_help=False, rich_markup_mode=None
+    name="agent",
+    cls=CommandGroup,
+    help="Run the jobs of this host by their schedules.",
+    no_args_is_help=False,
+    rich_markup_mode=None,
 )
 
 
@@ -40,7 +43,10 @@ class HangUp:
 
 
 def _tell(text: str) -> None:
-    print(printed(f"zsnapdb: {text}"), file=sys.stderr, flush=True)
+    from zsnapdb.cli import log
+    from zsnapdb.report.log_lines import LogLevel
+
+    log.write(LogLevel.INFO, text)
 
 
 def _starter(config: Path | None) -> StartChild:
@@ -50,7 +56,7 @@ def _starter(config: Path | None) -> StartChild:
     from zsnapdb.agent.children import start
 
     environment = {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else None
-    return lambda words, log: start(words, log, environment)
+    return lambda words, log, run_id: start(words, log, run_id, environment)
 
 
 @app.callback(invoke_without_command=True)

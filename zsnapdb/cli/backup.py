@@ -26,6 +26,7 @@ def backup(
     The snapshot is consistent over all volumes. The backup is incremental if an earlier one can be its base, else
     full. An interrupted backup is finished first, from its own snapshots.
     """
+    from zsnapdb.cli import log
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.backup import run as job
@@ -40,4 +41,5 @@ def backup(
         return
     result = job.backup(chosen, full=full, fresh=fresh)
     terminal.end()
+    log.about(backup_id=result.manifest.backup_id)
     show(report.BackupView(result), json)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.log_options import log_options
 from zsnapdb.errors import CLOSED_PIPE, INTERNAL, INTERRUPTED, ZsnapdbError
-from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -33,6 +35,12 @@ class Failure(Exception):
 
 class Root(CommandGroup):
     """The group of all commands. Interrupts and errors of the system leave it as `Failure`."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options of `zsnapdb`, also those of the log."""
+        if not any("--log-level" in parameter.opts for parameter in self.params):
+            self.params.extend(log_options(hidden=False))
+        return super().get_params(ctx)
 
     def make_context(self, *words: Any, **options: Any) -> Any:
         """Parse the command line; the options that print and end, such as --help, do so here."""
@@ -146,6 +154,7 @@ def exit_code_of(command: Callable[[], object]) -> int:
 
     An expected error is printed without a traceback. Nothing is printed if the reader of stdout has gone.
     """
+    began = time.monotonic()
     try:
         try:
             code = _run(command)
@@ -159,8 +168,17 @@ def exit_code_of(command: Callable[[], object]) -> int:
     except BrokenPipeError:
         _forget(sys.stdout)
         code = CLOSED_PIPE
+    _log_end(code, time.monotonic() - began)
     _settle_stderr()
     return code
+
+
+def _log_end(code: int, seconds: float) -> None:
+    from zsnapdb.cli import log
+
+    given = itertools.dropwhile(lambda word: word.startswith("-"), sys.argv[1:])
+    words = itertools.takewhile(lambda word: not word.startswith("-"), given)
+    log.ended(" ".join(("zsnapdb", *words)), code, seconds)
 
 
 def _settle_stderr() -> None:
@@ -238,9 +256,11 @@ def _forget(stream: TextIO) -> None:
 
 
 def _print(text: str) -> None:
-    """Print a line to stderr, if stderr still has a reader."""
-    with contextlib.suppress(OSError):
-        print(f"zsnapdb: {printed(text)}", file=sys.stderr, flush=True)
+    """Print the line of an error to stderr, if stderr still has a reader."""
+    from zsnapdb.cli import log
+    from zsnapdb.report.log_lines import LogLevel
+
+    log.write(LogLevel.ERROR, text)
 
 
 def _print_notes(error: BaseException) -> None:

@@ -7,6 +7,8 @@ from typing import Any
 
 from typer.core import TyperGroup
 
+from zsnapdb.cli.log_options import log_options
+
 _NO_LIMIT = 1000
 """Characters of the first sentence of a command's help. None is longer."""
 
@@ -21,6 +23,13 @@ class Heading(StrEnum):
     HOST = "Host"
 
 
+def _add_log_options(command: Any) -> None:
+    """Let a command take the options of the log, unless it passes unknown options on or has them already."""
+    names = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
+    if command is not None and not command.ignore_unknown_options and "--log-level" not in names:
+        command.params.extend(log_options(hidden=True))
+
+
 class CommandGroup(TyperGroup):
     """A group of commands whose help cuts no line."""
 
@@ -30,6 +39,7 @@ class CommandGroup(TyperGroup):
         The name of a variable follows from the name of its option. Help shows only those that differ.
         """
         command = super().get_command(ctx, cmd_name)
+        _add_log_options(command)
         for parameter in getattr(command, "params", ()):
             if hasattr(parameter, "show_envvar"):
                 parameter.show_envvar = parameter.envvar is not None

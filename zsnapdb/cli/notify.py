@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.options import ConfigFile
 
-app = typer.Typer(name="notify", help="Notifications to people and services.", rich_markup_mode=None)
+app = typer.Typer(name="notify", cls=CommandGroup, help="Notifications to people and services.", rich_markup_mode=None)
 
 
 @app.callback()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from zsnapdb.errors import ZsnapdbError
-from zsnapdb.printed import printed
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -33,6 +31,9 @@ def notifying(job: str, command: Command) -> Command:
             # The command says what is wrong.
             command(*words, **options)
             return
+        from zsnapdb.cli import log
+
+        log.about(instance=instance, job=job)
         if not settings.notifications.to:
             command(*words, **options)
             return
@@ -47,4 +48,7 @@ def notifying(job: str, command: Command) -> Command:
 
 def tell(text: str) -> None:
     """Print a line about notifications to stderr."""
-    print(printed(f"zsnapdb: {text}"), file=sys.stderr, flush=True)
+    from zsnapdb.cli import log
+    from zsnapdb.report.log_lines import LogLevel
+
+    log.write(LogLevel.WARNING, text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,14 +27,20 @@ def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
 
 def show_missing(findings: Iterable[StoredFinding]) -> bool:
     """Print to stderr what a repository lacks of what this host stored. Return whether something may be lost."""
+    from zsnapdb.cli import log
+    from zsnapdb.report.log_lines import LogLevel
+
     is_alarming = False
     for finding in findings:
-        print(printed(f"zsnapdb: {finding.text}\nhint: {finding.hint}"), file=sys.stderr)
+        log.write(LogLevel.ERROR, f"{finding.text}\nhint: {finding.hint}")
         is_alarming = is_alarming or finding.is_alarming
     return is_alarming
 
 
 def show_errors(errors: Iterable[ZsnapdbError]) -> None:
     """Print an error line to stderr for each object that could not be read."""
+    from zsnapdb.cli import log
+    from zsnapdb.report.log_lines import LogLevel
+
     for error in errors:
-        print(f"zsnapdb: {error}", file=sys.stderr)
+        log.write(LogLevel.ERROR, str(error))

@@ -1,4 +1,4 @@
-"""Events of jobs on stderr: progress is one rewritten line on a terminal, else a line every few seconds."""
+"""Events of jobs on stderr: progress is one rewritten line on a terminal, else a line every few seconds, or JSON."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import contextlib
 import sys
 import time
 
+from zsnapdb.cli import log
 from zsnapdb.model import Progress
 from zsnapdb.printed import printed
+from zsnapdb.report.log_lines import LogFormat, LogLevel
 
 _TERMINAL_SECONDS = 0.1
 _LOG_SECONDS = 5.0
+_JSON_SECONDS = 1.0
 
 
 def _write(text: str) -> None:
@@ -23,7 +26,8 @@ class Terminal:
     """Prints the events of a job to stderr: messages, and the progress of each step with rate and time left."""
 
     def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
+        self._style = log.style()
+        self._terminal = sys.stderr.isatty() and self._style.format is LogFormat.TEXT
         self._step = ""
         self._started = 0.0
         self._shown = 0.0
@@ -34,10 +38,34 @@ class Terminal:
         if progress.step != self._step:
             self.end()
             self._step, self._started, self._shown = progress.step, now, now
-        if now - self._shown < (_TERMINAL_SECONDS if self._terminal else _LOG_SECONDS):
+        if not self._style.shows(LogLevel.INFO) or now - self._shown < self._pause:
             return
         self._shown = now
         rate = progress.done / max(now - self._started, 0.001)
+        if self._style.has_json_progress:
+            self._as_json(progress, rate)
+        elif self._style.format is LogFormat.TEXT:
+            self._as_text(progress, rate)
+
+    @property
+    def _pause(self) -> float:
+        """How many seconds pass between two lines."""
+        if self._style.has_json_progress:
+            return _JSON_SECONDS
+        return _TERMINAL_SECONDS if self._terminal else _LOG_SECONDS
+
+    def _as_json(self, progress: Progress, rate: float) -> None:
+        log.write(
+            LogLevel.INFO,
+            progress.step,
+            event="progress",
+            step=progress.step,
+            done=progress.done,
+            total=progress.total,
+            bytes_per_second=round(rate),
+        )
+
+    def _as_text(self, progress: Progress, rate: float) -> None:
         text = f"{printed(progress.step)}: {progress.done / 2**20:.0f} MiB"
         if progress.total is None:
             text += " of an unknown size"
@@ -50,11 +78,12 @@ class Terminal:
     def tell(self, text: str) -> None:
         """Print a message that stays on the terminal."""
         self.end()
-        _write(f"zsnapdb: {printed(text)}\n")
+        log.write(LogLevel.INFO, text)
 
     def warn(self, text: str) -> None:
         """Print a warning that stays on the terminal."""
-        self.tell(f"warning: {text}")
+        self.end()
+        log.write(LogLevel.WARNING, text)
 
     def end(self) -> None:
         """Clear the progress line on a terminal."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from zsnapdb import run_id
 from zsnapdb.config import RepositorySettings
 from zsnapdb.jobs import clock
 from zsnapdb.repository.backup_journal import DISK, JournalDisk
@@ -39,6 +40,9 @@ class Host:
 
     new_backup_id: Callable[[], str] = clock.fresh_backup_id
     """An id for a backup that begins now."""
+
+    run_id: Callable[[], str] = run_id.current
+    """The id of the run of which this job is a part."""
 
     open_store: OpenStore = open_store
 

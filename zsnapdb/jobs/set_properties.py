@@ -22,6 +22,10 @@ LOCK_PROPERTY = f"{PROPERTY}:lock"
 VERSION_PROPERTY = f"{PROPERTY}:version"
 
 
+RUN_PROPERTY = f"{PROPERTY}:run"
+"""The id of the run that made the snapshots."""
+
+
 REPOSITORY_PROPERTY = f"{PROPERTY}:repository"
 """The id of the repository, set once the backup is stored there."""
 

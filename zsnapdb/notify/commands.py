@@ -27,7 +27,8 @@ def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) ->
 
     def occasion(event: NotificationEvent, text: str, code: int | None = None, hint: str = "") -> Occasion:
         repository = settings.instance[instance].repository
-        return Occasion(event, instance, job.value, THIS_HOST.now(), text, hint, repository, code)
+        now, run = THIS_HOST.now(), THIS_HOST.run_id()
+        return Occasion(event, instance, job.value, now, text, hint, repository, code, run)
 
     courier, began, what = Courier(settings, tell), time.monotonic(), f"{job.value} of {instance}"
     courier.post(occasion(NotificationEvent.START, f"{what} begins"))

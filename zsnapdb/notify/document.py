@@ -55,6 +55,7 @@ class Message:
             "repository": occasion.repository or None,
             "at": occasion.at.isoformat(),
             "exit_code": occasion.exit_code,
+            "run_id": occasion.run_id or None,
             "text": occasion.text,
             "hint": occasion.hint,
         }

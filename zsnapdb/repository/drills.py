@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from zsnapdb.errors import ConsistencyError, DamagedError, ExistsError, NotThere
 from zsnapdb.model import is_backup_id
-from zsnapdb.patterns import BackupId, Count, InstanceName, Moment, RepositoryId, Seconds, ShortLine, Text, Words
+from zsnapdb.patterns import BackupId, Count, InstanceName, Moment, RepositoryId, RunId, Seconds, ShortLine, Text, Words
 from zsnapdb.planning.trial.drill import Timing
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
@@ -80,6 +80,7 @@ class Evidence(_Part):
     started: Moment
     finished: Moment
     tool_version: ShortLine
+    run_id: RunId | None = None
     zfs_version: ShortLine
     server_version: ShortLine
     position: Text

@@ -26,6 +26,7 @@ from zsnapdb.patterns import (
     PropertyValue,
     RepositoryId,
     RoleName,
+    RunId,
     Seconds,
     SendFlag,
     ServerUuid,
@@ -265,7 +266,10 @@ def expected_stream(volume: _SentVolume, features: int | None = None) -> Expecte
 
 
 class Manifest(Part):
-    """A backup: its identity, its source, its data keys and the streams of its volumes."""
+    """A backup: its identity, its source, its data keys and the streams of its volumes.
+
+    `run_id` is the run that wrote the manifest. The run that made the snapshots may be an earlier one.
+    """
 
     format: Literal[1] = 1
     backup_id: BackupId
@@ -273,6 +277,7 @@ class Manifest(Part):
     repository_id: RepositoryId
     created: Moment
     tool_version: ShortLine
+    run_id: RunId | None = None
     zfs_version: ShortLine
     pool_guid: Guid
     createtxg: Guid

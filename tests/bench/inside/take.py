@@ -34,7 +34,7 @@ def main() -> None:
         _say({"ready": True})
         sys.stdin.readline()
         try:
-            taken = take(source, observed, instance.name, backup_id, SILENT)
+            taken = take(source, observed, instance.name, backup_id, SILENT, run_id=instance.host.run_id())
         except ZsnapdbError as error:
             _say({"code": error.exit_code, "held_ms": None, "note": error.message})
             return

@@ -336,7 +336,12 @@ def test_every_job_has_the_command_that_a_person_would_type() -> None:
 
 
 def test_a_job_is_a_process_of_its_own_whose_last_lines_are_kept(tmp_path: Path) -> None:
-    child = start(["list"], tmp_path / "log", {**os.environ, "ZSNAPDB_CONFIG": "/none", "PYTHONPATH": str(CHECKOUT)})
+    child = start(
+        ["list"],
+        tmp_path / "log",
+        "20261122T120000Z-0123abcd",
+        {**os.environ, "ZSNAPDB_CONFIG": "/none", "PYTHONPATH": str(CHECKOUT)},
+    )
     deadline = time.monotonic() + 120
     while child.poll() is None:
         assert time.monotonic() < deadline

@@ -88,7 +88,7 @@ class AgentMonth:
     immortal: frozenset[tuple[str, ...]] = frozenset()
     """The jobs that nothing ends."""
 
-    def start(self, words: Sequence[str], log: Path) -> FakeRun:
+    def start(self, words: Sequence[str], log: Path, run_id: str) -> FakeRun:
         seconds, code = self.answer(tuple(words))
         run = FakeRun(self, tuple(words), self.time, seconds, code)
         self.runs.append(run)

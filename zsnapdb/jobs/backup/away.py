@@ -82,7 +82,7 @@ def take_early(
         backup_id = instance.host.new_backup_id()
         done.begins(backup_id, observed.volumes)
         with alone_at_source(instance):
-            taken = take(source, observed, instance.name, backup_id, events, LOCAL)
+            taken = take(source, observed, instance.name, backup_id, events, LOCAL, run_id=instance.host.run_id())
         made = EarlySet(
             instance,
             observed,

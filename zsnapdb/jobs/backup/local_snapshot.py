@@ -136,7 +136,15 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
                 observed = source.observe()
             instance = instance.with_volumes(observed.volumes)
             started = time.monotonic()
-            taken = take(source, observed, instance.name, instance.host.new_backup_id(), events, LOCAL)
+            taken = take(
+                source,
+                observed,
+                instance.name,
+                instance.host.new_backup_id(),
+                events,
+                LOCAL,
+                run_id=instance.host.run_id(),
+            )
             seconds = time.monotonic() - started
         # No backup is made of the set, so it needs no hold. ZFS destroys no snapshot that has clones.
         snapshots.release([made.full_name for made in taken.set.snapshots.values()])

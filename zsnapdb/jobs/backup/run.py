@@ -204,7 +204,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             backup_id = instance.host.new_backup_id()
             request.done.begins(backup_id, observed.volumes)
             with alone_at_source(instance):
-                taken = take(source, observed, instance.name, backup_id, request.events)
+                taken = take(source, observed, instance.name, backup_id, request.events, run_id=instance.host.run_id())
             snapshotted = time.monotonic()
 
         # The source is released and closed. Nobody waits for this run any more.
@@ -389,6 +389,7 @@ def _draft(
         repository_id=repository.id,
         created=created,
         tool_version=__version__,
+        run_id=instance.host.run_id(),
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool),
         createtxg=made.createtxg,

@@ -27,14 +27,21 @@ class Taken(Generic[P]):
 
 
 def take(
-    source: Source[O, H, P], observed: O, instance: str, backup_id: str, events: Events, state: str = TAKEN
+    source: Source[O, H, P],
+    observed: O,
+    instance: str,
+    backup_id: str,
+    events: Events,
+    state: str = TAKEN,
+    *,
+    run_id: str,
 ) -> Taken[P]:
     """Make the snapshot set `backup_id` of the source of an instance, and prove the set.
 
     Afterwards the snapshots are held, and the request has marked them with `state`. On an error the snapshots are
     removed. The errors are those of the source; ConsistencyError if the snapshots are not of one transaction group.
     """
-    request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state)
+    request = SnapshotRequest(instance, backup_id, dict(observed.volumes), state, run_id)
     with undone_on_error(request.withdraw):
         hold = source.hold(observed, request, events)
         with at_low_priority():

@@ -19,6 +19,7 @@ from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
+    RUN_PROPERTY,
     STATE_PROPERTY,
     VERSION_PROPERTY,
     snapshot_name,
@@ -59,12 +60,13 @@ class SourceDescription:
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """The one request that makes the snapshots of all volumes, and marks the set with `state`."""
+    """The one request that makes the snapshots of all volumes, and marks the set with `state` and the run."""
 
     instance: str
     backup_id: str
     volumes: Mapping[str, str]
     state: str
+    run_id: str
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -79,6 +81,7 @@ class SnapshotRequest:
             INSTANCE_PROPERTY: self.instance,
             STATE_PROPERTY: self.state,
             VERSION_PROPERTY: __version__,
+            RUN_PROPERTY: self.run_id,
         }
         return snapshots.PendingSnapshots.of(self.names, {**properties, **own})
 

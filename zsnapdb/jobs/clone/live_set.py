@@ -32,7 +32,15 @@ def take_live(instance: Instance) -> CloneSource:
     with open_server(instance) as source:
         observed = source.observe()
         with alone_at_source(instance):
-            taken = take(source, observed, instance.name, instance.host.new_backup_id(), instance.events, LIVE)
+            taken = take(
+                source,
+                observed,
+                instance.name,
+                instance.host.new_backup_id(),
+                instance.events,
+                LIVE,
+                run_id=instance.host.run_id(),
+            )
     # No backup is made of the set, so it needs no hold. ZFS does not destroy a snapshot that has clones.
     snapshots.release([snapshot.full_name for snapshot in taken.set.snapshots.values()])
     return CloneSource(SourceKind.LIVE, taken.set, _origin(observed))

@@ -184,6 +184,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
             started=log.started,
             finished=instance.host.now(),
             tool_version=__version__,
+            run_id=instance.host.run_id(),
             zfs_version=version.userland(),
             server_version=log.server_version or planned.restore.server_version,
             position=log.position,

@@ -33,6 +33,7 @@ class RunRecord(_Kept):
     """
 
     format: Literal[1] = 1
+    run_id: Annotated[str, Field(max_length=100)] = ""
     scheduled: AwareDatetime
     started: AwareDatetime
     finished: AwareDatetime | None = None

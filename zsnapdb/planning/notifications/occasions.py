@@ -29,6 +29,7 @@ class Occasion:
     hint: str = ""
     repository: str = ""
     exit_code: int | None = None
+    run_id: str = ""
 
 
 class _Kept(BaseModel):

@@ -1,0 +1,87 @@
+"""The log of a command: lines on stderr, or in systemd's journal. Options and variables say which, and how much."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from zsnapdb import run_id
+from zsnapdb.report.log_lines import LogFormat, LogLevel, LogRecord, Value, journal_message, json_line, text_line
+
+LEVEL, FORMAT, PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB_JSON_PROGRESS"
+"""The variables. An option sets its variable, so that the commands that this one starts log in the same way."""
+JOURNAL = Path("/run/systemd/journal/socket")
+_NO_FIELDS: Mapping[str, Value] = {}
+_about: ContextVar[Mapping[str, Value]] = ContextVar("about", default=_NO_FIELDS)
+
+
+@dataclass(frozen=True)
+class LogStyle:
+    """Which lines are written, and how. With `has_json_progress` everything is JSON, also how far a step has come."""
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.TEXT
+    has_json_progress: bool = False
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> LogStyle:
+        """Return the style that the environment asks for. What it does not know counts as left out."""
+        level, form = environment.get(LEVEL, ""), environment.get(FORMAT, "")
+        has_progress = environment.get(PROGRESS, "").lower() in ("1", "true", "yes")
+        chosen = LogFormat(form) if form in set(LogFormat) else LogFormat.TEXT
+        return cls(
+            LogLevel(level) if level in set(LogLevel) else LogLevel.INFO,
+            LogFormat.JSON if has_progress else chosen,
+            has_progress,
+        )
+
+    def shows(self, level: LogLevel) -> bool:
+        """Whether lines of this level are written."""
+        return level.priority <= self.level.priority
+
+
+def style() -> LogStyle:
+    """Return the style of this process."""
+    return LogStyle.of(os.environ)
+
+
+def about(**fields: Value) -> None:
+    """Say in all later lines of this command what they are about, such as instance="main"."""
+    _about.set({**_about.get(), **fields})
+
+
+def write(level: LogLevel, text: str, **fields: Value) -> None:
+    """Write a line, if its level is shown. A lost session or a closed pipe ends no command: the line is lost."""
+    chosen = style()
+    if not chosen.shows(level):
+        return
+    record = LogRecord(datetime.now(UTC), level, text, run_id.current(), {**_about.get(), **fields})
+    if chosen.format is LogFormat.JOURNAL and _sent(journal_message(record), JOURNAL):
+        return
+    line = json_line(record) if chosen.format is LogFormat.JSON else text_line(record)
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
+
+
+def ended(words: str, exit_code: int, seconds: float) -> None:
+    """Write the last line of a command: for programs always, for people only with -v."""
+    level = LogLevel.DEBUG if style().format is LogFormat.TEXT else LogLevel.INFO
+    text = f"{words} ended with {exit_code} after {seconds:.1f} s"
+    write(level, f"{text}, run {run_id.current()}", event="ended", exit_code=exit_code, seconds=round(seconds, 3))
+
+
+def _sent(message: bytes, path: Path) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
+            out.sendto(message, str(path))
+    except OSError:
+        # No journal here, or the message is too long for a datagram.
+        return False
+    return True
