@@ -324,6 +324,8 @@ class RepositorySettings(_Section):
     sse_key: str | None = None
     checksum: Literal["auto", "sha256", "none"] = "auto"
     patience: Annotated[Seconds, Field(ge=0, le=7 * 86400)] = 3600.0
+    evidence: bool = False
+    """Whether commands write what they did into the evidence log of the repository."""
     bandwidth: Annotated[Size, Field(ge=1 << 10)] | None = None
     stream: StreamSettings = StreamSettings()
     encryption: EncryptionSettings = EncryptionSettings()

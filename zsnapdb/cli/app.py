@@ -26,6 +26,7 @@ from zsnapdb.cli import (
     pin,
     prune,
     query,
+    report,
     rescue,
     restore,
     runbook,
@@ -36,6 +37,7 @@ from zsnapdb.cli import (
 )
 from zsnapdb.cli.clone import app as clone_app
 from zsnapdb.cli.clone import reap
+from zsnapdb.cli.evidencing import evidencing
 from zsnapdb.cli.groups import Heading
 from zsnapdb.cli.notifying import notifying
 from zsnapdb.cli.vm import app as vm_app
@@ -51,16 +53,16 @@ app = typer.Typer(
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "ZSNAPDB"},
 )
-app.command("backup", rich_help_panel=Heading.BACKUP)(notifying("backup", backup.backup))
+app.command("backup", rich_help_panel=Heading.BACKUP)(notifying("backup", evidencing("backup", backup.backup)))
 app.command("snapshot", rich_help_panel=Heading.BACKUP)(notifying("snapshot", snapshot.snapshot))
 app.command("list", rich_help_panel=Heading.BACKUP)(inventory.list_backups)
 app.command("show", rich_help_panel=Heading.BACKUP)(inventory.show_backup)
 app.command("status", rich_help_panel=Heading.BACKUP)(status.status)
 app.add_typer(binlog.app, name="binlog", rich_help_panel=Heading.BACKUP)
-app.command("restore", rich_help_panel=Heading.RESTORE)(restore.restore)
+app.command("restore", rich_help_panel=Heading.RESTORE)(evidencing("restore", restore.restore))
 app.command("runbook", rich_help_panel=Heading.RESTORE)(runbook.runbook)
-app.command("rescue", rich_help_panel=Heading.RESTORE)(rescue.rescue)
-app.command("drill", rich_help_panel=Heading.RESTORE)(notifying("drill", drill.drill))
+app.command("rescue", rich_help_panel=Heading.RESTORE)(evidencing("rescue", rescue.rescue))
+app.command("drill", rich_help_panel=Heading.RESTORE)(notifying("drill", evidencing("drill", drill.drill)))
 app.command("drills", rich_help_panel=Heading.RESTORE)(drill.drills)
 app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)
 app.add_typer(vm_app.app, name="vm", rich_help_panel=Heading.CLONES)
@@ -69,11 +71,12 @@ app.command("diff", rich_help_panel=Heading.CLONES)(query.diff)
 app.command("reap", rich_help_panel=Heading.CLONES)(reap.reap)
 app.command("init", rich_help_panel=Heading.REPOSITORY)(init.init)
 app.command("verify", rich_help_panel=Heading.REPOSITORY)(notifying("verify", verify.verify))
-app.command("copy", rich_help_panel=Heading.REPOSITORY)(notifying("copy", copy.copy))
-app.command("prune", rich_help_panel=Heading.REPOSITORY)(notifying("prune", prune.prune))
-app.command("pin", rich_help_panel=Heading.REPOSITORY)(pin.pin)
-app.command("unpin", rich_help_panel=Heading.REPOSITORY)(pin.unpin)
-app.command("forget", rich_help_panel=Heading.REPOSITORY)(forget.forget)
+app.command("copy", rich_help_panel=Heading.REPOSITORY)(notifying("copy", evidencing("copy", copy.copy)))
+app.command("prune", rich_help_panel=Heading.REPOSITORY)(notifying("prune", evidencing("prune", prune.prune)))
+app.command("pin", rich_help_panel=Heading.REPOSITORY)(evidencing("pin", pin.pin))
+app.command("unpin", rich_help_panel=Heading.REPOSITORY)(evidencing("unpin", pin.unpin))
+app.command("forget", rich_help_panel=Heading.REPOSITORY)(evidencing("forget", forget.forget))
+app.add_typer(report.app, name="report", rich_help_panel=Heading.REPOSITORY)
 app.add_typer(agent.app, name="agent", rich_help_panel=Heading.HOST)
 app.add_typer(key.app, name="key", rich_help_panel=Heading.REPOSITORY)
 app.command("setup", rich_help_panel=Heading.HOST)(setup.setup)

@@ -17,13 +17,13 @@ from pydantic import ValidationError
 from zsnapdb import whole_file
 from zsnapdb.errors import DamagedError
 from zsnapdb.jobs.instance import Instance
-from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, RecordPart
+from zsnapdb.planning.repository.host_record import ArchivedPosition, BackupRecord, EvidenceEnd, RecordPart
 from zsnapdb.repository.repository import Repository
 
 P = TypeVar("P", bound=RecordPart)
 
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-BACKUPS, _ARCHIVE = "backups.json", "archive.json"
+BACKUPS, _ARCHIVE, _EVIDENCE = "backups.json", "archive.json", "evidence.json"
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,20 @@ class HostRecord:
     def archived(self) -> ArchivedPosition | None:
         """Return the newest position that this host archived, None if none is recorded. DamagedError as above."""
         return read(self.folder / _ARCHIVE, ArchivedPosition)
+
+    def evidence_end(self) -> EvidenceEnd | None:
+        """Return the newest record of the evidence log that this host knows of, None if it knows none.
+
+        DamagedError as above.
+        """
+        return read(self.folder / _EVIDENCE, EvidenceEnd)
+
+    def set_evidence_end(self, end: EvidenceEnd) -> None:
+        """Remember the newest record of the evidence log, unless a newer one is known. OSError if the disk refuses."""
+        with self._changing():
+            known = self.evidence_end()
+            if known is None or known.number < end.number:
+                _write(self.folder / _EVIDENCE, end)
 
     def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> None:
         """Replace the recorded backups by what `change` makes of them. OSError if the disk refuses.

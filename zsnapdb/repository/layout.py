@@ -4,6 +4,7 @@
     <instance>/manifests/<backup-id>.json                  manifests; written last, never over another
     <instance>/chunks/<backup-id>/<role>/00000001          chunks, from 1
     <instance>/drills/<id>.json                            the evidence of a drill, written once
+    <instance>/evidence/00000001.json                      the log of what was done, from 1, written once
     <instance>/unfinished/<backup-id>.json                 the mark of a backup that was begun; removed when it ends
     <instance>/<name>.lock                                 leases
     <instance>/binlogs/…                                   archived binlogs: repository/binlog_descriptions.py
@@ -135,6 +136,17 @@ class DrillKey(Key):
     @property
     def drill_id(self) -> str:
         return self._part(2)
+
+
+class EvidenceKey(Key):
+    """The place of a record of the evidence log."""
+
+    __slots__ = ()
+    _FORM = re.compile(rf"{_INSTANCE}/evidence/[0-9]{{8}}\.json")
+
+    @property
+    def number(self) -> int:
+        return int(self._part(2))
 
 
 class VerificationKey(Key):
@@ -269,6 +281,16 @@ def drills(instance: str) -> KeyPrefix[DrillKey]:
 def drill(instance: str, drill_id: str) -> DrillKey:
     """Return the key of a drill's evidence."""
     return DrillKey(f"{instance}/drills/{drill_id}.json")
+
+
+def evidence_log(instance: str) -> KeyPrefix[EvidenceKey]:
+    """Return the prefix of the records of an instance's evidence log."""
+    return KeyPrefix(f"{instance}/evidence/", EvidenceKey)
+
+
+def evidence(instance: str, number: int) -> EvidenceKey:
+    """Return the key of a record of the evidence log; `number` counts from 1."""
+    return EvidenceKey(f"{instance}/evidence/{number:08d}.json")
 
 
 def unfinished(instance: str) -> KeyPrefix[UnfinishedKey]:

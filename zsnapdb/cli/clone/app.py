@@ -17,12 +17,13 @@ from zsnapdb.cli.clone import (
     server,
     upgrade,
 )
+from zsnapdb.cli.evidencing import evidencing
 from zsnapdb.cli.groups import CommandGroup
 
 app = typer.Typer(
     cls=CommandGroup, help="Run ephemeral servers on clones of snapshots.", no_args_is_help=True, rich_markup_mode=None
 )
-app.command("create")(create.create)
+app.command("create")(evidencing("clone", create.create))
 app.command("prepare")(prepare.prepare)
 app.command("list")(inventory.list_clones)
 app.command("show")(inventory.show_clone)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from zsnapdb.config import KeepSettings
 from zsnapdb.model import Flavour
-from zsnapdb.patterns import BackupId, Count, DatasetName, FileName, GtidText, Guid, RoleName, SendFlag
+from zsnapdb.patterns import BackupId, Count, DatasetName, FileName, GtidText, Guid, RoleName, SendFlag, Sha256
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.planning.repository.writers import Writer, WrittenLink, by_backup, others, writers
@@ -65,6 +65,14 @@ class RemovedBackup(RecordPart):
 
     backup_id: BackupId
     guids: tuple[Guid, ...]
+
+
+class EvidenceEnd(RecordPart):
+    """The newest record of the evidence log that this host wrote or read: its number and the SHA-256 of its object."""
+
+    format: Literal[1] = 1
+    number: Annotated[int, Field(ge=1, lt=10**8)]
+    sha256: Sha256
 
 
 class BackupRecord(RecordPart):

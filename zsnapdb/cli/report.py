@@ -1,0 +1,96 @@
+"""`zsnapdb report`."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from zsnapdb.cli.groups import CommandGroup
+from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, RepositoryName
+from zsnapdb.cli.output import show, show_errors
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.evidence import EvidenceLog
+
+app = typer.Typer(
+    name="report", cls=CommandGroup, help="Show and check the evidence of what was done.", rich_markup_mode=None
+)
+
+
+@app.callback()
+def report() -> None:
+    """Show and check the evidence of what was done. Repositories with `evidence = true` keep it."""
+
+
+@app.command("show")
+def report_show(
+    instance: InstanceName = None,
+    begin: Annotated[
+        str | None,
+        typer.Option("--from", metavar="DAY", help="The first day (UTC).", show_default="30 days before the last"),
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="DAY", help="The last day (UTC).", show_default="today")
+    ] = None,
+    repository: RepositoryName = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show the days and the runs of an instance: who, when, what, and the result.
+
+    Exit codes: 0 the log is whole, 7 it was changed.
+    """
+    from datetime import timedelta
+
+    from zsnapdb.config import load
+    from zsnapdb.jobs import evidence as job
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.planning.evidence.days import days
+    from zsnapdb.report.evidence import EvidenceReportView, done_runs
+
+    chosen = Instance.at(load(config), instance, repository)
+    now = chosen.host.now()
+    last = _day(end) if end is not None else now.date()
+    first = _day(begin) if begin is not None else last - timedelta(days=30)
+    log = job.read(chosen)
+    show(EvidenceReportView(log, days(done_runs(log.believed), first, last, now)), json)
+    _end(log)
+
+
+@app.command("verify")
+def report_verify(
+    instance: InstanceName = None,
+    repository: RepositoryName = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Check that no record of the evidence log was altered, removed or put elsewhere.
+
+    Exit codes: 0 the log is whole, 7 it was changed.
+    """
+    from zsnapdb.config import load
+    from zsnapdb.jobs import evidence as job
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report.evidence import EvidenceCheckView
+
+    log = job.read(Instance.at(load(config), instance, repository))
+    show(EvidenceCheckView(log), json)
+    _end(log)
+
+
+def _day(text: str) -> date:
+    from zsnapdb.errors import UsageError
+
+    try:
+        return date.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is not a day", hint="write it as 2026-11-01") from error
+
+
+def _end(log: EvidenceLog) -> None:
+    alarm = log.alarm()
+    if alarm is not None:
+        show_errors([alarm])
+        raise typer.Exit(alarm.exit_code)

@@ -1,0 +1,1 @@
+"""The log of what was done to an instance and its backups."""

@@ -1,0 +1,75 @@
+"""Whether a chain of records is whole: every altered, removed or reordered record is found. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+NOTHING = "0" * 64
+"""What the first record names as the hash of the one before it."""
+
+
+@dataclass(frozen=True)
+class StoredLink:
+    """A record as it is stored under its number: its SHA-256, and the SHA-256 that it names of the one before.
+
+    `problem` says why the record itself cannot be believed, such as a bad signature; "" if it can.
+    """
+
+    number: int
+    sha256: str
+    previous: str
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class RememberedLink:
+    """The newest record that a host knows of: from its own files, or from an earlier report."""
+
+    number: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ChainFinding:
+    """What is wrong at a record."""
+
+    number: int
+    text: str
+
+
+def findings(links: Sequence[StoredLink], remembered: RememberedLink | None = None) -> tuple[ChainFinding, ...]:
+    """Return what is wrong with the chain, by number; nothing if it is whole.
+
+    A record in the middle cannot be altered without the next one naming another hash. Only what is remembered, or its
+    signature, speaks for the last record: without them its change, and the removal of the newest records, is not found.
+    """
+    return (*_of_chain(links), *_of_end(links, remembered))
+
+
+def _of_chain(links: Sequence[StoredLink]) -> Iterator[ChainFinding]:
+    expected, before = 1, NOTHING
+    for link in sorted(links, key=lambda link: link.number):
+        if link.number > expected:
+            last = link.number - 1
+            which = f"record {expected} is" if last == expected else f"records {expected} to {last} are"
+            yield ChainFinding(expected, f"{which} missing")
+        elif link.previous != before and not link.problem:
+            what = "the first record names one before it" if expected == 1 else f"record {expected - 1} was altered"
+            yield ChainFinding(link.number, f"{what}: record {link.number} was written after another one")
+        if link.problem:
+            yield ChainFinding(link.number, f"record {link.number} cannot be believed: {link.problem}")
+        expected, before = link.number + 1, link.sha256
+
+
+def _of_end(links: Sequence[StoredLink], remembered: RememberedLink | None) -> Iterator[ChainFinding]:
+    if remembered is None:
+        return
+    known = {link.number: link.sha256 for link in links}
+    newest = max(known, default=0)
+    if remembered.number > newest:
+        yield ChainFinding(
+            remembered.number, f"records {newest + 1} to {remembered.number}, which existed, are missing"
+        )
+    elif known.get(remembered.number, remembered.sha256) != remembered.sha256:
+        yield ChainFinding(remembered.number, f"record {remembered.number} is not the one that was written")

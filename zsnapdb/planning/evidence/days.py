@@ -1,0 +1,75 @@
+"""What records say of each day: how many runs were good, and how far apart the backups were. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import pairwise
+
+
+@dataclass(frozen=True)
+class DoneRun:
+    """A run: what it did, when it ended (UTC), how long it took in seconds, and its exit code."""
+
+    job: str
+    finished: datetime
+    seconds: float
+    exit_code: int
+
+    @property
+    def is_good(self) -> bool:
+        return self.exit_code == 0
+
+
+@dataclass(frozen=True)
+class ReportedDay:
+    """A day in UTC.
+
+    `longest_without_backup` is the longest time in seconds, up to a moment of this day, since a backup had ended; None
+    if there was none yet.
+    """
+
+    day: date
+    good: int
+    failed: int
+    backups: int
+    drills: int
+    failed_drills: int
+    longest_without_backup: float | None
+
+
+def days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> tuple[ReportedDay, ...]:
+    """Return each day from the first to the last one, also those without any run. Days after `now` are left out."""
+    return tuple(_days(sorted(runs, key=lambda run: run.finished), first, last, now))
+
+
+def _days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> Iterator[ReportedDay]:
+    backups = [run.finished for run in runs if run.job == "backup" and run.is_good]
+    day = first
+    while day <= last:
+        begin = datetime.combine(day, time(), UTC)
+        end = min(begin + timedelta(days=1), now)
+        if begin >= now:
+            return
+        own = [run for run in runs if begin <= run.finished < end]
+        drills = [run for run in own if run.job == "drill"]
+        yield ReportedDay(
+            day=day,
+            good=sum(run.is_good for run in own),
+            failed=sum(not run.is_good for run in own),
+            backups=sum(run.job == "backup" and run.is_good for run in own),
+            drills=len(drills),
+            failed_drills=sum(not drill.is_good for drill in drills),
+            longest_without_backup=_longest(backups, begin, end),
+        )
+        day += timedelta(days=1)
+
+
+def _longest(backups: Sequence[datetime], begin: datetime, end: datetime) -> float | None:
+    before = [moment for moment in backups if moment < begin][-1:]
+    within = [moment for moment in backups if begin <= moment < end]
+    if not before and not within:
+        return None
+    moments = [*before, *within, end]
+    return max((later - earlier).total_seconds() for earlier, later in pairwise(moments))

@@ -1,0 +1,115 @@
+"""The log of what was done: records that are numbered, chained by hashes, written once and never changed.
+
+Record N names the SHA-256 of the whole stored object of record N - 1, with its signature. So no record can be altered,
+removed or put elsewhere without the next ones showing it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from zsnapdb.errors import ConsistencyError, DamagedError
+from zsnapdb.patterns import InstanceName, Moment, RepositoryId, RunId, Sha256, Words
+from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink
+from zsnapdb.repository import layout
+from zsnapdb.repository.repository import Repository
+
+_ATTEMPTS = 100
+"""How many other records may come first while one is written."""
+
+
+class WhoPart(BaseModel):
+    """Who ran a command: the account, the one that logged in, and the one before sudo, where they are known."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    account: Words
+    login: Words = ""
+    sudo: Words = ""
+    host: Words
+
+
+class EvidenceRecord(BaseModel):
+    """What a run did. `command` are its words as they were typed. `exit_code` says how it ended."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    format: Literal[1] = 1
+    number: Annotated[int, Field(ge=1, lt=10**8)]
+    previous: Sha256
+    repository_id: RepositoryId
+    instance: InstanceName
+    run_id: RunId
+    job: Words
+    command: Words
+    who: WhoPart
+    started: Moment
+    finished: Moment
+    exit_code: Annotated[int, Field(ge=-64, le=255)]
+    tool_version: Words
+
+
+@dataclass(frozen=True)
+class StoredRecord:
+    """A record and its place in the chain. `record` is None if it cannot be believed: `link` says why."""
+
+    link: StoredLink
+    record: EvidenceRecord | None
+
+
+def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink | None) -> RememberedLink:
+    """Write the record at the end of the chain, and return its place. Number and `previous` of the draft are replaced.
+
+    `newest` saves a listing if it is still the end. ConsistencyError if others write all the time.
+    """
+    end = newest or _end(repository, draft.instance)
+    for _ in range(_ATTEMPTS):
+        record = draft.model_copy(update={"number": end.number + 1, "previous": end.sha256})
+        body = repository.keyring.signed_if_able(record.model_dump_json().encode())
+        if repository.put_same(layout.evidence(draft.instance, record.number), body):
+            return RememberedLink(record.number, hashlib.sha256(body).hexdigest())
+        # Another run was quicker.
+        end = _end(repository, draft.instance)
+    raise ConsistencyError(
+        f"the evidence log of instance {draft.instance} has no free place at its end", hint="run the command again"
+    )
+
+
+def read(repository: Repository, instance: str) -> tuple[StoredRecord, ...]:
+    """Return all records, by number."""
+    keys = sorted(listed.key.number for listed in repository.list(layout.evidence_log(instance)))
+    return tuple(_parsed(repository, instance, number) for number in keys)
+
+
+def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
+    """Return the chain of these records."""
+    return [record.link for record in records]
+
+
+def _end(repository: Repository, instance: str) -> RememberedLink:
+    newest = max((listed.key.number for listed in repository.list(layout.evidence_log(instance))), default=0)
+    if not newest:
+        return RememberedLink(0, NOTHING)
+    return RememberedLink(newest, hashlib.sha256(repository.get(layout.evidence(instance, newest))).hexdigest())
+
+
+def _parsed(repository: Repository, instance: str, number: int) -> StoredRecord:
+    key = layout.evidence(instance, number)
+    body = repository.get(key)
+    sha256 = hashlib.sha256(body).hexdigest()
+    try:
+        record = EvidenceRecord.model_validate_json(repository.keyring.verified(body, str(key)))
+    except DamagedError as error:
+        return StoredRecord(StoredLink(number, sha256, NOTHING, error.message), None)
+    except ValidationError as error:
+        return StoredRecord(StoredLink(number, sha256, NOTHING, f"it cannot be read: {error.errors()[0]['msg']}"), None)
+    own = (record.number, record.instance, record.repository_id)
+    if own != (number, instance, repository.id):
+        problem = f"it is record {record.number} of instance {record.instance}, repository {record.repository_id}"
+        return StoredRecord(StoredLink(number, sha256, record.previous, problem), None)
+    return StoredRecord(StoredLink(number, sha256, record.previous), record)
