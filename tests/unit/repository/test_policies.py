@@ -26,6 +26,7 @@ KEPT = [
     layout.manifest("main", ID),
     layout.chunk("main", ID, "data", 1),
     layout.drill("main", ID),
+    layout.evidence("main", 1),
     layout.rotated_binlog("main", ID, NAME),
     layout.incarnation("main", ID),
     COMPLETE,
@@ -84,3 +85,16 @@ def test_a_description_is_written_on_the_condition_that_there_is_none(policy: st
     assert row["Action"] == ["s3:PutObject"]
     assert row["Condition"] == {"Null": {"s3:if-none-match": "true"}}
     assert any(fnmatchcase(BUCKET + key, resource) for resource in row["Resource"])
+
+
+@pytest.mark.parametrize("policy", ["iam-policy.json", "iam-policy-write-only.json", "iam-policy-prune.json"])
+def test_who_changes_a_repository_may_add_evidence_and_read_it_and_never_remove_it(policy: str) -> None:
+    key = layout.evidence("main", 7)
+    assert is_allowed(policy, "s3:PutObject", key)
+    assert is_allowed(policy, "s3:GetObject", key)
+    assert not is_allowed(policy, "s3:DeleteObject", key)
+
+
+def test_who_only_monitors_may_read_the_evidence() -> None:
+    assert is_allowed("iam-policy-monitoring.json", "s3:GetObject", layout.evidence("main", 7))
+    assert not is_allowed("iam-policy-monitoring.json", "s3:PutObject", layout.evidence("main", 7))
