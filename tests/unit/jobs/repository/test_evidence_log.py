@@ -147,7 +147,11 @@ def test_only_a_repository_that_keeps_evidence_gets_it_and_no_plan_is_evidence(
 
     monkeypatch.setattr(evidence, "recorded", spy)
     done: list[dict[str, Any]] = []
-    command = evidencing("prune", lambda **options: done.append(options))
+
+    def prune(**options: Any) -> None:
+        done.append(options)
+
+    command = evidencing("prune", prune)
     config = tmp_path / "zsnapdb.toml"
     config.write_text(site.text())
     command(instance="main", config=config, plan=False)
