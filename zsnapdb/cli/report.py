@@ -42,21 +42,16 @@ def report_show(
 
     Exit codes: 0 the log is whole, 7 it was changed.
     """
-    from datetime import timedelta
-
     from zsnapdb.config import load
     from zsnapdb.jobs import evidence as job
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.planning.evidence.days import days
-    from zsnapdb.report.evidence import EvidenceReportView, done_runs
+    from zsnapdb.report.evidence import EvidenceReportView
 
-    chosen = Instance.at(load(config), instance, repository)
-    now = chosen.host.now()
-    last = _day(end) if end is not None else now.date()
-    first = _day(begin) if begin is not None else last - timedelta(days=30)
-    log = job.read(chosen)
-    show(EvidenceReportView(log, days(done_runs(log.believed), first, last, now)), json)
-    _end(log)
+    first = _day(begin) if begin is not None else None
+    last = _day(end) if end is not None else None
+    found = job.report(Instance.at(load(config), instance, repository), first, last)
+    show(EvidenceReportView(found), json)
+    _end(found.log)
 
 
 @app.command("verify")

@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from zsnapdb.jobs.evidence import EvidenceLog
-from zsnapdb.planning.evidence.days import DoneRun, ReportedDay
+from zsnapdb.jobs.evidence import EvidenceLog, EvidenceReport
 from zsnapdb.report.units import duration, table
 from zsnapdb.report.view import Fields, View
 from zsnapdb.repository.evidence_log import EvidenceRecord
-
-
-def done_runs(records: Sequence[EvidenceRecord]) -> list[DoneRun]:
-    """Return the runs that the records are about."""
-    return [
-        DoneRun(record.job, record.finished, (record.finished - record.started).total_seconds(), record.exit_code)
-        for record in records
-    ]
 
 
 @dataclass(frozen=True)
 class EvidenceReportView(View):
     """What was done in some days, and whether the log of it is whole."""
 
-    log: EvidenceLog
-    days: tuple[ReportedDay, ...]
+    report: EvidenceReport
     kind: ClassVar[str] = "report"
 
     def text(self) -> str:
-        head = [f"instance      {self.log.instance}", f"repository    {self.log.repository}", chain_line(self.log)]
+        log = self.report.log
+        head = [f"instance      {log.instance}", f"repository    {log.repository}", chain_line(log)]
         days = [
             (
                 day.day.isoformat(),
@@ -40,7 +30,7 @@ class EvidenceReportView(View):
                 duration(day.longest_without_backup) if day.longest_without_backup is not None else "no backup",
                 f"{day.drills}, {day.failed_drills} FAILED" if day.failed_drills else str(day.drills),
             )
-            for day in self.days
+            for day in self.report.days
         ]
         runs = [
             (
@@ -64,10 +54,10 @@ class EvidenceReportView(View):
 
     def fields(self) -> Fields:
         return {
-            "instance": self.log.instance,
-            "repository": self.log.repository,
-            "is_whole": not self.log.findings,
-            "findings": [finding.text for finding in self.log.findings],
+            "instance": self.report.log.instance,
+            "repository": self.report.log.repository,
+            "is_whole": not self.report.log.findings,
+            "findings": [finding.text for finding in self.report.log.findings],
             "days": [
                 {
                     "day": day.day.isoformat(),
@@ -78,15 +68,15 @@ class EvidenceReportView(View):
                     "drills": day.drills,
                     "failed_drills": day.failed_drills,
                 }
-                for day in self.days
+                for day in self.report.days
             ],
             "records": [record.model_dump(mode="json", exclude={"format"}) for record in self._records],
         }
 
     @property
     def _records(self) -> list[EvidenceRecord]:
-        shown = {day.day for day in self.days}
-        return [record for record in self.log.believed if record.finished.date() in shown]
+        shown = {day.day for day in self.report.days}
+        return [record for record in self.report.log.believed if record.finished.date() in shown]
 
 
 @dataclass(frozen=True)
