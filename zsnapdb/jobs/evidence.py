@@ -119,7 +119,7 @@ _USUAL_DAYS = timedelta(days=30)
 
 
 def report(instance: Instance, first: date | None, last: date | None) -> EvidenceReport:
-    """Return what the log says of the days from `first` to `last` (UTC). Without them: the last 30 days, until today."""
+    """Return what the log says of the days from `first` to `last` (UTC); without them, of the last 30 days."""
     now = instance.host.now()
     end = last or now.date()
     log = read(instance)
