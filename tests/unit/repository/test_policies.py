@@ -93,6 +93,9 @@ def test_who_changes_a_repository_may_add_evidence_and_read_it_and_never_remove_
     assert is_allowed(policy, "s3:PutObject", key)
     assert is_allowed(policy, "s3:GetObject", key)
     assert not is_allowed(policy, "s3:DeleteObject", key)
+    (row,) = (row for row in json.loads((CONFIGS / policy).read_text())["Statement"] if row["Effect"] == "Deny")
+    assert row["Condition"] == {"Null": {"s3:if-none-match": "true"}}
+    assert any(fnmatchcase(BUCKET + key, resource) for resource in row["Resource"])
 
 
 def test_who_only_monitors_may_read_the_evidence() -> None:

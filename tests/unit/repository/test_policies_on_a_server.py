@@ -47,6 +47,7 @@ DESCRIPTIONS: dict[str, Key] = {
     "check": layout.VerificationKey("tried/checks/20260101T101112Z-0123abcd.json"),
     "pin": layout.pin("tried", ID),
     "drill": layout.drill("tried", ID),
+    "evidence": layout.evidence("tried", 1),
     "lease": layout.lease("tried/writer"),
     "incarnation": layout.incarnation("tried", ID),
     "complete": layout.complete("tried", ID),
@@ -77,7 +78,7 @@ RIGHTS = {
     "writer": Rights(frozenset(DESCRIPTIONS) | frozenset(BINLOG_BODIES), EVERYTHING),
     "pruner": Rights(
         frozenset(DESCRIPTIONS),
-        frozenset({"lease"}),
+        frozenset({"lease", "evidence"}),
         frozenset({"manifest", "chunk", "mark", "incarnation", "complete", "binlog", "segment"} | set(BINLOG_BODIES)),
     ),
     "restorer": Rights(EVERYTHING),

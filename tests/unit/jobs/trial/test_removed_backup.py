@@ -26,7 +26,10 @@ PLAN: Any = SimpleNamespace(
     seed=1,
 )
 INSTANCE: Any = SimpleNamespace(
-    name="main", host=SimpleNamespace(now=lambda: datetime(2026, 11, 21, 10, 11, 12, tzinfo=UTC))
+    name="main",
+    host=SimpleNamespace(
+        now=lambda: datetime(2026, 11, 21, 10, 11, 12, tzinfo=UTC), run_id=lambda: "20261121T101112Z-0123abcd"
+    ),
 )
 SETTINGS: Any = SimpleNamespace(restore=SimpleNamespace(mount_root=Path("/restored")))
 
