@@ -70,7 +70,7 @@ class HostRecord:
         with self._changing():
             known = self.evidence_end()
             if known is None or known.number < end.number:
-                _write(self.folder / _EVIDENCE, end)
+                whole_file.replace(self.folder / _EVIDENCE, end.model_dump_json().encode(), 0o644)
 
     def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> None:
         """Replace the recorded backups by what `change` makes of them. OSError if the disk refuses.
