@@ -47,10 +47,12 @@ def without_bodies(lab: Lab) -> Iterator[None]:
             store.put(key, body)
 
 
+@pytest.mark.parametrize("command", ["backup", "snapshot"])
 def test_a_restore_from_the_host_clones_replays_and_is_exactly_at_the_point(
-    lab: Lab, load_running: ledger.Load
+    lab: Lab, load_running: ledger.Load, command: str
 ) -> None:
-    backup = lab.zsnapdb("backup", "--json").json["backup"]
+    done = lab.zsnapdb(command, "--json").json
+    start = done["backup"]["backup_id"] if command == "backup" else done["backup_id"]
     load_running.wait_for(20)
     load_running.stop()
     lab.zsnapdb("binlog", "archive", "main", "--once", "--json")
@@ -61,10 +63,10 @@ def test_a_restore_from_the_host_clones_replays_and_is_exactly_at_the_point(
         planned = lab.zsnapdb(*words, "--plan", "--json").json
         done = lab.zsnapdb(*words, "--json").json
     try:
-        assert (planned["target"], planned["chain"]) == (backup["backup_id"], [])
+        assert (planned["target"], planned["chain"]) == (start, [])
         assert {binlog["from"] for binlog in planned["binlogs"]} == {"host"}
         origins = zfs("get", "-H", "-o", "value", "origin", "tank/near", "tank/near/data")
-        short = f"@zsnapdb-{backup['backup_id']}"
+        short = f"@zsnapdb-{start}"
         assert origins == [f"tank/mysql{short}", f"tank/mysql/data{short}"]
         assert restored_state(done) == expected
     finally:

@@ -35,6 +35,11 @@ class Host:
     records: Path = Path("/var/lib/zsnapdb/stored")
     """What this host stored in repositories, a folder per instance and repository (`host_record.py`)."""
 
+    @property
+    def local_sets(self) -> Path:
+        """What this host knows about snapshot sets that are in no repository, a folder per instance."""
+        return self.records.with_name("local")
+
     now: Callable[[], datetime] = clock.now
     """The time, UTC."""
 

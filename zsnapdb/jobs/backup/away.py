@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from zsnapdb.errors import UnreachableError, ZsnapdbError
+from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
@@ -50,6 +51,7 @@ class EarlySet:
         for name in self.names:
             snapshots.ensure_held(name, snapshots.HOLD_TAG)
         snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
+        local_manifests.remove(self.instance, self.set.backup_id)
 
 
 def store_is_away(instance: Instance) -> UnreachableError | None:
@@ -91,6 +93,7 @@ def take_early(
             instance.host.now(),
             time.monotonic() - started,
         )
+    local_manifests.write(instance, made.described, made.set, made.created)
     # Rules about local sets spare a set with this hold.
     for name in made.names:
         snapshots.ensure_held(name, BASE_TAG)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.errors import CommandError, NotOursError
+from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceOpener
@@ -146,6 +147,9 @@ def snapshot(instance: Instance, *, opener: SourceOpener = open_source) -> Local
                 run_id=instance.host.run_id(),
             )
             seconds = time.monotonic() - started
+            with at_low_priority():
+                described = source.describe(observed, taken.proof)
+                local_manifests.write(instance, described, taken.set, instance.host.now())
         # No backup is made of the set, so it needs no hold. ZFS destroys no snapshot that has clones.
         snapshots.release([made.full_name for made in taken.set.snapshots.values()])
         with at_low_priority(may_stay_low=True):
@@ -175,4 +179,5 @@ def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
             events.warn(f"the expired local set {decision.backup_id} stays: {error.message}")
         else:
             gone.append(decision.backup_id)
+    local_manifests.remove_stale(instance)
     return tuple(gone)

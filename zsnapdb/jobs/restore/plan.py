@@ -16,6 +16,7 @@ from zsnapdb.jobs.pools import pool_for_copy
 from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
+from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, with_local_sets
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import programs, server, server_program
@@ -91,7 +92,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         target = Latest(request.accept_older)
     catalogue = repository.catalogue(instance.name)
     manifests = catalogue.manifests
-    if isinstance(target, AtBackup) and target.backup_id is not None:
+    is_set = names_local_set(instance, target, request.origin)
+    if isinstance(target, AtBackup) and target.backup_id is not None and not is_set:
         # If the backup was requested by its id, a damaged manifest is reported as damaged and not as missing.
         repository.manifest(instance.name, target.backup_id)
     archive = None if isinstance(target, AtBackup) else archive_of(instance, repository).load()
@@ -99,10 +101,11 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     newest.refuse_without_any(catalogue, checked, target, request.to)
     servers = _of_servers(newest.choosable(catalogue, checked, target), target)
     candidates = newest.of_one_server(instance, servers, checked, target, request.history)
+    candidates = with_local_sets(instance, candidates, target, request.origin, request.top)
     local = _local_binlogs(candidates, request.origin)
     chosen = choose(instance, repository, candidates, target, archive, request.history, local)
     newer = newest.notes_on_newer(chosen.choice, catalogue, checked, request.to, accepts_older=request.accept_older)
-    manifest = next(m for m in manifests if m.backup_id == chosen.choice.point.backup_id)
+    manifest = next(m for m in candidates if m.backup_id == chosen.choice.point.backup_id)
     facts = server_source(manifest).server
     refuse_absolute(facts.absolute_tablespaces)
     chain = restore_chain(manifests, manifest) if not manifest.is_full else (manifest,)
@@ -127,7 +130,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
         server_uuid=facts.server_uuid,
         variables=facts.variables,
         backup_id=manifest.backup_id,
-        point=replace(chosen.point, notes=(*newer, *chosen.point.notes, *_origin_note(request, origin))),
+        point=replace(chosen.point, notes=(*newer, *chosen.point.notes, *_origin_notes(request, manifest, origin))),
         layout=layout,
         key_files=facts.key_files,
     )
@@ -167,11 +170,16 @@ def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginCho
         with contextlib.suppress(NotThere):
             (here[volume.role],) = snapshots.describe([f"{volume.dataset}@{volume.snapshot}"])
     guids = {volume.role: volume.guid for volume in manifest.volumes}
+    # A set that is in no repository cannot be fetched.
+    requested = RestoreOrigin.LOCAL if is_local_set(manifest) else requested
     return choose_origin(requested, manifest.backup_id, guids, here, top)
 
 
-def _origin_note(request: RestoreRequest, origin: OriginChoice) -> tuple[str, ...]:
-    return () if request.origin is RestoreOrigin.REPOSITORY else (origin.reason,)
+def _origin_notes(request: RestoreRequest, manifest: Manifest, origin: OriginChoice) -> tuple[str, ...]:
+    if request.origin is RestoreOrigin.REPOSITORY:
+        return ()
+    set_note = f"{manifest.backup_id} is a local set (`zsnapdb snapshot`), which is in no repository"
+    return (set_note, origin.reason) if is_local_set(manifest) else (origin.reason,)
 
 
 def _of_servers(manifests: Sequence[Manifest], target: Target) -> list[Manifest]:

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from zsnapdb.config import Settings
 from zsnapdb.errors import CommandError, ConsistencyError, DamagedError
+from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore import stored_chain
@@ -81,8 +82,9 @@ class Work:
         return tuple(sorted(self.plan.layout.datasets.values(), key=len))
 
     def manifest(self, backup_id: str) -> Manifest:
-        """Return a backup's manifest."""
-        return self.repository.manifest(self.instance.name, backup_id)
+        """Return the manifest of a backup, or of the local set that the plan clones."""
+        local = local_manifests.read(self.instance, backup_id) if self.plan.clones else None
+        return local or self.repository.manifest(self.instance.name, backup_id)
 
 
 def make_top(work: Work, step: MakeTop) -> None:

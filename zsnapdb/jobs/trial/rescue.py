@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from zsnapdb import server_files
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError, UsageError
+from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
@@ -205,8 +206,11 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
                     hint="dump to a file, and convert the dump",
                 )
             delivery.check_free(target, name)
+    start = local_manifests.read(instance, planned.backup_id) if planned.clones else None
     local = (
-        None if planned.replays else _own_set(instance, repository.manifest(instance.name, planned.backup_id), place)
+        None
+        if planned.replays
+        else _own_set(instance, start or repository.manifest(instance.name, planned.backup_id), place)
     )
     return RescuePlan(request, planned, local, place, restoring.copy_of(instance, planned), tools, name)
 

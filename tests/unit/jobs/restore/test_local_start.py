@@ -1,0 +1,118 @@
+"""A set of `zsnapdb snapshot` can be the start of a restore from the host; nobody who proves the repository sees it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.support.manifests import manifest
+from tests.unit.support.planning_host import BACKUPS, VARIABLES, PlanningHost
+from zsnapdb.errors import NotThere
+from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup.source import SourceDescription
+from zsnapdb.jobs.restore.steps import Work
+from zsnapdb.model import Snapshot, SnapshotSet
+from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.steps import Recover, RestorePlan
+from zsnapdb.repository.manifest import ServerSourcePart
+from zsnapdb.zfs import snapshots, version
+
+SET = "20261120T093000Z-5e75"
+
+
+@pytest.fixture
+def local(host: PlanningHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Snapshot]:
+    """The snapshots on the host, by full name: those of a local set that is newer than the backup."""
+    here: dict[str, Snapshot] = {}
+    original = type(host).instance.fget
+    assert original is not None
+
+    def instance(planning: PlanningHost) -> object:
+        made = original(planning)
+        return replace(made, host=replace(made.host, records=tmp_path / "stored"))
+
+    monkeypatch.setattr(type(host), "instance", property(instance))
+    monkeypatch.setattr(version, "pool_guid", lambda pool: manifest(BACKUPS[0]).pool_guid)
+    like = host.instance.open_repository().manifest("main", BACKUPS[0])
+    for volume in like.volumes:
+        made = Snapshot(volume.dataset, f"zsnapdb-{SET}", volume.guid - 1000, 9)
+        here[made.full_name] = made
+    assert isinstance(like.source, ServerSourcePart)
+    described = SourceDescription(
+        like.source.model_copy(
+            update={
+                "position": like.source.position.model_copy(update={"gtids": "0-1-77"}),
+                "server": like.source.server.model_copy(update={"variables": VARIABLES}),
+            }
+        ),
+        {volume.role: volume.type for volume in like.volumes},
+    )
+    made_set = SnapshotSet(SET, {v.role: here[f"{v.dataset}@zsnapdb-{SET}"] for v in like.volumes})
+    local_manifests.write(host.instance, described, made_set, host.instance.host.now())
+
+    def describe(names: list[str]) -> list[Snapshot]:
+        for name in names:
+            if name not in here:
+                raise NotThere(f"{name} does not exist")
+        return [here[name] for name in names]
+
+    monkeypatch.setattr(snapshots, "describe", describe)
+    monkeypatch.setattr(
+        snapshots,
+        "by_guid",
+        lambda dataset: {one.guid: one.full_name for one in here.values() if one.dataset == dataset},
+    )
+    return here
+
+
+def recovered(plan: RestorePlan) -> list[str | None]:
+    return [step.gtids for step in plan.steps if isinstance(step, Recover)]
+
+
+@pytest.mark.parametrize("to", [SET, "latest", "0-1-77"])
+@pytest.mark.parametrize("origin", [RestoreOrigin.AUTO, RestoreOrigin.LOCAL])
+def test_a_set_that_was_named_or_is_the_newest_before_the_point_is_cloned(
+    host: PlanningHost, local: dict[str, Snapshot], to: str, origin: RestoreOrigin
+) -> None:
+    plan = host.plan(to, origin=origin)
+    assert (plan.backup_id, recovered(plan), plan.receives) == (SET, ["0-1-77"], ())
+    assert {step.origin for step in plan.clones} == set(local)
+    assert any("is a local set" in note for note in plan.point.notes)
+
+
+def test_the_steps_of_the_plan_read_the_description_of_the_set(host: PlanningHost, local: dict[str, Snapshot]) -> None:
+    plan = host.plan(SET, origin=RestoreOrigin.LOCAL)
+    work = Work(host.settings, host.instance, host.instance.open_repository(), plan)
+    assert work.manifest(SET).repository_id == local_manifests.IN_NO_REPOSITORY
+    assert work.manifest(BACKUPS[0]).repository_id != local_manifests.IN_NO_REPOSITORY
+
+
+def test_the_repository_and_the_newest_backup_are_never_a_local_set(
+    host: PlanningHost, local: dict[str, Snapshot]
+) -> None:
+    assert host.plan("latest-backup").backup_id == BACKUPS[0]
+    assert host.plan("latest-backup", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
+    assert host.plan("latest").backup_id == BACKUPS[0]
+    with pytest.raises(NotThere):
+        host.plan(SET)
+    assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == SET
+
+
+def test_a_set_that_lost_a_snapshot_has_another_pool_or_server_or_no_description_starts_nothing(
+    host: PlanningHost, local: dict[str, Snapshot]
+) -> None:
+    host.datasets.add("other")
+    assert host.plan("latest", origin=RestoreOrigin.AUTO, top="other/near").backup_id == BACKUPS[0]
+    file = local_manifests.folder(host.instance) / SET
+    whole = file.read_bytes()
+    for broken in (b"", whole[:-40], whole.replace(SET.encode(), BACKUPS[1].encode())):
+        file.write_bytes(broken)
+        assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
+    file.write_bytes(whole)
+    assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == SET
+    local.popitem()
+    assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
+    local_manifests.remove_stale(host.instance)
+    assert not file.exists()

@@ -1,0 +1,120 @@
+"""What a restore needs to know about a snapshot set that is in no repository: a manifest without chunks, on this host.
+
+It is written after the set is proved, and removed with the set. A set without a manifest that can be read starts no
+restore.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from pathlib import Path
+
+from zsnapdb import __version__
+from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.jobs.backup.source import SourceDescription
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.model import SnapshotSet, is_backup_id, pool_of
+from zsnapdb.repository.manifest import Manifest, VolumePart, decode
+from zsnapdb.stream.chunks import Codec
+from zsnapdb.zfs import snapshots, version
+
+IN_NO_REPOSITORY = "local"
+"""The repository id of such a manifest."""
+
+
+def folder(instance: Instance) -> Path:
+    """Return where this host keeps the manifests of local sets of the instance."""
+    return instance.host.local_sets / instance.name
+
+
+def write(instance: Instance, described: SourceDescription, made: SnapshotSet, created: datetime) -> None:
+    """Write the manifest of a local set. Afterwards a restore can begin with the set. Warns if it cannot be written."""
+    manifest = Manifest(
+        backup_id=made.backup_id,
+        instance=instance.name,
+        repository_id=IN_NO_REPOSITORY,
+        created=created,
+        tool_version=__version__,
+        zfs_version=version.userland(),
+        pool_guid=version.pool_guid(pool_of(next(iter(made.snapshots.values())).dataset)),
+        createtxg=made.createtxg,
+        source=described.source,
+        volumes=tuple(
+            VolumePart(
+                role=role,
+                dataset=snapshot.dataset,
+                snapshot=snapshot.name,
+                guid=snapshot.guid,
+                from_guid=None,
+                send_flags=(),
+                features=0,
+                type=described.volumes[role],
+                codec=Codec.NONE,
+                plain_size=0,
+                sha256="0" * 64,
+                chunks=(),
+            )
+            for role, snapshot in sorted(made.snapshots.items())
+        ),
+    )
+    try:
+        make_private(folder(instance))
+        # A file that is written half, because the host died, is no manifest, and its set starts no restore.
+        (folder(instance) / made.backup_id).write_bytes(manifest.encode())
+    except (OSError, PreflightError) as error:
+        instance.events.warn(
+            f"the description of local set {made.backup_id} cannot be written to {folder(instance)} ({error}): no"
+            " restore can begin with the set"
+        )
+
+
+def remove(instance: Instance, backup_id: str) -> None:
+    """Remove the manifest of a local set, if there is one."""
+    with contextlib.suppress(OSError):
+        (folder(instance) / backup_id).unlink(missing_ok=True)
+
+
+def remove_stale(instance: Instance) -> None:
+    """Remove the manifests of sets whose snapshots are gone, and those that cannot be read."""
+    for backup_id in _names(instance):
+        manifest = read(instance, backup_id)
+        if manifest is None or not _is_here(manifest):
+            remove(instance, backup_id)
+
+
+def read(instance: Instance, backup_id: str) -> Manifest | None:
+    """Return the manifest of a local set; None if there is none that can be read."""
+    if not is_backup_id(backup_id):
+        return None
+    try:
+        manifest = decode((folder(instance) / backup_id).read_bytes(), f"of local set {backup_id}")
+    except (OSError, DamagedError):
+        return None
+    is_its = (manifest.backup_id, manifest.instance, manifest.repository_id)
+    return manifest if is_its == (backup_id, instance.name, IN_NO_REPOSITORY) else None
+
+
+def load(instance: Instance) -> list[Manifest]:
+    """Return the manifests of the local sets whose snapshots are all here, oldest first."""
+    manifests = [read(instance, backup_id) for backup_id in _names(instance)]
+    return [manifest for manifest in manifests if manifest is not None and _is_here(manifest)]
+
+
+def _names(instance: Instance) -> list[str]:
+    try:
+        return sorted(path.name for path in folder(instance).iterdir() if is_backup_id(path.name))
+    except OSError:
+        return []
+
+
+def _is_here(manifest: Manifest) -> bool:
+    for volume in manifest.volumes:
+        try:
+            guids = snapshots.by_guid(volume.dataset)
+        except NotThere:
+            return False
+        if guids.get(volume.guid) != f"{volume.dataset}@{volume.snapshot}":
+            return False
+    return True

@@ -1,0 +1,47 @@
+"""The local sets of `zsnapdb snapshot` at which a restore can begin, beside the stored backups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import pool_of
+from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.targets import AtBackup, Target
+from zsnapdb.repository.manifest import Manifest, is_of_server
+
+
+def is_local_set(manifest: Manifest) -> bool:
+    """Whether the manifest is of a set that is in no repository."""
+    return manifest.repository_id == local_manifests.IN_NO_REPOSITORY
+
+
+def names_local_set(instance: Instance, target: Target, origin: RestoreOrigin) -> bool:
+    """Whether the target names a local set at which the restore may begin."""
+    if origin is RestoreOrigin.REPOSITORY or not isinstance(target, AtBackup) or target.backup_id is None:
+        return False
+    return local_manifests.read(instance, target.backup_id) is not None
+
+
+def with_local_sets(
+    instance: Instance, stored: Sequence[Manifest], target: Target, origin: RestoreOrigin, top: str | None
+) -> list[Manifest]:
+    """Return the stored backups and the local sets at which a restore may begin, oldest first.
+
+    Local sets count unless the repository was requested, or the newest backup. They must be of the server of the newest
+    stored backup, and in the pool of the target `top` (None: it will be in theirs), because a clone stays in its pool.
+    """
+    if origin is RestoreOrigin.REPOSITORY or target == AtBackup(None):
+        return list(stored)
+    known = {manifest.backup_id for manifest in stored}
+    writer = stored[-1].writer if stored else None
+    local = [
+        manifest
+        for manifest in local_manifests.load(instance)
+        if manifest.backup_id not in known
+        and is_of_server(manifest)
+        and writer in (None, manifest.writer)
+        and (top is None or all(pool_of(volume.dataset) == pool_of(top) for volume in manifest.volumes))
+    ]
+    return sorted([*stored, *local], key=lambda manifest: manifest.backup_id)
