@@ -28,6 +28,7 @@ from tests.unit.support.row_events import (
     WRITE,
     WRITE_V1,
     compressed,
+    every_form,
     packed_transaction,
     rows,
     table,
@@ -231,3 +232,9 @@ def test_any_body_of_an_event_is_read_or_refused(body: bytes, kind: int) -> None
 @given(st.text(max_size=60))
 def test_any_text_has_a_first_word_or_none(text: str) -> None:
     assert first_word(text).isalpha() or first_word(text) == ""
+
+
+def test_the_examples_of_the_fuzzing_test_are_read_whole() -> None:
+    changes = of(every_form())
+    assert [one.rows for one in changes] == [2, 2, 1, 1, 2, 2, 2, 2, 1, 1, 2, 2, 1, 1, 2]
+    assert [one.are_rows_known for one in changes] == [True] * 14 + [False]

@@ -17,7 +17,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from tests.unit.jobs.restore.test_journal import plan
-from tests.unit.support import binlog_archive, mutations, streams
+from tests.unit.support import binlog_archive, mutations, row_events, streams
 from tests.unit.support import parsers_of_hosts as hosts
 from tests.unit.support import parsers_of_repositories as repositories
 from tests.unit.support.binlog_file import TAGGED_EVENTS, File
@@ -271,9 +271,9 @@ def _binlogs() -> st.SearchStrategy[bytes]:
         (40, b"\2\3\1\xff" * 5),
     ]
     kinds += [(165, b"x" * 40), (250, b""), (164, b"")]
-    return st.one_of(
-        mutations.binlogs(tuple(kinds)), mutations.spoiled(bytes(mysql.data)), mutations.spoiled(bytes(mariadb.data))
-    )
+    whole = (mysql, mariadb, row_events.every_form())
+    kinds += _events(whole[-1])
+    return st.one_of(mutations.binlogs(tuple(kinds)), *(mutations.spoiled(bytes(file.data)) for file in whole))
 
 
 def _events(file: File) -> Iterator[tuple[int, bytes]]:

@@ -78,3 +78,27 @@ def packed_transaction(file: File, number: int, *events: tuple[int, bytes], plai
     return file.gtid(number, committed=number * 1_000_000).add(
         PAYLOAD, payload(begin(), *events, (16, bytes(8)), plain=plain)
     )
+
+
+def every_form() -> File:
+    """Transactions of MySQL with rows and statements in every form, also in payloads and compressed as by MariaDB."""
+    row = value(1, b"one") + value(2, None)
+    document = b"\0" + struct.pack("<i", 1) + struct.pack("<I", 3) + b"{1}"
+    forms: list[tuple[tuple[int, bytes], ...]] = [
+        ((TABLE_MAP, table()), (kind, rows(row, kind=kind)))
+        for kind in (WRITE_V1, UPDATE_V1, DELETE_V1, WRITE, UPDATE, DELETE)
+    ]
+    forms.append(
+        (
+            (TABLE_MAP, table(types=bytes([LONG, JSON]), details=b"\x04")),
+            (PARTIAL, rows(document + b"\1\1" + document, kind=PARTIAL)),
+        )
+    )
+    file = File().previous(5)
+    for number, events in enumerate(forms, 6):
+        packed_transaction(transaction(file, number, *events), number + 20, *events, plain=number % 2 == 0)
+    head = struct.pack("<IIBHH", 1, 0, 3, 0, 0)
+    squeezed = (COMPRESSED_WRITE_V1, rows(b"", kind=WRITE_V1) + compressed(row))
+    query = (165, head + b"app\0" + compressed(b"DELETE FROM t"))
+    load = (18, head + bytes(13) + b"app\0LOAD DATA")
+    return transaction(file, 50, (29, b"\5DELETE"), (160, b"DELETE"), (TABLE_MAP, table()), squeezed, query, load)
