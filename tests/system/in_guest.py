@@ -126,6 +126,21 @@ class Lab:
 
 
 @contextlib.contextmanager
+def without_bodies(lab: Lab) -> Iterator[None]:
+    """Remove every chunk and segment from the store for the block: who fetches one, fails."""
+    store, _ = lab.store()
+    bodies = {key: store.get(key) for key in lab.objects() if {"chunks", "segments"} & set(key.split("/"))}
+    assert bodies
+    for key in bodies:
+        store.delete(key)
+    try:
+        yield
+    finally:
+        for key, body in bodies.items():
+            store.put(key, body)
+
+
+@contextlib.contextmanager
 def started(lab: Lab, restored: Mapping[str, Any]) -> Iterator[pymysql.Connection]:
     """Start the server of a finished restore with its own option file, and end it after the block."""
     binary = "/opt/mysql/bin/mysqld" if lab.flavour == "mysql" else "/usr/sbin/mariadbd"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 from tests.lab.inside import ledger
 from zsnapdb.mysql.server import ServerProcess
 
-from .in_guest import SOCKET, Lab, zfs
+from .in_guest import SOCKET, Lab, without_bodies, zfs
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -30,21 +28,6 @@ def remove(top: str) -> None:
         for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
             zfs("destroy", name)
         zfs("destroy", dataset)
-
-
-@contextlib.contextmanager
-def without_bodies(lab: Lab) -> Iterator[None]:
-    """Remove every chunk and segment from the store for the block: who fetches one, fails."""
-    store, _ = lab.store()
-    bodies = {key: store.get(key) for key in lab.objects() if {"chunks", "segments"} & set(key.split("/"))}
-    assert bodies
-    for key in bodies:
-        store.delete(key)
-    try:
-        yield
-    finally:
-        for key, body in bodies.items():
-            store.put(key, body)
 
 
 @pytest.mark.parametrize("command", ["backup", "snapshot"])

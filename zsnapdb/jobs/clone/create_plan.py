@@ -27,6 +27,7 @@ from zsnapdb.jobs.clone.sources import (
 )
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.model import pool_of
@@ -174,7 +175,7 @@ def _planned_source(settings: Settings, instance: Instance, request: CloneReques
             accepts_older=request.accepts_older,
             history=request.history,
         )
-        origin = origin_in(repository.manifest(instance.name, point.backup_id))
+        origin = origin_in(first_manifest(instance, repository, point))
         return PlannedSource(
             SourceKind.POINT, point, point.backup_id, origin, is_prepared=True, replays=len(point.replays)
         )

@@ -18,17 +18,20 @@ from zsnapdb.jobs.clone.reusable_sets import RECEIVED, facts_of
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, find_local, origin_in
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount, remove_folders, snapshot
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.plan import RestoreRequest, make
 from zsnapdb.jobs.restore.preflight import preflight
 from zsnapdb.jobs.restore.replay import replay
-from zsnapdb.jobs.restore.steps import Work, check, make_top, receive, recover, restored_property
+from zsnapdb.jobs.restore.steps import Work, check, clone_snapshot, make_top, receive, recover, restored_property
 from zsnapdb.jobs.server_copy.prepare import CopyLayout
 from zsnapdb.jobs.set_properties import snapshot_name
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.mysql import server
 from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import (
     CheckServer,
+    CloneSnapshot,
     MakeTop,
     MountVolumes,
     Preflight,
@@ -97,7 +100,9 @@ def point_plan(
     """
     set_id = instance.host.new_backup_id()
     top = f"{reusable_sets.anchor_of(home, RECEIVED, set_id)}/c"
-    request = RestoreRequest(to=at, top=top, makes_parent=True, accept_older=accepts_older, history=history)
+    request = RestoreRequest(
+        to=at, top=top, makes_parent=True, accept_older=accepts_older, history=history, origin=RestoreOrigin.AUTO
+    )
     return replace(make(_with_own_mount_root(settings, set_id), instance, repository, request), restore_id=set_id)
 
 
@@ -110,7 +115,8 @@ def reach(
 ) -> CloneSource:
     """Make the state that a plan of `point_plan` leads to, by exactly that plan.
 
-    The backup before the point is cloned if it is on this host, else received. Then the archived binlogs are replayed.
+    The newest set before the point is cloned if it is on this host, else the backup is received. Then the archived
+    binlogs are replayed; those that the server still has on this host are not fetched.
     The server is shut down cleanly and the set stays on this host, so that clones of it need neither replay nor
     recovery. After an error nothing of the set is left. A set of the same point that was reached earlier is returned.
     """
@@ -121,7 +127,7 @@ def reach(
     own_settings = _with_own_mount_root(settings, set_id)
     with locks.on_reusable_set(RECEIVED, set_id):
         anchor = _fresh_anchor(home, set_id)
-        origin = origin_in(repository.manifest(instance.name, planned.backup_id))
+        origin = origin_in(first_manifest(instance, repository, planned))
         datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, origin, SourceKind.POINT)})
         with undone_on_error(lambda: reusable_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = Work(own_settings, instance, repository, planned)
@@ -161,7 +167,10 @@ def _fresh_anchor(home: str, set_id: str) -> str:
 
 
 def _receive_backups(work: Work) -> None:
-    """Receive the backups of the plan and check their GUIDs; their datasets get back their properties, unmounted."""
+    """Make the volumes of the plan, and check their GUIDs: received, or cloned from snapshots on this host.
+
+    Their datasets get back their properties, and are not mounted.
+    """
     for step in work.plan.steps:
         if isinstance(step, Preflight):
             error = objection(preflight(work, step))
@@ -171,10 +180,13 @@ def _receive_backups(work: Work) -> None:
             make_top(work, step)
         elif isinstance(step, Receive):
             receive(work, step)
+        elif isinstance(step, CloneSnapshot):
+            clone_snapshot(work, step)
         elif isinstance(step, MountVolumes):
             for part in step.parts:
                 name = f"{part.dataset}@{part.snapshot}"
-                if datasets.guid(name) != part.guid:
+                # A clone got a snapshot of its own; the one that it was cloned from is proved already.
+                if not work.plan.clones and datasets.guid(name) != part.guid:
                     raise DamagedError(
                         f"{name} was received with another GUID than {part.guid}",
                         hint="the chain in the repository is inconsistent; run `zsnapdb verify`",

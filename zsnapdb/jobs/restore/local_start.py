@@ -8,13 +8,21 @@ from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import pool_of
 from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.restore.targets import AtBackup, Target
 from zsnapdb.repository.manifest import Manifest, is_of_server
+from zsnapdb.repository.repository import Repository
 
 
 def is_local_set(manifest: Manifest) -> bool:
     """Whether the manifest is of a set that is in no repository."""
     return manifest.repository_id == local_manifests.IN_NO_REPOSITORY
+
+
+def first_manifest(instance: Instance, repository: Repository, planned: RestorePlan) -> Manifest:
+    """Return the manifest of the backup, or of the local set, that a plan begins with."""
+    local = local_manifests.read(instance, planned.backup_id) if planned.clones else None
+    return local or repository.manifest(instance.name, planned.backup_id)
 
 
 def names_local_set(instance: Instance, target: Target, origin: RestoreOrigin) -> bool:

@@ -15,11 +15,11 @@ from pydantic import SecretStr
 from zsnapdb import server_files
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError, UsageError
-from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_sets import local_sets
 from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.server_copy.prepare import Copy, check_recovered
 from zsnapdb.jobs.trial import delivery, scratch, scratch_restore
 from zsnapdb.jobs.trial.delivery import Delivered, Target
@@ -206,12 +206,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
                     hint="dump to a file, and convert the dump",
                 )
             delivery.check_free(target, name)
-    start = local_manifests.read(instance, planned.backup_id) if planned.clones else None
-    local = (
-        None
-        if planned.replays
-        else _own_set(instance, start or repository.manifest(instance.name, planned.backup_id), place)
-    )
+    local = None if planned.replays else _own_set(instance, first_manifest(instance, repository, planned), place)
     return RescuePlan(request, planned, local, place, restoring.copy_of(instance, planned), tools, name)
 
 

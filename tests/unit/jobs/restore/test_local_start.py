@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,9 @@ from tests.unit.support.planning_host import BACKUPS, VARIABLES, PlanningHost
 from zsnapdb.errors import NotThere
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.source import SourceDescription
+from zsnapdb.jobs.clone import fetch
+from zsnapdb.jobs.host import Host
+from zsnapdb.jobs.restore.local_start import first_manifest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.model import Snapshot, SnapshotSet
 from zsnapdb.planning.restore.origin import RestoreOrigin
@@ -26,14 +28,7 @@ SET = "20261120T093000Z-5e75"
 def local(host: PlanningHost, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, Snapshot]:
     """The snapshots on the host, by full name: those of a local set that is newer than the backup."""
     here: dict[str, Snapshot] = {}
-    original = type(host).instance.fget
-    assert original is not None
-
-    def instance(planning: PlanningHost) -> object:
-        made = original(planning)
-        return replace(made, host=replace(made.host, records=tmp_path / "stored"))
-
-    monkeypatch.setattr(type(host), "instance", property(instance))
+    monkeypatch.setattr(Host, "local_sets", tmp_path / "local")
     monkeypatch.setattr(version, "pool_guid", lambda pool: manifest(BACKUPS[0]).pool_guid)
     like = host.instance.open_repository().manifest("main", BACKUPS[0])
     for volume in like.volumes:
@@ -116,3 +111,10 @@ def test_a_set_that_lost_a_snapshot_has_another_pool_or_server_or_no_description
     assert host.plan("latest", origin=RestoreOrigin.AUTO).backup_id == BACKUPS[0]
     local_manifests.remove_stale(host.instance)
     assert not file.exists()
+
+
+def test_a_clone_at_a_point_begins_with_the_set(host: PlanningHost, local: dict[str, Snapshot]) -> None:
+    repository = host.instance.open_repository()
+    plan = fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", "0-1-77")
+    assert {step.origin for step in plan.clones} == set(local)
+    assert first_manifest(host.instance, repository, plan).backup_id == SET
