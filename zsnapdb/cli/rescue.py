@@ -124,7 +124,7 @@ def rescue(
         history,
     )
     if plan:
-        planned = job.plan(settings, chosen, chosen.open_repository(), request)
+        planned = job.plan(settings, chosen, job.open_near(chosen), request)
         show(report.RescuePlanView(planned), json)
         return
     done = job.rescue(settings, chosen, request)

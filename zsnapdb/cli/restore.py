@@ -130,7 +130,7 @@ def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest, 
     from zsnapdb.jobs.restore import run as job
     from zsnapdb.report.restore import result as report
 
-    repository = instance.open_repository()
+    repository = job.open_for_restore(instance, request.origin)
     planned = job.plan(settings, instance, repository, request)
     findings = job.examine(settings, instance, repository, planned)
     show(report.RestorePlanView(planned, findings), json)

@@ -12,7 +12,8 @@ from unittest import mock
 from tests.unit.support.clone_pool import HOME, ClonePool
 from tests.unit.support.parsers_of_repositories import ID, INSTANCE, NOW, repository_of
 from zsnapdb.errors import ZsnapdbError
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, whole_span
+from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts
+from zsnapdb.jobs.binlog_spans import whole_span
 from zsnapdb.jobs.clone import catalogue as clone_catalogue
 from zsnapdb.jobs.clone import credentials as clone_credentials
 from zsnapdb.jobs.record_file import HostRecord

@@ -1,7 +1,7 @@
-"""What a restore needs to know about a snapshot set that is in no repository: a manifest without chunks, on this host.
+"""What a restore from this host needs to know about a snapshot set: a manifest without chunks, on this host.
 
-It is written after the set is proved, and removed with the set. A set without a manifest that can be read starts no
-restore.
+Of a set that is in no repository it is written after the set is proved, of a backup after the backup is stored, for the
+time when the store is away. It goes with the set. Without a manifest that can be read, a local set starts no restore.
 """
 
 from __future__ import annotations
@@ -59,13 +59,31 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
             for role, snapshot in sorted(made.snapshots.items())
         ),
     )
+    _write(instance, manifest)
+
+
+def keep(instance: Instance, manifest: Manifest) -> None:
+    """Write what a restore from this host needs to know of a stored backup, should the store be away then.
+
+    Manifests of sets that are gone from this host go.
+    """
+    volumes = tuple(
+        volume.model_copy(update={"from_guid": None, "plain_size": 0, "sha256": "0" * 64, "chunks": ()})
+        for volume in manifest.volumes
+    )
+    changes = {"repository_id": IN_NO_REPOSITORY, "keys": (), "volumes": volumes}
+    _write(instance, manifest.model_copy(update=changes))
+    remove_stale(instance)
+
+
+def _write(instance: Instance, manifest: Manifest) -> None:
     try:
         make_private(folder(instance))
         # A file that is written half, because the host died, is no manifest, and its set starts no restore.
-        (folder(instance) / made.backup_id).write_bytes(manifest.encode())
+        (folder(instance) / manifest.backup_id).write_bytes(manifest.encode())
     except (OSError, PreflightError) as error:
         instance.events.warn(
-            f"the description of local set {made.backup_id} cannot be written to {folder(instance)} ({error}): no"
+            f"the description of local set {manifest.backup_id} cannot be written to {folder(instance)} ({error}): no"
             " restore can begin with the set"
         )
 
@@ -78,9 +96,9 @@ def remove(instance: Instance, backup_id: str) -> None:
 
 def remove_stale(instance: Instance) -> None:
     """Remove the manifests of sets whose snapshots are gone, and those that cannot be read."""
+    known = {manifest.backup_id for manifest in load(instance)}
     for backup_id in _names(instance):
-        manifest = read(instance, backup_id)
-        if manifest is None or not _is_here(manifest):
+        if backup_id not in known:
             remove(instance, backup_id)
 
 
@@ -97,9 +115,20 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def load(instance: Instance) -> list[Manifest]:
-    """Return the manifests of the local sets whose snapshots are all here, oldest first."""
-    manifests = [read(instance, backup_id) for backup_id in _names(instance)]
-    return [manifest for manifest in manifests if manifest is not None and _is_here(manifest)]
+    """Return the manifests of the sets whose snapshots are all here, oldest first."""
+    manifests = [manifest for name in _names(instance) if (manifest := read(instance, name)) is not None]
+    here: dict[str, dict[int, str]] = {}
+    for dataset in {volume.dataset for manifest in manifests for volume in manifest.volumes}:
+        with contextlib.suppress(NotThere):
+            here[dataset] = snapshots.by_guid(dataset)
+    return [
+        manifest
+        for manifest in manifests
+        if all(
+            here.get(volume.dataset, {}).get(volume.guid) == f"{volume.dataset}@{volume.snapshot}"
+            for volume in manifest.volumes
+        )
+    ]
 
 
 def _names(instance: Instance) -> list[str]:
@@ -107,14 +136,3 @@ def _names(instance: Instance) -> list[str]:
         return sorted(path.name for path in folder(instance).iterdir() if is_backup_id(path.name))
     except OSError:
         return []
-
-
-def _is_here(manifest: Manifest) -> bool:
-    for volume in manifest.volumes:
-        try:
-            guids = snapshots.by_guid(volume.dataset)
-        except NotThere:
-            return False
-        if guids.get(volume.guid) != f"{volume.dataset}@{volume.snapshot}":
-            return False
-    return True

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.errors import DamagedError, RepositoryError, ZsnapdbError
+from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.host_record import note_stored
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.object_locks import extend_locks
@@ -111,6 +112,7 @@ class Sender:
         note_stored(self.instance, self.repository, manifest)
         extend_locks(self.instance, self.repository, manifest.backup_id)
         settle(self.instance.name, self.repository, self.journal)
+        local_manifests.keep(self.instance, manifest)
         return manifest
 
     def _new_key(self) -> DataKey | None:

@@ -21,8 +21,9 @@ from typing import BinaryIO
 
 from zsnapdb.errors import ConsistencyError, DamagedError, RepositoryError
 from zsnapdb.gtid import Gtids, joined
-from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part, whole_span
+from zsnapdb.jobs.binlog.files import BinlogSource, LocalFiles, cuts, head_part
 from zsnapdb.jobs.binlog.round import Round
+from zsnapdb.jobs.binlog_spans import whole_span
 from zsnapdb.jobs.host_record import note_archived
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.model import BinlogCoordinates, new_backup_id, server_name

@@ -25,6 +25,7 @@ from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, wi
 from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore.without_store import reopen
 from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY, POSITION_PROPERTY
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Position
@@ -136,7 +137,7 @@ def _obtain(
         return take_live(instance)
     if isinstance(planned, RestorePlan):
         top = home_for(settings, list(instance.volumes.values()))
-        return fetch.reach(settings, instance, instance.open_repository(), top, planned)
+        return fetch.reach(settings, instance, reopen(instance, planned), top, planned)
     return fetch.bring_here(settings, instance, planned)
 
 

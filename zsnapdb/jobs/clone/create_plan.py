@@ -28,6 +28,7 @@ from zsnapdb.jobs.clone.sources import (
 from zsnapdb.jobs.clone.volumes import copy_of, layout_of
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.local_start import first_manifest
+from zsnapdb.jobs.restore.without_store import open_for_restore
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.model import pool_of
@@ -36,6 +37,7 @@ from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
 from zsnapdb.planning.clone.rights import AccountRights
+from zsnapdb.planning.restore.origin import RestoreOrigin
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.origin import Origin
 from zsnapdb.zfs import datasets
@@ -164,7 +166,7 @@ def plan_from(settings: Settings, instance: Instance, request: CloneRequest, sou
 
 def _planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
     if request.at is not None:
-        repository = instance.open_repository()
+        repository = open_for_restore(instance, RestoreOrigin.AUTO)
         top = home_for(settings, list(instance.volumes.values()))
         point = request.point or fetch.point_plan(
             settings,

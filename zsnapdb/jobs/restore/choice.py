@@ -13,6 +13,7 @@ from zsnapdb.jobs.backup_point import point_of, points_of
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.local_binlogs import LocalBinlogs
 from zsnapdb.jobs.restore.transaction_reader import TransactionReader
+from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.planning.binlog.route import RouteFile, commit_time
 from zsnapdb.planning.restore import contained, points
 from zsnapdb.planning.restore.boundaries import Boundary, boundary_in, restore_point, start_in
@@ -20,7 +21,6 @@ from zsnapdb.planning.restore.points import RestoreRoute
 from zsnapdb.planning.restore.replays import replays
 from zsnapdb.planning.restore.steps import ArchivedTransaction, Replay, RestorePoint
 from zsnapdb.planning.restore.targets import AtBackup, Target
-from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
@@ -61,7 +61,7 @@ def choose(
     if isinstance(target, AtBackup) or loaded is None:
         choice = points.choose(target, backups, (), instance.host.now())
         return Chosen(choice, restore_point(choice, None))
-    archive = BinlogArchive(repository, instance.name)
+    archive = archive_of(instance, repository)
     files = loaded.files
     by_place = {(file.incarnation, file.name): file for file in files}
     with tempfile.TemporaryDirectory(prefix="zsnapdb-") as folder:

@@ -10,6 +10,7 @@ from zsnapdb.errors import PreflightError, UsageError
 from zsnapdb.jobs.fresh import fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repeated_gtids import repeated_after
+from zsnapdb.jobs.restore.without_store import is_stand_in
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.model import pool_of
 from zsnapdb.mysql.tls import TlsMode
@@ -103,6 +104,13 @@ def _promoted_server_id(
         return None
     if requested is not None:
         _refuse_old_server_id(planned, requested)
+    if requested is None and is_stand_in(repository):
+        raise PreflightError(
+            "while the store is away it is not known which GTIDs the old server gave, so the restored server must not"
+            " go on under its server_id",
+            hint="choose a server_id that no server had before, name it with --server-id, and set it in the option file"
+            " of the server before its first start",
+        )
     used = planned.server_id if requested is None else requested
     repeated = repeated_after(instance, repository, planned, used)
     if repeated:

@@ -9,6 +9,7 @@ from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup_point import point_of
 from zsnapdb.jobs.host_record import StoredCheck
 from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore.without_store import is_stand_in
 from zsnapdb.model import parse_gtids
 from zsnapdb.planning.repository.writers import writers
 from zsnapdb.planning.restore import newest, points
@@ -24,7 +25,9 @@ _FUTURE = "it is from the future by the clock of this host, and this host did no
 
 
 def check(instance: Instance, repository: Repository, catalogue: Catalogue, archive: Archive | None) -> StoredCheck:
-    """Return what the repository lacks of what this host stored, and warn about it."""
+    """Return what the repository lacks of what this host stored, and warn about it. Nothing while the store is away."""
+    if is_stand_in(repository):
+        return StoredCheck()
     checked = host_record.check(instance, repository, catalogue.manifests, tuple(catalogue.unreadable), archive)
     checked.warn(instance)
     return checked

@@ -17,6 +17,7 @@ from zsnapdb.jobs.restore import newest
 from zsnapdb.jobs.restore.choice import choose
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
 from zsnapdb.jobs.restore.local_start import is_local_set, names_local_set, with_local_sets
+from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.prepare import Copy, lay_out, refuse_absolute
 from zsnapdb.model import Flavour, pool_of
 from zsnapdb.mysql import programs, server, server_program
@@ -42,7 +43,6 @@ from zsnapdb.planning.restore.steps import (
 )
 from zsnapdb.planning.restore.targets import AtBackup, Latest, Target, parse_target
 from zsnapdb.planning.server_copy.identity import Access, PathMap
-from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_contents import Archive
 from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 from zsnapdb.repository.repository import Repository
@@ -74,11 +74,6 @@ def origin_of(word: str) -> RestoreOrigin:
     if word not in set(RestoreOrigin):
         raise UsageError(f"{word} is no origin of a restore", hint=f"choose one of {', '.join(RestoreOrigin)}")
     return RestoreOrigin(word)
-
-
-def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
-    """Return the instance's binlog archive."""
-    return BinlogArchive(repository, instance.name)
 
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:

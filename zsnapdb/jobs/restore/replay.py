@@ -20,8 +20,9 @@ from zsnapdb.errors import DamagedError
 from zsnapdb.gtid import Gtids
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.local_binlogs import LocalBinlogs
-from zsnapdb.jobs.restore.plan import archive_of, client_programs
+from zsnapdb.jobs.restore.plan import client_programs
 from zsnapdb.jobs.restore.steps import Work, keep, take_back
+from zsnapdb.jobs.restore.without_store import archive_of
 from zsnapdb.jobs.server_copy.client_file import client_file
 from zsnapdb.jobs.undo import undone_on_error
 from zsnapdb.model import Progress, parse_gtids

@@ -34,6 +34,7 @@ from zsnapdb.jobs.restore.steps import (
     recover,
     remove_all,
 )
+from zsnapdb.jobs.restore.without_store import open_for_restore, reopen
 from zsnapdb.model import Position
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
 from zsnapdb.planning.restore.steps import (
@@ -63,6 +64,7 @@ __all__ = [
     "examine",
     "execute",
     "execute_without_journal",
+    "open_for_restore",
     "origin_of",
     "plan",
     "restore",
@@ -146,7 +148,7 @@ def restore(
     stop_after: str | None = None,
 ) -> RestoreResult:
     """Plan a restore and execute that plan, as `zsnapdb restore` does. The errors are those of `plan` and `execute`."""
-    repository = instance.open_repository()
+    repository = open_for_restore(instance, request.origin)
     planned = plan(settings, instance, repository, request)
     return execute(settings, instance, repository, planned, confirm, stop_after)
 
@@ -212,7 +214,7 @@ def resume(
     journals = Journals(settings.restore.journal)
     with _alone_with_journal(instance, journals, top) as journal:
         foreign.clear(journal.plan, may_go=with_foreign_snapshots)
-        work = Work(settings, instance, instance.open_repository(), journal.plan)
+        work = Work(settings, instance, reopen(instance, journal.plan), journal.plan)
         return _carry_out(work, journals, journal, confirm, stop_after)
 
 

@@ -243,9 +243,14 @@ def _target(request: RescueRequest, session: Session) -> Target:
     )
 
 
+def open_near(instance: Instance) -> Repository:
+    """Open the repository, or what takes its place while the store is away and this host has a set to begin with."""
+    return restoring.open_for_restore(instance, RestoreOrigin.AUTO)
+
+
 def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> RescueResult:
     """Plan a rescue and execute that plan. The errors are those of `plan` and `execute`."""
-    repository = instance.open_repository()
+    repository = open_near(instance)
     planned = plan(settings, instance, repository, request)
     return execute(settings, instance, repository, planned)
 

@@ -60,7 +60,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     try:
         done = restoring.execute_without_journal(settings, instance, repository, planned)
     except (DamagedError, ConsistencyError, CommandError, NotThere) as error:
-        if planned.backup_id not in repository.backup_ids(instance.name):
+        if not planned.clones and planned.backup_id not in repository.backup_ids(instance.name):
             raise NotThere(
                 f"backup {planned.backup_id} was removed from the repository meanwhile",
                 hint="run again; see `zsnapdb list`",

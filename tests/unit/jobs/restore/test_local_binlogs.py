@@ -7,12 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.archived_server import Server
+from tests.unit.support.manifests import manifest
+from zsnapdb.errors import UnreachableError
 from zsnapdb.jobs.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.restore import without_store
+from zsnapdb.model import Flavour
 from zsnapdb.planning.restore.replays import located
 from zsnapdb.planning.restore.steps import LogPart, Replay
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
+from zsnapdb.repository.manifest import server_source
+from zsnapdb.repository.repository import Repository
 from zsnapdb.store.layer import Layer
+from zsnapdb.store.local import LocalStore
 
 
 class Descriptions(Layer):
@@ -94,3 +101,43 @@ def test_the_plan_says_of_each_binlog_where_it_comes_from() -> None:
     assert [log.is_local for log in marked.logs] == [False, True]
     assert "(1 from this host, 1 from the archive)" in marked.describe()
     assert "from this host" not in step.describe()
+
+
+def test_while_the_store_is_away_the_binlogs_of_the_server_are_described_as_the_archive_does(
+    server: Server, tmp_path: Path
+) -> None:
+    _, files = archived(server)
+    folder = str(server.folder)
+    source = server_source(manifest())
+    at_first = source.position.model_copy(update={"binlog_file": "binlog.000001"})
+    variables = {"datadir": folder, "log_bin_basename": f"{folder}/binlog"}
+    part = source.server.model_copy(
+        update={"flavour": Flavour.MYSQL, "server_uuid": server.uuid, "server_id": 1, "variables": variables}
+    )
+    here = manifest().model_copy(update={"source": source.model_copy(update={"server": part, "position": at_first})})
+    (tmp_path / "empty").mkdir()
+    stand_in = Repository(LocalStore(tmp_path / "empty"), "", "local")
+    archive = without_store._HostArchive(stand_in, "main", (here,))
+    described = archive.load().files
+    assert [file.name for file in described] == [file.name for file in files]
+    for mine, theirs in zip(described, files, strict=True):
+        assert (mine.head.fingerprint, mine.server) == (theirs.head.fingerprint, theirs.server)
+        assert (mine.previous, mine.start) == (theirs.previous, theirs.start)
+    # The active binlog has grown since it was archived.
+    assert described[0].span == files[0].span
+    assert (described[1].span.transactions, files[1].span.transactions) == (4, 2)
+    for file in described:
+        target = tmp_path / f"copy-{file.name}"
+        assert local(server).copy(archive, file, target)
+        assert target.stat().st_size == file.end
+        with pytest.raises(UnreachableError):
+            archive.fetch(file, tmp_path / "fetched")
+    later = source.model_copy(
+        update={"server": part, "position": at_first.model_copy(update={"binlog_file": "binlog.000002"})}
+    )
+    only = without_store._HostArchive(stand_in, "main", (here.model_copy(update={"source": later}),))
+    assert [file.name for file in only.load().files] == ["binlog.000002"]
+    (server.folder / "binlog.000002").write_bytes(b"no binlog")
+    broken = archive.load()
+    assert [file.name for file in broken.files] == ["binlog.000001"]
+    assert "binlog.000002 cannot be read" in broken.damaged[0].message

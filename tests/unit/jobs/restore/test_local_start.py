@@ -8,12 +8,17 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import BACKUPS, VARIABLES, PlanningHost
-from zsnapdb.errors import NotThere
+from zsnapdb.errors import NotThere, PreflightError, UnreachableError
 from zsnapdb.jobs.backup import local_manifests
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.clone import fetch
 from zsnapdb.jobs.host import Host
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import run as restoring
+from zsnapdb.jobs.restore import without_store
+from zsnapdb.jobs.restore.handover_plan import Handover
 from zsnapdb.jobs.restore.local_start import first_manifest
+from zsnapdb.jobs.restore.plan import RestoreRequest
 from zsnapdb.jobs.restore.steps import Work
 from zsnapdb.model import Snapshot, SnapshotSet
 from zsnapdb.planning.restore.origin import RestoreOrigin
@@ -118,3 +123,64 @@ def test_a_clone_at_a_point_begins_with_the_set(host: PlanningHost, local: dict[
     plan = fetch.point_plan(host.settings, host.instance, repository, "tank/zsnapdb/clones", "0-1-77")
     assert {step.origin for step in plan.clones} == set(local)
     assert first_manifest(host.instance, repository, plan).backup_id == SET
+
+
+@pytest.fixture
+def away(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store cannot be reached."""
+
+    def unreachable(instance: Instance) -> None:
+        raise UnreachableError("no route to host")
+
+    monkeypatch.setattr(Instance, "open_repository", unreachable)
+
+
+def test_without_a_store_a_restore_begins_with_a_set_of_the_host(
+    host: PlanningHost, local: dict[str, Snapshot], away: None
+) -> None:
+    repository = without_store.open_for_restore(host.instance, RestoreOrigin.AUTO)
+    for to in (SET, "latest", "0-1-77"):
+        plan = restoring.plan(host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.AUTO))
+        assert (plan.backup_id, plan.repository) == (SET, local_manifests.IN_NO_REPOSITORY)
+        assert {step.origin for step in plan.clones} == set(local)
+    assert without_store.reopen(host.instance, plan).id == repository.id
+    work = Work(host.settings, host.instance, repository, plan)
+    assert work.manifest(SET).backup_id == SET
+
+
+def test_without_a_store_the_repository_is_not_replaced_if_it_was_requested_or_no_set_is_here(
+    host: PlanningHost, local: dict[str, Snapshot], away: None
+) -> None:
+    with pytest.raises(UnreachableError):
+        without_store.open_for_restore(host.instance, RestoreOrigin.REPOSITORY)
+    local.clear()
+    with pytest.raises(UnreachableError):
+        without_store.open_for_restore(host.instance, RestoreOrigin.LOCAL)
+
+
+def test_without_a_store_a_server_of_mariadb_takes_no_place_under_its_old_server_id(
+    host: PlanningHost, local: dict[str, Snapshot], away: None
+) -> None:
+    repository = without_store.open_for_restore(host.instance, RestoreOrigin.LOCAL)
+    request = RestoreRequest(SET, origin=RestoreOrigin.LOCAL, handover=Handover("promote"))
+    with pytest.raises(PreflightError, match="not known which GTIDs the old server gave"):
+        restoring.plan(host.settings, host.instance, repository, request)
+
+
+def test_a_stored_backup_is_known_to_the_host_when_the_store_is_away(
+    host: PlanningHost, local: dict[str, Snapshot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = host.instance.open_repository().manifest("main", BACKUPS[0])
+    for volume in stored.volumes:
+        made = Snapshot(volume.dataset, volume.snapshot, volume.guid, 2)
+        local[made.full_name] = made
+    local_manifests.keep(host.instance, stored)
+    assert host.plan("latest-backup", origin=RestoreOrigin.AUTO).clones
+    known = local_manifests.read(host.instance, BACKUPS[0])
+    assert known is not None
+    assert (known.is_full, known.source, [volume.chunks for volume in known.volumes]) == (
+        True,
+        stored.source,
+        [()] * len(stored.volumes),
+    )
+    assert [manifest.backup_id for manifest in local_manifests.load(host.instance)] == sorted([BACKUPS[0], SET])

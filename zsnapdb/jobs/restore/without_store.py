@@ -1,0 +1,161 @@
+"""A restore while the store is away: from the sets on this host and the binlogs that the server still has.
+
+A stand-in takes the place of the repository: it lists no backup. Its binlog archive describes the server's own files;
+their bytes are copied and proved by these descriptions (`jobs/local_binlogs.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from zsnapdb import server_files
+from zsnapdb.errors import DamagedError, UnreachableError, ZsnapdbError
+from zsnapdb.jobs.backup import local_manifests
+from zsnapdb.jobs.backup.local_manifests import IN_NO_REPOSITORY
+from zsnapdb.jobs.binlog_spans import whole_span
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.local_binlogs import LocalBinlogs
+from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.mysql.binlog_bytes import fingerprint, read_plain
+from zsnapdb.mysql.transactions import read_head
+from zsnapdb.planning.restore.origin import RestoreOrigin
+from zsnapdb.planning.restore.steps import RestorePlan
+from zsnapdb.repository.binlog_archive import BinlogArchive
+from zsnapdb.repository.binlog_contents import Archive
+from zsnapdb.repository.binlog_descriptions import ArchivedFile, HeadPart, Incarnation, is_archivable, number_of
+from zsnapdb.repository.manifest import Manifest, ServerPart, is_of_server, server_source
+from zsnapdb.repository.repository import Repository
+from zsnapdb.store.local import LocalStore
+from zsnapdb.stream.chunks import Chunk, plain_hash, stream_hash
+
+_HISTORY = "19710102T000000Z-0000"
+"""The id that stands for the history of the binlogs on this host."""
+_CHUNK = 64 << 20
+_PIECE = 1 << 20
+
+
+def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
+    """Open the repository. If its store is away, return the stand-in, provided that this host has a set to begin with.
+
+    UnreachableError if the store is away, and there is no such set or the repository was requested.
+    """
+    try:
+        return instance.open_repository()
+    except UnreachableError as error:
+        if origin is RestoreOrigin.REPOSITORY or not local_manifests.load(instance):
+            raise
+        instance.events.warn(
+            f"the store is away ({error.message}): only what is on this host is used, and whether a newer state is"
+            " stored is not known"
+        )
+        return _stand_in(instance)
+
+
+def reopen(instance: Instance, planned: RestorePlan) -> Repository:
+    """Open the repository that the plan was made with."""
+    return _stand_in(instance) if planned.repository == IN_NO_REPOSITORY else instance.open_repository()
+
+
+def is_stand_in(repository: Repository) -> bool:
+    """Whether this is no repository, because the store is away."""
+    return repository.id == IN_NO_REPOSITORY
+
+
+def archive_of(instance: Instance, repository: Repository) -> BinlogArchive:
+    """Return the binlog archive of the instance; of a stand-in, the binlogs that its server has on this host."""
+    if not is_stand_in(repository):
+        return BinlogArchive(repository, instance.name)
+    sets = tuple(manifest for manifest in local_manifests.load(instance) if is_of_server(manifest))
+    return _HostArchive(repository, instance.name, sets)
+
+
+def _stand_in(instance: Instance) -> Repository:
+    empty = instance.host.local_sets / ".empty"
+    make_private(empty)
+    return Repository(LocalStore(empty), "", IN_NO_REPOSITORY)
+
+
+@dataclass(frozen=True)
+class _HostArchive(BinlogArchive):
+    """The binlogs of the server on this host, described as an archive does. `sets` are the sets here, oldest first."""
+
+    sets: tuple[Manifest, ...]
+
+    def load(self) -> Archive:
+        """Return the server's binlogs, from the oldest that a local set needs. A binlog that is damaged ends them."""
+        if not self.sets:
+            return Archive((), ())
+        server = server_source(self.sets[-1]).server
+        history = Incarnation(
+            id=_HISTORY,
+            repository_id=IN_NO_REPOSITORY,
+            instance=self.instance,
+            flavour=server.flavour,
+            server_uuid=server.server_uuid,
+            server_id=server.server_id,
+            began=datetime(1971, 1, 2, tzinfo=UTC),
+            reason="the binlogs of the server on this host",
+        )
+        first = self._first_number()
+        files: list[ArchivedFile] = []
+        for name, path in LocalBinlogs.of(server.variables).paths.items():
+            if not is_archivable(name) or number_of(name) < first:
+                continue
+            try:
+                file = _described(path, self.instance, server)
+            except (ZsnapdbError, OSError) as error:
+                return Archive((history,), tuple(files), (DamagedError(f"binlog {name} cannot be read: {error}"),))
+            if file is not None:
+                files.append(file)
+        return Archive((history,), tuple(files))
+
+    def _first_number(self) -> int:
+        """Return the number of the oldest binlog that a set stands in; 0 if that is not known."""
+        named = [server_source(manifest).position.binlog_file for manifest in self.sets]
+        numbers = [number_of(name) for name in named if name is not None and is_archivable(name)]
+        return min(numbers) if len(numbers) == len(named) else 0
+
+    def fetch(self, file: ArchivedFile, target: Path) -> None:
+        """Fail: nothing can be fetched while the store is away."""
+        raise UnreachableError(
+            f"binlog {file.name} is no longer on this host as it was, and the store is away: {target} was not written",
+            hint="run the restore again, or wait until the store is back",
+        )
+
+
+def _described(path: Path, instance: str, server: ServerPart) -> ArchivedFile | None:
+    """Return the description of a binlog on this host up to its last complete transaction; None if it has none yet."""
+    with server_files.open_to_read(path) as file:
+        head = read_head(file, path.name)
+        if head is None or head.end is None:
+            return None
+        span = whole_span(file, path.name)
+        chunks = []
+        for start in range(0, span.end, _CHUNK):
+            end, proof = min(start + _CHUNK, span.end), plain_hash()
+            for at in range(start, end, _PIECE):
+                proof.update(read_plain(file, at, min(at + _PIECE, end)))
+            chunks.append(Chunk(end - start, proof.hexdigest(), end - start, "0" * 64, None))
+        return ArchivedFile(
+            repository_id=IN_NO_REPOSITORY,
+            instance=instance,
+            incarnation=_HISTORY,
+            name=path.name,
+            flavour=server.flavour,
+            is_rotated=True,
+            head=HeadPart(
+                server_uuid=server.server_uuid,
+                server_id=head.server_id,
+                version=head.version,
+                created=head.created,
+                previous_gtids=None if head.previous is None else str(head.previous),
+                end=head.end,
+                fingerprint=fingerprint(file, head.end),
+            ),
+            span=span,
+            size=span.end,
+            sha256=stream_hash(tuple(chunks)),
+            chunks=tuple(chunks),
+        )
