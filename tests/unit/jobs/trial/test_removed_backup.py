@@ -21,7 +21,7 @@ BACKUP = "20261120T101112Z-7f3a"
 PLAN: Any = SimpleNamespace(
     drill_id="20261121T101112Z-7f3a",
     requested="latest",
-    restore=SimpleNamespace(backup_id=BACKUP, server_version="8.4.0"),
+    restore=SimpleNamespace(backup_id=BACKUP, server_version="8.4.0", clones=()),
     place=None,
     seed=1,
 )
