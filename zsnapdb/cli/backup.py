@@ -8,6 +8,7 @@ import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, WaitTime
 from zsnapdb.cli.output import show
+from zsnapdb.errors import UsageError
 
 
 def backup(
@@ -16,6 +17,15 @@ def backup(
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Give up an interrupted backup; do not finish it first.")
     ] = False,
+    local_set: Annotated[
+        str | None,
+        typer.Option(
+            "--set",
+            metavar="ID",
+            help="Store this set of `zsnapdb snapshot`, or the newest one (latest). The server is not asked.",
+            show_default=False,
+        ),
+    ] = None,
     wait: WaitTime = "0s",
     config: ConfigFile = None,
     plan: PlanOnly = False,
@@ -36,10 +46,12 @@ def backup(
 
     terminal = Terminal()
     chosen = Instance.of(load(config), instance, terminal).waiting(duration(wait))
+    if plan and local_set is not None:
+        raise UsageError("--plan does not apply to --set", hint="see the set with `zsnapdb list --local`")
     if plan:
         show(report.BackupPlanView(job.plan_now(chosen, full=full, fresh=fresh)), json)
         return
-    result = job.backup(chosen, full=full, fresh=fresh)
+    result = job.backup(chosen, full=full, fresh=fresh, local_set=local_set)
     terminal.end()
     log.about(backup_id=result.manifest.backup_id)
     show(report.BackupView(result), json)

@@ -53,6 +53,12 @@ class EarlySet:
         snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
         local_manifests.remove(self.instance, self.set.backup_id)
 
+    def stays_local(self) -> None:
+        """Make the set a local one again, which stays although its backup failed."""
+        snapshots.set_on(self.names, {STATE_PROPERTY: LOCAL})
+        local_manifests.write(self.instance, self.described, self.set, self.created)
+        snapshots.release(self.names)
+
 
 def store_is_away(instance: Instance) -> UnreachableError | None:
     """Return the error if the store cannot be reached, after asking for some seconds. Other errors are raised."""

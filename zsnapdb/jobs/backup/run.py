@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from zsnapdb import __version__
 from zsnapdb.errors import CommandError, CommandTimeout, ConsistencyError, DamagedError, NotThere
 from zsnapdb.jobs import host_record
 from zsnapdb.jobs.backup import resume as interrupted
 from zsnapdb.jobs.backup.away import EarlySet, kept_on_error, store_is_away, take_early, wait_for_store
+from zsnapdb.jobs.backup.begun import begun_of
 from zsnapdb.jobs.backup.hooks import DoneHooks
 from zsnapdb.jobs.backup.low_priority import at_low_priority
 from zsnapdb.jobs.backup.resume import InterruptedBackup
@@ -20,24 +20,25 @@ from zsnapdb.jobs.backup.send import Sender, protect
 from zsnapdb.jobs.backup.snapshot_set import take
 from zsnapdb.jobs.backup.source import Observation, SourceDescription, SourceOpener
 from zsnapdb.jobs.backup.sources import open_source
+from zsnapdb.jobs.backup.stored_later import open_set
 from zsnapdb.jobs.events import KeptWarnings
 from zsnapdb.jobs.exclusion import alone_at_source, for_instance
 from zsnapdb.jobs.host_record import StoredCheck
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.model import Snapshot, SnapshotSet, pool_of
+from zsnapdb.model import SnapshotSet
 from zsnapdb.planning.backup import fitness
 from zsnapdb.planning.backup.resume import Because, Judgement, ResumeDecision
 from zsnapdb.planning.chain import BasePlan, choose_base
 from zsnapdb.planning.damage import DamageRegister, sentences
-from zsnapdb.repository.backup_journal import BackupJournal, Begun, StreamFormat, VolumeBegun
+from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.known_damage import known_damage
-from zsnapdb.repository.manifest import Manifest, SourcePart, VolumeType
+from zsnapdb.repository.manifest import Manifest
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.unfinished import remove
 from zsnapdb.repository.writer_lease import WriterLease, lease
-from zsnapdb.zfs import owned, snapshots, version
+from zsnapdb.zfs import owned, snapshots
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,18 @@ class _BackupRequest:
 
 
 def plan(
-    instance: Instance, observed: Observation, repository: Repository | None, *, full: bool = False, fresh: bool = False
+    instance: Instance,
+    observed: Observation,
+    repository: Repository | None,
+    *,
+    full: bool = False,
+    fresh: bool = False,
+    before: int | None = None,
 ) -> BackupPlan:
-    """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing."""
+    """Return what a backup would do now. Reads the repository and the local snapshots; changes nothing.
+
+    `before` is the transaction group of a set that was made earlier: no later backup can be its base.
+    """
     known = instance.summaries(repository) if repository is not None else Summaries((), {})
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = [
@@ -102,7 +112,7 @@ def plan(
         damaged += [fitness.warning("repository", f.text, f.hint) for f in checked.findings if f.is_warning]
     hooks = tuple(hook.describe() for hook in instance.hooks())
     base = choose_base(
-        known.backups,
+        [backup for backup in known.backups if before is None or backup.createtxg < before],
         _local_guids(instance),
         instance.send_flags(),
         now=instance.host.now(),
@@ -144,6 +154,7 @@ def backup(
     *,
     full: bool = False,
     fresh: bool = False,
+    local_set: str | None = None,
     opener: SourceOpener = open_source,
 ) -> BackupResult:
     """Back the instance up. Afterwards the backup is in the repository, is proved, and can be a base.
@@ -154,13 +165,22 @@ def backup(
 
     If the store is away and this host has stored backups of the instance before, the snapshots are made now and stored
     when the store is back. UnreachableError if it stays away for the repository's `patience`: the snapshots stay.
+
+    `local_set` is the id of a set of `zsnapdb snapshot`, or `latest`: then that set is stored, and the source is not
+    asked. After an error the set is still there.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, opener, done)
     with done.at_the_end(), for_instance(instance, "backup", "backing up"):
-        away = store_is_away(request.instance)
-        if away is None:
+        away = None if local_set is not None else store_is_away(request.instance)
+        if local_set is not None:
+            early = open_set(request.instance, local_set)
+            done.begins(early.set.backup_id, early.observed.volumes)
+            with kept_on_error(early):
+                continued = _finish_interrupted(request)
+            result = _store_early(request, early)
+        elif away is None:
             continued = _finish_interrupted(request)
             result = _make_backup(request)
         else:
@@ -228,14 +248,15 @@ def _store_early(request: _BackupRequest, early: EarlySet) -> BackupResult:
             writer = until_stored.enter_context(_only_writer(request, repository))
             with at_low_priority():
                 interrupted.sweep(instance, repository)
-                planned = plan(instance, early.observed, repository, full=request.full)
+                planned = plan(instance, early.observed, repository, full=request.full, before=early.set.createtxg)
             request.events.warnings.extend(planned.observed.warnings)
             early.becomes_backup()
         with at_low_priority(may_stay_low=True):
+            undo = early.stays_local
             journal = _write_journal(
-                request, instance, lambda: early.described, planned, repository, early.set, early.created
+                request, instance, lambda: early.described, planned, repository, early.set, early.created, undo
             )
-            manifest = _store(instance, repository, journal, writer)
+            manifest = _store(instance, repository, journal, writer, undo)
     return BackupResult(manifest, early.seconds, time.monotonic() - started, ())
 
 
@@ -291,8 +312,9 @@ def _write_journal(
     repository: Repository,
     made: SnapshotSet,
     created: datetime | None = None,
+    undo: Callable[[], None] | None = None,
 ) -> BackupJournal:
-    """Bookmark the new snapshot set and write its journal. On an error the snapshots are removed."""
+    """Bookmark the new snapshot set and write its journal. On an error `undo` runs, else the snapshots are removed."""
 
     def warn_without_journal(error: OSError) -> None:
         request.warn(
@@ -301,22 +323,31 @@ def _write_journal(
         )
 
     names = [s.full_name for s in made.snapshots.values()]
-    with undone_on_error(lambda: owned.destroy_set(names, made.backup_id)):
-        draft = _draft(instance, (described := describe()).source, repository, made, created or instance.host.now())
-        begun = _begun(instance, described, repository, draft, made, planned.base.base)
+    with undone_on_error(undo or (lambda: owned.destroy_set(names, made.backup_id))):
+        begun = begun_of(instance, describe(), repository, made, planned.base.base, created or instance.host.now())
         protect(names)
         folder, disk = interrupted.folder(instance), instance.host.journal_disk
         return BackupJournal.create(folder, begun, warn_without_journal, disk)
 
 
-def _store(instance: Instance, repository: Repository, journal: BackupJournal, writer: WriterLease) -> Manifest:
-    """Store a new snapshot set. On an error, the snapshots stay only if a later run can continue from the journal."""
+def _store(
+    instance: Instance,
+    repository: Repository,
+    journal: BackupJournal,
+    writer: WriterLease,
+    give_back: Callable[[], None] | None = None,
+) -> Manifest:
+    """Store a new snapshot set.
+
+    On an error the set stays as that of a backup only if a later run can continue from the journal. Else `give_back`
+    runs, or the snapshots are removed.
+    """
     begun = journal.begun
     sender = Sender.of(instance, repository, journal, writer, is_new=True)
 
     def undo() -> None:
         if not journal.is_durable and begun.backup_id not in repository.backup_ids(instance.name):
-            owned.destroy_set(begun.snapshots(), begun.backup_id)
+            (give_back or (lambda: owned.destroy_set(begun.snapshots(), begun.backup_id)))()
             remove(repository, instance.name, begun.backup_id)
 
     with undone_on_error(undo), _closed(journal):
@@ -337,62 +368,3 @@ def _closed(journal: BackupJournal) -> Iterator[None]:
         raise
     finally:
         journal.close()
-
-
-def _begun(
-    instance: Instance,
-    described: SourceDescription,
-    repository: Repository,
-    draft: Manifest,
-    made: SnapshotSet,
-    base: Summary | None,
-) -> Begun:
-    """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
-    settings = instance.upload_settings()
-    volumes = tuple(
-        _volume(described.volumes[role], instance.send_flags(), role, snapshot, base)
-        for role, snapshot in sorted(made.snapshots.items())
-    )
-    return Begun(
-        draft=draft,
-        base=base.backup_id if base is not None else None,
-        recipients=repository.keyring.recipients,
-        cut=StreamFormat(
-            chunk_size=settings.chunk_size, codec=settings.codec, level=settings.level, adaptive=settings.adaptive
-        ),
-        volumes=volumes,
-    )
-
-
-def _volume(
-    kind: VolumeType, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Summary | None
-) -> VolumeBegun:
-    before = base.volume(role) if base is not None else None
-    return VolumeBegun(
-        role=role,
-        dataset=snapshot.dataset,
-        snapshot=snapshot.name,
-        guid=snapshot.guid,
-        from_guid=before.guid if before is not None else None,
-        send_flags=flags,
-        type=kind,
-    )
-
-
-def _draft(
-    instance: Instance, source: SourcePart, repository: Repository, made: SnapshotSet, created: datetime
-) -> Manifest:
-    pool = pool_of(next(iter(made.snapshots.values())).dataset)
-    return Manifest(
-        backup_id=made.backup_id,
-        instance=instance.name,
-        repository_id=repository.id,
-        created=created,
-        tool_version=__version__,
-        run_id=instance.host.run_id(),
-        zfs_version=version.userland(),
-        pool_guid=version.pool_guid(pool),
-        createtxg=made.createtxg,
-        source=source,
-        volumes=(),
-    )

@@ -1,0 +1,74 @@
+"""What the journal of a new backup begins with: all that a later run needs in order to continue the backup."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from zsnapdb import __version__
+from zsnapdb.jobs.backup.source import SourceDescription
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import Snapshot, SnapshotSet, pool_of
+from zsnapdb.repository.backup_journal import Begun, StreamFormat, VolumeBegun
+from zsnapdb.repository.catalogue import Summary
+from zsnapdb.repository.manifest import Manifest, SourcePart, VolumeType
+from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import version
+
+
+def begun_of(
+    instance: Instance,
+    described: SourceDescription,
+    repository: Repository,
+    made: SnapshotSet,
+    base: Summary | None,
+    created: datetime,
+) -> Begun:
+    """Return all that is known about the backup before its streams are sent. A later run needs nothing else."""
+    settings = instance.upload_settings()
+    volumes = tuple(
+        _volume(described.volumes[role], instance.send_flags(), role, snapshot, base)
+        for role, snapshot in sorted(made.snapshots.items())
+    )
+    return Begun(
+        draft=_draft(instance, described.source, repository, made, created),
+        base=base.backup_id if base is not None else None,
+        recipients=repository.keyring.recipients,
+        cut=StreamFormat(
+            chunk_size=settings.chunk_size, codec=settings.codec, level=settings.level, adaptive=settings.adaptive
+        ),
+        volumes=volumes,
+    )
+
+
+def _volume(
+    kind: VolumeType, flags: tuple[str, ...], role: str, snapshot: Snapshot, base: Summary | None
+) -> VolumeBegun:
+    before = base.volume(role) if base is not None else None
+    return VolumeBegun(
+        role=role,
+        dataset=snapshot.dataset,
+        snapshot=snapshot.name,
+        guid=snapshot.guid,
+        from_guid=before.guid if before is not None else None,
+        send_flags=flags,
+        type=kind,
+    )
+
+
+def _draft(
+    instance: Instance, source: SourcePart, repository: Repository, made: SnapshotSet, created: datetime
+) -> Manifest:
+    pool = pool_of(next(iter(made.snapshots.values())).dataset)
+    return Manifest(
+        backup_id=made.backup_id,
+        instance=instance.name,
+        repository_id=repository.id,
+        created=created,
+        tool_version=__version__,
+        run_id=instance.host.run_id(),
+        zfs_version=version.userland(),
+        pool_guid=version.pool_guid(pool),
+        createtxg=made.createtxg,
+        source=source,
+        volumes=(),
+    )
