@@ -12,6 +12,9 @@ from zsnapdb.mysql.server import ServerProcess
 
 from .in_guest import SOCKET, Lab, without_bodies, zfs
 
+AWAY = ('endpoint = "http://127.0.0.1:7070"', 'endpoint = "http://127.0.0.1:7"')
+"""Nobody listens at that port."""
+
 pytestmark = pytest.mark.usefixtures("first")
 
 
@@ -54,6 +57,30 @@ def test_a_restore_from_the_host_clones_replays_and_is_exactly_at_the_point(
         assert restored_state(done) == expected
     finally:
         remove("tank/near")
+
+
+def test_while_the_store_is_away_a_restore_takes_what_is_on_the_host_and_the_set_is_stored_later(
+    lab: Lab, load_running: ledger.Load
+) -> None:
+    """No binlog after the set is archived: the server has them."""
+    start = lab.zsnapdb("snapshot", "--json").json["backup_id"]
+    load_running.wait_for(20)
+    load_running.stop()
+    with ledger.connect(SOCKET, "root", "") as connection:
+        expected = ledger.read_state(connection)
+    away = lab.changed(AWAY)
+    words = ("restore", "main", "--to", "latest", "--from", "auto", "--target", "tank/near", "--handover", "run")
+    restored = lab.zsnapdb(*words, "--json", config=away)
+    try:
+        assert restored.json["backup_id"] == start
+        assert "the store is away" in restored.stderr
+        assert {binlog["from"] for binlog in restored.json["binlogs"]} == {"host"}
+        assert restored_state(restored.json) == expected
+    finally:
+        remove("tank/near")
+    stored = lab.zsnapdb("backup", "--set", start, "--json").json["backup"]
+    assert stored["backup_id"] == start
+    assert lab.zsnapdb("restore", "main", "--to", start, "--target", "tank/never", "--plan").code == 0
 
 
 def test_a_restore_from_the_host_that_was_stopped_goes_on_and_is_given_up_without_a_trace(lab: Lab) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.support.binlog_file import File
 from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import BACKUPS, VARIABLES, PlanningHost
 from zsnapdb.errors import NotThere, PreflightError, UnreachableError
@@ -184,3 +185,43 @@ def test_a_stored_backup_is_known_to_the_host_when_the_store_is_away(
         [()] * len(stored.volumes),
     )
     assert [manifest.backup_id for manifest in local_manifests.load(host.instance)] == sorted([BACKUPS[0], SET])
+
+
+def test_without_a_store_the_binlogs_of_the_server_lead_to_any_transaction(
+    host: PlanningHost, local: dict[str, Snapshot], away: None, tmp_path: Path
+) -> None:
+    known = local_manifests.read(host.instance, SET)
+    assert known is not None
+    assert isinstance(known.source, ServerSourcePart)
+    file = File(version=b"11.8.6-MariaDB-log", when=1_795_170_000).gtid_list((0, 1, 77)).mark("head")
+    for number in (78, 79, 80):
+        file.mariadb_transaction(number).mark(str(number))
+    server = tmp_path / "server"
+    server.mkdir()
+    (server / "binlog.000001").write_bytes(bytes(file.data))
+    (server / "binlog.index").write_text("./binlog.000001\n")
+    variables = {**VARIABLES, "datadir": f"{server}/", "log_bin_basename": f"{server}/binlog"}
+    position = known.source.position.model_copy(
+        update={
+            "binlog_file": "binlog.000001",
+            "binlog_offset": file.marks["head"],
+            "binlog_fingerprint": None,
+            "last_gtid": None,
+        }
+    )
+    part = known.source.server.model_copy(update={"variables": variables})
+    source = known.source.model_copy(update={"server": part, "position": position})
+    (volume,) = known.volumes
+    volumes = (volume.model_copy(update={"type": volume.type.model_copy(update={"mountpoint": str(server)})}),)
+    local_manifests._write(host.instance, known.model_copy(update={"source": source, "volumes": volumes}))
+    repository = without_store.open_for_restore(host.instance, RestoreOrigin.LOCAL)
+    for to, end in (("before-0-1-80", "79"), ("0-1-78", "78"), ("latest", "80")):
+        plan = restoring.plan(host.settings, host.instance, repository, RestoreRequest(to, origin=RestoreOrigin.LOCAL))
+        ((log,),) = (step.logs for step in plan.replays)
+        assert (log.file, log.start, log.stop, log.is_local) == (
+            "binlog.000001",
+            file.marks["head"],
+            file.marks[end],
+            True,
+        )
+        assert plan.point.gtids == f"0-1-{end}"
