@@ -51,7 +51,10 @@ def backup(
     if plan:
         show(report.BackupPlanView(job.plan_now(chosen, full=full, fresh=fresh)), json)
         return
-    result = job.backup(chosen, full=full, fresh=fresh, local_set=local_set)
+    if local_set is not None:
+        result = job.backup_local_set(chosen, local_set, full=full, fresh=fresh)
+    else:
+        result = job.backup(chosen, full=full, fresh=fresh)
     terminal.end()
     log.about(backup_id=result.manifest.backup_id)
     show(report.BackupView(result), json)

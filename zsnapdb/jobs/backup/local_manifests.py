@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from zsnapdb import __version__
-from zsnapdb.errors import DamagedError, NotThere, PreflightError
+from zsnapdb.errors import DamagedError, NotThere, PreflightError, ZsnapdbError
 from zsnapdb.jobs.backup.source import SourceDescription
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.private_folder import make_private
@@ -95,8 +95,14 @@ def remove(instance: Instance, backup_id: str) -> None:
 
 
 def remove_stale(instance: Instance) -> None:
-    """Remove the manifests of sets whose snapshots are gone, and those that cannot be read."""
-    known = {manifest.backup_id for manifest in load(instance)}
+    """Remove the manifests of sets whose snapshots are gone, and those that cannot be read.
+
+    Nothing is removed if ZFS does not say which snapshots are here.
+    """
+    try:
+        known = {manifest.backup_id for manifest in load(instance)}
+    except ZsnapdbError:
+        return
     for backup_id in _names(instance):
         if backup_id not in known:
             remove(instance, backup_id)

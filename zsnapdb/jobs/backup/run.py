@@ -154,7 +154,6 @@ def backup(
     *,
     full: bool = False,
     fresh: bool = False,
-    local_set: str | None = None,
     opener: SourceOpener = open_source,
 ) -> BackupResult:
     """Back the instance up. Afterwards the backup is in the repository, is proved, and can be a base.
@@ -165,22 +164,13 @@ def backup(
 
     If the store is away and this host has stored backups of the instance before, the snapshots are made now and stored
     when the store is back. UnreachableError if it stays away for the repository's `patience`: the snapshots stay.
-
-    `local_set` is the id of a set of `zsnapdb snapshot`, or `latest`: then that set is stored, and the source is not
-    asked. After an error the set is still there.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, opener, done)
     with done.at_the_end(), for_instance(instance, "backup", "backing up"):
-        away = None if local_set is not None else store_is_away(request.instance)
-        if local_set is not None:
-            early = open_set(request.instance, local_set)
-            done.begins(early.set.backup_id, early.observed.volumes)
-            with kept_on_error(early):
-                continued = _finish_interrupted(request)
-            result = _store_early(request, early)
-        elif away is None:
+        away = store_is_away(request.instance)
+        if away is None:
             continued = _finish_interrupted(request)
             result = _make_backup(request)
         else:
@@ -189,6 +179,24 @@ def backup(
                 wait_for_store(request.instance, events, early, away)
                 continued = _finish_interrupted(request)
             result = _store_early(request, early)
+    return replace(result, continued=continued, warnings=tuple(events.warnings))
+
+
+def backup_local_set(instance: Instance, requested: str, *, full: bool = False, fresh: bool = False) -> BackupResult:
+    """Make a backup of a set of `zsnapdb snapshot`: that of the id `requested`, or the newest for `latest`.
+
+    The source is not asked. The rest is as for `backup`; after an error the set is still there. NotThere if this host
+    has no such set.
+    """
+    events = KeptWarnings(instance.events)
+    done = DoneHooks(instance.name, instance.hooks(), events)
+    request = _BackupRequest(instance.with_events(events), events, full, fresh, open_source, done)
+    with done.at_the_end(), for_instance(instance, "backup", "backing up"):
+        early = open_set(request.instance, requested)
+        done.begins(early.set.backup_id, early.observed.volumes)
+        with kept_on_error(early):
+            continued = _finish_interrupted(request)
+        result = _store_early(request, early)
     return replace(result, continued=continued, warnings=tuple(events.warnings))
 
 

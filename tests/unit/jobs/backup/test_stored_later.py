@@ -10,19 +10,14 @@ from tests.unit.support.world import Died, World
 from zsnapdb.errors import NotThere, PreflightError, RepositoryError
 from zsnapdb.jobs.backup import local_manifests, local_snapshot
 from zsnapdb.jobs.backup import run as job
-from zsnapdb.jobs.instance import Instance
 
 
 def snapshot(world: World) -> str:
     return local_snapshot.snapshot(world.instance, opener=world.open_source).backup_id
 
 
-def no_source(instance: Instance) -> None:
-    raise AssertionError("the source was opened")
-
-
 def store(world: World, requested: str, **options: bool) -> job.BackupResult:
-    return job.backup(world.instance, local_set=requested, opener=no_source, **options)  # type: ignore[arg-type]
+    return job.backup_local_set(world.instance, requested, **options)
 
 
 def states(world: World, backup_id: str) -> set[str]:
