@@ -37,6 +37,7 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
         repository_id=IN_NO_REPOSITORY,
         created=created,
         tool_version=__version__,
+        run_id=instance.host.run_id(),
         zfs_version=version.userland(),
         pool_guid=version.pool_guid(pool_of(next(iter(made.snapshots.values())).dataset)),
         createtxg=made.createtxg,
