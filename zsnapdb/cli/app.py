@@ -33,6 +33,7 @@ from zsnapdb.cli import (
     setup,
     snapshot,
     status,
+    undo,
     verify,
 )
 from zsnapdb.cli.clone import app as clone_app
@@ -62,6 +63,7 @@ app.add_typer(binlog.app, name="binlog", rich_help_panel=Heading.BACKUP)
 app.command("restore", rich_help_panel=Heading.RESTORE)(evidencing("restore", restore.restore))
 app.command("runbook", rich_help_panel=Heading.RESTORE)(runbook.runbook)
 app.command("rescue", rich_help_panel=Heading.RESTORE)(evidencing("rescue", rescue.rescue))
+app.command("undo", rich_help_panel=Heading.RESTORE)(undo.undo)
 app.command("drill", rich_help_panel=Heading.RESTORE)(notifying("drill", evidencing("drill", drill.drill)))
 app.command("drills", rich_help_panel=Heading.RESTORE)(drill.drills)
 app.add_typer(clone_app.app, name="clone", rich_help_panel=Heading.CLONES)

@@ -1,11 +1,12 @@
 """Counts the rows in row events by the columns of their table map.
 
 Sources: libs/mysql/binlog/event/rows_event.h and sql/log_event.cc (calc_field_size) of MySQL 9.x; sql/log_event.cc and
-sql/rpl_utility.cc of MariaDB. Values are passed over by their length; none is decoded.
+sql/rpl_utility.cc of MariaDB. Values are passed over, or cut out, by their length; none is decoded.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from zsnapdb.mysql.event_bytes import EventBytes, inflated
@@ -43,13 +44,17 @@ class Column:
 
 @dataclass(frozen=True)
 class TableMap:
-    """A table as the next row events name it. `columns` is None if one of them has a form that is not known."""
+    """A table as the next row events name it. `columns` is None if one of them has a form that is not known.
+
+    `types` are the types of the columns as the event has them: an ENUM and a SET are 254, as a CHAR is.
+    """
 
     id: int
     schema: bytes
     table: bytes
     width: int
     columns: tuple[Column, ...] | None
+    types: bytes = b""
 
 
 def table_map(body: EventBytes) -> TableMap:
@@ -69,9 +74,9 @@ def table_map(body: EventBytes) -> TableMap:
     for kind in types:
         column = _column(kind, details)
         if column is None:
-            return TableMap(number, schema, table, width, None)
+            return TableMap(number, schema, table, width, None, types)
         columns.append(column)
-    return TableMap(number, schema, table, width, tuple(columns))
+    return TableMap(number, schema, table, width, tuple(columns), types)
 
 
 def _column(kind: int, details: EventBytes) -> Column | None:
@@ -162,12 +167,40 @@ def count_rows(head: RowsHead, table: TableMap, body: EventBytes) -> int | None:
         return None
 
 
+RowImage = dict[int, bytes | None]
+"""The values of a row as the event has them, by the place of their columns. None is NULL; an absent one is unknown."""
+
+
+def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tuple[RowImage | None, RowImage | None]]:
+    """Yield each row of the rest of a row event before and after the change; None: there was no row.
+
+    A value after an update that the event leaves out is that before it (binlog_row_image=FULL_NODUP of MariaDB).
+    ValueError if the rows cannot be read: the form of a column is not known, or a value is a difference (partial JSON).
+    """
+    width = body.packed()
+    if table.columns is None or width != table.width or head.event == _PARTIAL:
+        raise ValueError("a column has a form that cannot be read")
+    is_update = head.kind is ChangeKind.UPDATE
+    images = [_Image(table.columns, body.take((width + 7) // 8)) for _ in range(2 if is_update else 1)]
+    if head.event in _COMPRESSED_V1 or head.event in _COMPRESSED_V2:
+        body = EventBytes(inflated(body))
+    while not body.is_at_end():
+        first = images[0].read(body)
+        if is_update:
+            yield first, {**first, **images[1].read(body)}
+        elif head.kind is ChangeKind.INSERT:
+            yield None, first
+        else:
+            yield first, None
+
+
 class _Image:
     """The columns that an image of a row has."""
 
     def __init__(self, columns: tuple[Column, ...], present: bytes) -> None:
         bits = int.from_bytes(present, "little")
-        self.columns = tuple(column for place, column in enumerate(columns) if bits >> place & 1)
+        self._places = tuple(place for place in range(len(columns)) if bits >> place & 1)
+        self.columns = tuple(columns[place] for place in self._places)
         self._nulls = (len(self.columns) + 7) // 8
         self._steps = _steps(self.columns)
 
@@ -179,6 +212,16 @@ class _Image:
             steps = _steps(tuple(column for place, column in enumerate(self.columns) if not nulls >> place & 1))
         for prefix, fixed in steps:
             body.skip(body.integer(prefix) if prefix else fixed)
+
+    def read(self, body: EventBytes) -> RowImage:
+        """Return the values of one row."""
+        nulls = int.from_bytes(body.take(self._nulls), "little")
+        values: RowImage = {}
+        for number, (place, column) in enumerate(zip(self._places, self.columns, strict=True)):
+            is_null = nulls >> number & 1
+            length = 0 if is_null else body.integer(column.prefix) if column.prefix else column.fixed
+            values[place] = None if is_null else body.take(length)
+        return values
 
 
 def _steps(columns: tuple[Column, ...]) -> list[tuple[int, int]]:

@@ -41,10 +41,11 @@ from zsnapdb.planning.binlog.changes import (
 )
 
 _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS = 18, 29, 160
-_OTHERS = frozenset({TABLE_MAP, _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS, *ROW_EVENTS})
+OTHER_EVENTS = frozenset({TABLE_MAP, _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS, *ROW_EVENTS})
+"""The events that say what a transaction changed, beside those that decide where it begins and ends."""
 _BEGINS = frozenset({GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID})
 _MOST_MAPS = 1 << 14
-_NO_TABLE = 0xFFFFFF
+NO_TABLE = 0xFFFFFF
 """The table id of a row event that only ends a statement (Rows_log_event of MySQL, "dummy event")."""
 _LOAD_HEAD = 13
 """Execute_load_query_log_event has 13 bytes more than a query event, before the status variables."""
@@ -57,7 +58,7 @@ def transaction_changes(file: BinaryIO, name: str) -> Iterator[TransactionChange
     DamagedError names the place of an event that is wrong; PreflightError if the file is encrypted.
     """
     walk, content, has_checksum = Walk(), _Content(), False
-    decisive = decisive_events(file, name, file.seek(0, 2), others=_OTHERS)
+    decisive = decisive_events(file, name, file.seek(0, 2), others=OTHER_EVENTS)
     place: int | None = None
     try:
         for event in decisive:
@@ -68,7 +69,7 @@ def transaction_changes(file: BinaryIO, name: str) -> Iterator[TransactionChange
                 content = _Content()
             else:
                 content.add(event.kind, event.when, event_body(file, event, has_checksum=has_checksum))
-            if event.kind not in _OTHERS and walk.see(event) and walk.opened is not None:
+            if event.kind not in OTHER_EVENTS and walk.see(event) and walk.opened is not None:
                 yield content.complete(walk, event)
                 content = _Content()
     except MALFORMED as error:
@@ -154,7 +155,7 @@ class _Content:
             else:
                 known = known or TableChanges(_name(table.schema), _name(table.table))
                 self._tables[name] = known.plus(head.kind, rows)
-        elif head.table != _NO_TABLE:
+        elif head.table != NO_TABLE:
             raise ValueError(f"rows are of table {head.table}, which no event before them describes")
         if head.ends_statement:
             self._maps.clear()

@@ -21,6 +21,7 @@ from zsnapdb.jobs.restore.journal import Journals
 from zsnapdb.model import Flavour
 from zsnapdb.mysql import binlog, running
 from zsnapdb.mysql.paths import keyring_paths
+from zsnapdb.mysql.row_changes import row_changes
 from zsnapdb.mysql.transaction_changes import transaction_changes
 from zsnapdb.mysql.transactions import read_head, transactions
 from zsnapdb.planning.facts import ServerFacts
@@ -135,6 +136,7 @@ def binlog_file(body: bytes, folder: Path) -> None:
         lambda: whole_span(file, "b"),
         lambda: list(cuts(file, "b", len(body), start=0, complete=4, limit=4096)),
         lambda: [str((one.tables, one.statements, one.unknown)).encode() for one in transaction_changes(file, "b")],
+        lambda: [repr(row_changes(file, "b", one)).encode() for one in list(transaction_changes(file, "b"))],
     )
 
 

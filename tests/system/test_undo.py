@@ -1,0 +1,156 @@
+"""What a transaction changed is shown as rows, and undone exactly: all of it, or nothing if a row was changed since."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab.inside import ledger
+
+from .in_guest import SOCKET, Lab
+
+COLUMNS = (
+    "id INT PRIMARY KEY, a TINYINT, b SMALLINT UNSIGNED, c MEDIUMINT, d BIGINT UNSIGNED, e DECIMAL(30,11), f FLOAT,"
+    " g DOUBLE, h DATE, i TIME(3), j DATETIME(6), k TIMESTAMP(2) NULL, l YEAR, m CHAR(10), n CHAR(200) CHARACTER SET"
+    " utf8mb4, o VARCHAR(50) CHARACTER SET latin1, p VARCHAR(2000), q BINARY(6), r VARBINARY(300), s TINYBLOB, t BLOB,"
+    " u MEDIUMTEXT, v LONGTEXT, w ENUM('x','y'), x SET('x','y','z'), y BIT(11), virtual_one INT AS (id + 1) VIRTUAL,"
+    " stored_one INT AS (id * 2) STORED, z TIMESTAMP DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP"
+)
+NAMES = "id, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z"
+LEAST_AND_MOST = (
+    "1, -128, 65535, -8388608, 18446744073709551615, -1234567890123456789.12345678901, 0.1, 1e-300, '2026-11-20',"
+    " '-838:59:59.000', '9999-12-31 23:59:59.499999', '1970-01-02 00:00:01.99', 2155, 'char', 'é𝄞', 'é',"
+    " 'it''s; -- \\\\', X'610000', X'00FF27', X'', REPEAT('b', 1000), REPEAT('ü', 30000), 'end', 'y', 'x,z',"
+    " b'10000000001', '2020-01-01 00:00:00'"
+)
+EMPTY = (
+    "2, 0, 0, 0, 0, 0, -0.0, 0, '0000-00-00', '00:00:00', '0000-00-00 00:00:00', '2038-01-19 03:14:06.5', 0, '', '',"
+    " '', ' ', X'', X'', X'', X'', '', '', 'x', '', b'0', '2038-01-19 03:14:07'"
+)
+ROWS = (LEAST_AND_MOST, EMPTY, *[f"{number}{', NULL' * 25}, '2020-01-01 00:00:00'" for number in (3, 0)])
+COMPRESSION = {
+    "mysql": ("SET SESSION binlog_transaction_compression = {}", ("OFF", "ON")),
+    "mariadb": ("SET GLOBAL log_bin_compress = {}", ("OFF", "ON")),
+}
+
+
+@pytest.fixture
+def shop(lab: Lab) -> Iterator[Any]:
+    """A cursor on a schema with a table of every type that is read; the account may see triggers."""
+    lab.sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
+    with ledger.connect(SOCKET, "root", "", None) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE undone")
+        cursor.execute("USE undone")
+        cursor.execute("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO', time_zone = '+00:00'")
+        cursor.execute(f"CREATE TABLE wide ({COLUMNS}) ENGINE=InnoDB")
+        cursor.execute("CREATE TABLE `o``dd` (`k``y` VARCHAR(20), n INT, PRIMARY KEY (`k``y`, n)) ENGINE=InnoDB")
+        for row in ROWS:
+            cursor.execute(f"INSERT INTO wide ({NAMES}) VALUES ({row})")
+        cursor.execute("INSERT INTO `o``dd` VALUES ('Key', 1), ('other', 2)")
+        yield cursor
+        cursor.execute("DROP DATABASE undone")
+    lab.sql("REVOKE TRIGGER ON *.* FROM zsnapdb@localhost")
+
+
+def state(cursor: Any) -> list[Any]:
+    """Every byte of every row."""
+    every = ", ".join(f"HEX(CAST({name} AS BINARY))" for name in (*NAMES.split(", "), "virtual_one", "stored_one"))
+    cursor.execute(f"SELECT {every} FROM wide ORDER BY id")
+    rows = list(cursor.fetchall())
+    cursor.execute("SELECT HEX(`k``y`), n FROM `o``dd` ORDER BY 1, 2")
+    return [*rows, *cursor.fetchall()]
+
+
+def accident(lab: Lab, cursor: Any) -> str:
+    """A transaction with every kind of change, also several of one row. Return its GTID."""
+    for statement in (
+        "BEGIN",
+        "UPDATE wide SET a = 1, e = 2.5, j = NOW(6), p = 'changed', q = X'62', u = NULL, y = 1 WHERE id IN (1, 3)",
+        "UPDATE wide SET id = id + 10 WHERE id >= 2",
+        "DELETE FROM wide WHERE id < 12",
+        "INSERT INTO wide (id, p) VALUES (1, 'new')",
+        "UPDATE `o``dd` SET `k``y` = LOWER(`k``y`)",
+        "DELETE FROM `o``dd` WHERE n = 2",
+        "COMMIT",
+    ):
+        cursor.execute(statement)
+    words = ("binlog", "find", "main", "--json", "--table", "undone.wide", "--kind", "delete", "--limit", "1")
+    (entry,) = lab.zsnapdb(*words).json["transactions"]
+    return str(entry["gtid"])
+
+
+def run_script(lab: Lab, file: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "mariadb"
+    with file.open() as text:
+        return subprocess.run(
+            [client, "-uroot", f"-S{SOCKET}", *options], stdin=text, capture_output=True, text=True, timeout=60
+        )
+
+
+def test_a_transaction_is_undone_exactly_with_every_type_also_compressed(lab: Lab, shop: Any, tmp_path: Path) -> None:
+    setting, values = COMPRESSION[lab.flavour]
+    before = state(shop)
+    for value in values:
+        shop.execute(setting.format(value))
+        gtid = accident(lab, shop)
+        left = state(shop)
+        file = tmp_path / f"{value}.sql"
+        shown = lab.zsnapdb("undo", "main", "--gtid", gtid, "--into", str(file), "--json").json
+        assert (len(shown["changes"]), shown["conflicts"]) == (9, [])
+        assert [change["kind"] for change in shown["changes"]].count("delete") == 3
+        assert state(shop) == left
+        done = run_script(lab, file)
+        assert (done.returncode, "were undone" in done.stdout) == (0, True), done.stderr
+        assert state(shop) == before
+        # A second time nothing is there to undo, and nothing is changed.
+        assert "nothing was undone" in run_script(lab, file, "--force").stderr
+        assert state(shop) == before
+        shop.execute(setting.format("OFF"))
+
+
+def test_a_row_that_was_changed_since_prevents_the_undo_and_is_named(lab: Lab, shop: Any, tmp_path: Path) -> None:
+    gtid = accident(lab, shop)
+    shop.execute("UPDATE wide SET p = 'NEW' WHERE id = 1")
+    shop.execute("INSERT INTO wide (id) VALUES (3)")
+    left = state(shop)
+    file = tmp_path / "undo.sql"
+    shown = lab.zsnapdb("undo", "main", "--gtid", gtid, "--into", str(file), "--json").json
+    assert [(entry["key"], entry["reason"]) for entry in shown["conflicts"]] == [
+        ({"id": "1"}, "differs"),
+        ({"id": "3"}, "exists-again"),
+    ]
+    for options in ((), ("--force",)):
+        done = run_script(lab, file, *options)
+        # With --force the client ignores every error, and ends with success.
+        assert done.returncode != 0 or options
+        assert "nothing was undone" in done.stderr + done.stdout or "Duplicate entry" in done.stderr
+        assert state(shop) == left
+    text = lab.zsnapdb("undo", "main", "--gtid", gtid).stdout
+    assert "differs from what the transaction left" in text
+    assert lab.zsnapdb("undo", "main", "--gtid", gtid, "--into", str(file)).code != 0
+
+
+def test_what_rows_alone_do_not_undo_is_refused(lab: Lab, shop: Any) -> None:
+    gtid = accident(lab, shop)
+    lab.sql("REVOKE TRIGGER ON *.* FROM zsnapdb@localhost")
+    assert "the privilege TRIGGER" in lab.zsnapdb("undo", "main", "--gtid", gtid).stderr
+    lab.sql("GRANT TRIGGER ON *.* TO zsnapdb@localhost")
+    for statement, reason, back in (
+        ("CREATE TRIGGER more AFTER INSERT ON wide FOR EACH ROW SET @x = 1", "triggers", "DROP TRIGGER more"),
+        (
+            "CREATE TABLE child (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES wide (id) ON DELETE CASCADE)",
+            "CASCADE",
+            "DROP TABLE child",
+        ),
+    ):
+        shop.execute(statement)
+        refused = lab.zsnapdb("undo", "main", "--gtid", gtid)
+        assert (refused.code, reason in refused.stderr) == (4, True), refused.stderr
+        shop.execute(back)
+    shop.execute("ALTER TABLE wide DROP COLUMN a, ADD COLUMN a TINYINT AFTER id")
+    refused = lab.zsnapdb("undo", "main", "--gtid", gtid)
+    assert (refused.code, "a later statement" in refused.stderr) == (4, True), refused.stderr

@@ -1,0 +1,39 @@
+"""`zsnapdb undo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zsnapdb.cli.options import AsJson, ConfigFile, NamedInstance
+from zsnapdb.cli.output import show
+
+
+def undo(
+    instance: NamedInstance,
+    gtid: Annotated[
+        str,
+        typer.Option("--gtid", metavar="GTID", help="The transaction, as `zsnapdb binlog find` prints its GTID."),
+    ],
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", metavar="FILE", help="Write the SQL that undoes it into this new file.", show_default=False
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+) -> None:
+    """Show the rows that a transaction changed, and write the SQL that undoes it.
+
+    The server is not changed. The SQL undoes all rows or none: a row that was changed since prevents it.
+    """
+    from zsnapdb.cli.progress import Terminal
+    from zsnapdb.config import load
+    from zsnapdb.jobs.binlog import undo as job
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.report import undo as report
+
+    show(report.UndoView(job.undo(Instance.of(load(config), instance, Terminal()), gtid, into)), json)

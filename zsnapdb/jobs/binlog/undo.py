@@ -1,0 +1,171 @@
+"""`zsnapdb undo`: shows what a transaction changed, and writes the script that undoes it. The server is not changed.
+
+The binlogs of the server are read where they are. Its tables say how the values are to be read, and whether its rows
+are still those that the transaction left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from zsnapdb import server_files, whole_file
+from zsnapdb.errors import DamagedError, ExistsError, NotThere, PreflightError
+from zsnapdb.jobs.binlog.files import LocalFiles, find_source
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.mysql.account_rights import account_privileges
+from zsnapdb.mysql.row_changes import row_changes
+from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.table_shapes import table_shape
+from zsnapdb.mysql.transaction_changes import transaction_changes
+from zsnapdb.planning.binlog import undo as planning
+from zsnapdb.planning.binlog.changes import ChangeKind, TableFilter, TransactionChanges
+from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, TableShape
+
+_HINT = "restore beside the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """A row that is not what the transaction left. `is_new`: it was deleted, and there is a row with its key again."""
+
+    change: RowChange
+    is_new: bool
+
+
+@dataclass(frozen=True)
+class Undo:
+    """A transaction that can be undone: its changes in their order, the script, and the rows that prevent it now.
+
+    `file` is where the script was written; None: it was not.
+    """
+
+    gtid: str
+    transaction: TransactionChanges
+    changes: tuple[RowChange, ...]
+    conflicts: tuple[Conflict, ...]
+    script: str
+    file: Path | None
+
+
+@dataclass(frozen=True)
+class LoggedTransaction:
+    """A transaction in the binlogs of the server, its rows, and the later transactions with statements."""
+
+    transaction: TransactionChanges
+    rows: tuple[LoggedRow, ...]
+    later: tuple[TransactionChanges, ...]
+
+
+def undo(instance: Instance, gtid: str, into: Path | None = None) -> Undo:
+    """Return how the transaction is undone, and write the script into the file. Nothing on the server is changed.
+
+    NotThere if the server's binlogs do not have it. PreflightError says what prevents that it is undone. ExistsError if
+    the file exists.
+    """
+    if into is not None and into.exists():
+        raise ExistsError(f"{into} exists", hint="name a file that does not exist")
+    with instance.session() as session:
+        found = find_transaction(LocalFiles(find_source(session)), gtid)
+        _check_rights(session)
+        changes = _changes(session, found, gtid)
+        conflicts = _conflicts(session, changes)
+    comment = f"Undoes transaction {gtid} of instance {instance.name}: {len(changes)} changes of rows."
+    text = planning.script(changes, comment)
+    if into is not None:
+        whole_file.replace(into, text.encode())
+    return Undo(gtid, found.transaction, tuple(changes), tuple(conflicts), text, into)
+
+
+def find_transaction(files: LocalFiles, gtid: str) -> LoggedTransaction:
+    """Return a transaction by its GTID, as the server prints it. NotThere if the binlogs do not have it."""
+    found: TransactionChanges | None = None
+    rows: tuple[LoggedRow, ...] = ()
+    later: list[TransactionChanges] = []
+    for binlog in files.list():
+        if binlog.problem:
+            if found is not None:
+                raise DamagedError(binlog.problem, hint="see the server's error log and `zpool status`")
+            continue
+        with server_files.open_to_read(files.path(binlog.name)) as file:
+            for transaction in transaction_changes(file, binlog.name):
+                if found is not None and (transaction.statements or transaction.other_statements):
+                    later.append(transaction)
+                elif found is None and transaction.gtid == gtid:
+                    found = transaction
+            if found is not None and not rows and found.rows:
+                _check_rows(found, gtid)
+                rows = tuple(row_changes(file, binlog.name, found))
+    if found is None:
+        raise NotThere(
+            f"transaction {gtid} is not in the binlogs that the server has",
+            hint="`zsnapdb binlog find` lists transactions; older ones are undone by `zsnapdb rescue --to before-GTID`",
+        )
+    _check_rows(found, gtid)
+    return LoggedTransaction(found, rows, tuple(later))
+
+
+def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
+    """Raise PreflightError unless the transaction changed rows, and the binlog has all that it changed."""
+    objection = None
+    if transaction.statements or transaction.other_statements:
+        objection = "it has statements whose rows are not in the binlog, such as DDL"
+    elif transaction.is_prepared or transaction.has_incident:
+        objection = "; ".join(transaction.unknown)
+    elif not transaction.rows:
+        objection = "it changed no row"
+    if objection is not None:
+        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=_HINT)
+
+
+def _check_rights(session: Session) -> None:
+    rights = account_privileges(session)
+    if rights is None or "TRIGGER" not in rights:
+        raise PreflightError(
+            "whether the tables have triggers is not known: the account has not the privilege TRIGGER, or has it by a"
+            " role",
+            hint="grant SELECT and TRIGGER on *.* to the account of the instance",
+        )
+
+
+def _changes(session: Session, found: LoggedTransaction, gtid: str) -> list[RowChange]:
+    shapes: dict[tuple[str, str], TableShape] = {}
+    changes: list[RowChange] = []
+    for row in found.rows:
+        shape = shapes.get((row.schema, row.table))
+        if shape is None:
+            shape = shapes[row.schema, row.table] = table_shape(session, row.schema, row.table)
+            _object(gtid, planning.shape_objection(shape) or _later_objection(shape, found))
+        _object(gtid, planning.row_objection(shape, row))
+        try:
+            changes.append(planning.row_change(shape, row))
+        except ValueError as error:
+            _object(gtid, f"a value of {shape.name} cannot be read: {error}")
+    return changes
+
+
+def _object(gtid: str, objection: str | None) -> None:
+    if objection is not None:
+        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=_HINT)
+
+
+def _later_objection(shape: TableShape, found: LoggedTransaction) -> str | None:
+    """Return the later statement that may have changed the form of the table, by its name in the text."""
+    table = TableFilter(shape.schema, shape.table)
+    for transaction in found.later:
+        if transaction.other_statements:
+            return f"transaction {transaction.gtid} after it has more statements than can be read"
+        for statement in transaction.statements:
+            if statement.kind in (ChangeKind.DDL, ChangeKind.OTHER) and table.may_be_in(statement):
+                return f"a later statement may have changed the form of {shape.name}: {statement.text[:100]}"
+    return None
+
+
+def _conflicts(session: Session, changes: list[RowChange]) -> list[Conflict]:
+    for statement in planning.SESSION:
+        session.query(statement)
+    return [
+        Conflict(expected.change, expected.is_absent)
+        for expected in planning.expectations(changes)
+        if bool(session.query(expected.question)) is expected.is_absent
+    ]

@@ -1,0 +1,205 @@
+"""The values of rows in a binlog as SQL: how they are assigned, compared and shown. Pure.
+
+Sources: sql/field.cc, strings/decimal.cc (bin2decimal) and my_time.cc (my_*_packed_from_binary) of MySQL 8.4 and of
+MariaDB 11.
+Only types whose form in a binlog is known are read.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from zsnapdb.patterns import printable
+from zsnapdb.planning.quoting import quoted
+
+_INTEGERS = {"tinyint": (1, 1), "smallint": (2, 2), "mediumint": (9, 3), "int": (3, 4), "bigint": (8, 8)}
+_FRACTIONAL = {"time": (19, 3), "datetime": (18, 5), "timestamp": (17, 4)}
+_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
+_BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+_NUMBERED = ("enum", "set", "bit")
+_BLOB, _CHAR, _VARCHARS = 252, 254, (15, 253)
+_READABLE_CHARSETS = ("ascii", "latin1", "utf8", "utf8mb3", "utf8mb4")
+_DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+_MOST_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class ValueColumn:
+    """A column as information_schema has it. `key_part` is its place in the primary key, from 1; 0: not in it."""
+
+    name: str
+    type: str
+    full_type: str
+    key_part: int = 0
+    charset: str | None = None
+    octets: int | None = None
+    precision: int | None = None
+    scale: int | None = None
+    fraction: int = 0
+    is_generated: bool = False
+
+    @property
+    def quoted(self) -> str:
+        """The name in backticks."""
+        return quoted(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlValue:
+    """A value as SQL, for an assignment and for a comparison byte by byte, and as it is shown."""
+
+    assigned: str
+    compared: str
+    shown: str
+
+
+NULL = SqlValue("NULL", "NULL", "NULL")
+
+
+def is_form_of(column: ValueColumn, code: int, prefix: int, fixed: int) -> bool:
+    """Whether a value with this type, prefix and length in the binlog is one of this column."""
+    kind = column.type
+    if kind in _INTEGERS:
+        return (code, fixed) == _INTEGERS[kind]
+    if kind in _FRACTIONAL:
+        expected, size = _FRACTIONAL[kind]
+        return (code, fixed) == (expected, size + (column.fraction + 1) // 2)
+    if kind == "decimal":
+        return (code, fixed) == (246, _decimal_size(column))
+    if kind in ("char", "binary"):
+        return code == _CHAR and prefix > 0
+    if kind in ("varchar", "varbinary"):
+        return code in _VARCHARS
+    if kind in ("enum", "set"):
+        return code == _CHAR and prefix == 0
+    if kind in _TEXTS or kind in _BYTES:
+        return code == _BLOB
+    return (code, fixed if kind != "bit" else 0) == {"float": (4, 4), "double": (5, 8), "date": (10, 3)}.get(
+        kind, {"year": (13, 1), "bit": (16, 0)}.get(kind, (-1, 0))
+    )
+
+
+def is_readable(column: ValueColumn) -> bool:
+    """Whether values of this type can be read. JSON of MySQL, spatial types and types of plug-ins cannot."""
+    others = ("float", "double", "decimal", "date", "year", *_NUMBERED)
+    return column.type in (*_INTEGERS, *_FRACTIONAL, *_TEXTS, *_BYTES, *others)
+
+
+def condition(column: ValueColumn, value: SqlValue) -> str:
+    """Return the condition that the column has exactly this value, whatever its collation."""
+    if value is NULL:
+        return f"{column.quoted} IS NULL"
+    if column.type in _TEXTS or column.type in _BYTES:
+        return f"CAST({column.quoted} AS BINARY) = {value.compared}"
+    if column.type in _NUMBERED:
+        return f"{column.quoted} + 0 = {value.compared}"
+    return f"{column.quoted} = {value.compared}"
+
+
+def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
+    """Return a value of a column that is readable and of this form. ValueError if it is malformed."""
+    if raw is None:
+        return NULL
+    kind = column.type
+    if kind in _TEXTS or kind in _BYTES:
+        return _text(column, raw)
+    if kind in _INTEGERS:
+        return _number(int.from_bytes(raw, "little", signed="unsigned" not in column.full_type))
+    if kind in ("enum", "set"):
+        return _number(int.from_bytes(raw, "little"))
+    if kind == "bit":
+        return _number(int.from_bytes(raw, "big"))
+    if kind == "year":
+        return _quoted("0000" if raw[0] == 0 else str(1900 + raw[0]))
+    if kind in ("float", "double"):
+        # The exact value of a FLOAT as a DOUBLE: only so is it equal to the column in a comparison.
+        text = repr(struct.unpack("<f" if kind == "float" else "<d", raw)[0])
+        return SqlValue(f"{text}e0" if "e" not in text else text, f"{text}e0" if "e" not in text else text, text)
+    if kind == "decimal":
+        text = _decimal(column, raw)
+        return SqlValue(text, text, text)
+    return _quoted(_moment(column, raw))
+
+
+def _number(number: int) -> SqlValue:
+    return SqlValue(str(number), str(number), str(number))
+
+
+def _quoted(text: str) -> SqlValue:
+    return SqlValue(f"'{text}'", f"'{text}'", text)
+
+
+def _text(column: ValueColumn, raw: bytes) -> SqlValue:
+    if column.type == "binary":
+        # The server leaves out zeros at the end (Field_string::pack).
+        raw = raw.ljust(column.octets or 0, b"\0")
+    literal = f"x'{raw.hex()}'"
+    if column.charset is None:
+        return SqlValue(literal, literal, f"0x{raw[:_MOST_SHOWN].hex()}{'…' if len(raw) > _MOST_SHOWN else ''}")
+    is_plain = column.charset in _READABLE_CHARSETS and all(32 <= byte < 127 and byte not in b"'\\" for byte in raw)
+    assigned = f"'{raw.decode('ascii')}'" if is_plain else f"_{column.charset} {literal}"
+    shown = printable(raw[: 4 * _MOST_SHOWN].decode("utf-8", "replace"))
+    return SqlValue(assigned, literal, f"'{shown[:_MOST_SHOWN]}{'…' if len(shown) > _MOST_SHOWN else ''}'")
+
+
+def _decimal_size(column: ValueColumn) -> int:
+    scale = column.scale or 0
+    whole = (column.precision or 0) - scale
+    return whole // 9 * 4 + _DIGITS[whole % 9] + scale // 9 * 4 + _DIGITS[scale % 9]
+
+
+def _decimal(column: ValueColumn, raw: bytes) -> str:
+    """Return a DECIMAL: groups of nine digits in four bytes; the first bit is set unless the value is negative."""
+    scale = column.scale or 0
+    whole = (column.precision or 0) - scale
+    is_negative = not raw[0] & 0x80
+    data = bytes([raw[0] ^ 0x80, *raw[1:]])
+    if is_negative:
+        data = bytes(byte ^ 0xFF for byte in data)
+    groups = [whole % 9, *[9] * (whole // 9)], [*[9] * (scale // 9), scale % 9]
+    at, parts = 0, []
+    for lengths in groups:
+        digits = ""
+        for length in lengths:
+            size = _DIGITS[length]
+            digits += str(int.from_bytes(data[at : at + size], "big")).zfill(length) if length else ""
+            at += size
+        parts.append(digits)
+    text = (parts[0].lstrip("0") or "0") + (f".{parts[1]}" if parts[1] else "")
+    return f"-{text}" if is_negative else text
+
+
+def _moment(column: ValueColumn, raw: bytes) -> str:
+    if column.type == "date":
+        days = int.from_bytes(raw, "little")
+        return f"{days >> 9:04}-{days >> 5 & 15:02}-{days & 31:02}"
+    size = _FRACTIONAL[column.type][1]
+    width = 8 * (len(raw) - size)
+    number = int.from_bytes(raw, "big")
+    if column.type == "timestamp":
+        seconds = number >> width
+        base = "0000-00-00 00:00:00" if number == 0 else _utc(seconds)
+        return base + _fraction(column, number, width)
+    number -= 1 << (8 * len(raw) - 1)
+    sign, number = ("-", -number) if number < 0 else ("", number)
+    packed = number >> width
+    clock = f"{packed >> 12 & (0x3FF if column.type == 'time' else 31):02}:{packed >> 6 & 63:02}:{packed & 63:02}"
+    if column.type == "time":
+        return sign + clock + _fraction(column, number, width)
+    months = packed >> 22
+    day = f"{months // 13:04}-{months % 13:02}-{packed >> 17 & 31:02}"
+    return f"{day} {clock}{_fraction(column, number, width)}"
+
+
+def _utc(seconds: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _fraction(column: ValueColumn, number: int, width: int) -> str:
+    """Return the digits after the second. One byte holds two digits, two bytes four, three bytes six."""
+    if not column.fraction:
+        return ""
+    digits = str(number & ((1 << width) - 1)).zfill(width // 4)
+    return f".{digits[: column.fraction]}"

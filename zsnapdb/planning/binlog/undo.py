@@ -1,0 +1,227 @@
+"""The SQL that undoes a transaction: what prevents it, the statements, and what they must meet on the server. Pure.
+
+The statements change a row only if all its values are still those that the transaction left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from zsnapdb.patterns import printable
+from zsnapdb.planning.binlog.changes import ChangeKind
+from zsnapdb.planning.binlog.row_values import (
+    SqlValue,
+    ValueColumn,
+    condition,
+    is_form_of,
+    is_readable,
+    sql_value,
+)
+from zsnapdb.planning.quoting import quoted
+
+MOST_ROWS = 100_000
+"""The number of rows up to which a transaction is undone."""
+_DIFFERS = "nothing was undone: a row was changed since"
+
+SESSION = (
+    "SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'",
+    "SET SESSION time_zone = '+00:00'",
+)
+"""What a session needs in order to read the values of the statements as they are meant."""
+
+
+@dataclass(frozen=True)
+class LoggedColumn:
+    """The form of a column in a table map: its type, and the prefix or fixed length of its values."""
+
+    code: int
+    prefix: int
+    fixed: int
+
+
+@dataclass(frozen=True)
+class LoggedRow:
+    """A row of a transaction before and after its change, by the place of the column; None: there was no row."""
+
+    schema: str
+    table: str
+    kind: ChangeKind
+    columns: tuple[LoggedColumn, ...]
+    before: dict[int, bytes | None] | None
+    after: dict[int, bytes | None] | None
+
+
+@dataclass(frozen=True)
+class TableShape:
+    """A table of the live server, as far as it decides whether changes of it can be undone."""
+
+    schema: str
+    table: str
+    columns: tuple[ValueColumn, ...]
+    engine: str = "InnoDB"
+    is_base: bool = True
+    triggers: int = 0
+    cascades: int = 0
+    """Foreign keys of other tables whose rows change with rows of this table."""
+
+    @property
+    def name(self) -> str:
+        """The table with its schema."""
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """A change of one row, by the names of the columns; None: there was no row."""
+
+    shape: TableShape
+    kind: ChangeKind
+    before: dict[str, SqlValue] | None
+    after: dict[str, SqlValue] | None
+
+    @property
+    def key(self) -> dict[str, SqlValue]:
+        """The values of the primary key, after the change unless the row is gone."""
+        row = self.after if self.after is not None else self.before or {}
+        return {column.name: row[column.name] for column in self.shape.columns if column.key_part}
+
+
+def shape_objection(shape: TableShape) -> str | None:
+    """Return why no change of this table can be undone; None if nothing is known against it."""
+    if not shape.columns:
+        return f"table {shape.name} does not exist, or the account cannot see it"
+    if not shape.is_base or shape.engine.casefold() != "innodb":
+        return f"{shape.name} is no plain InnoDB table, so the undo could not be all or nothing"
+    names = "".join([shape.name, *(column.name for column in shape.columns)])
+    if "\\" in names or printable(names) != names:
+        return f"{printable(shape.name)} or a column has a backslash or control character, which a client may misread"
+    if not any(column.key_part for column in shape.columns):
+        return f"{shape.name} has no primary key, so its rows cannot be told apart"
+    if shape.triggers:
+        return f"{shape.name} has triggers, which would change other rows a second time"
+    if shape.cascades:
+        return (
+            f"foreign keys of other tables change rows with those of {shape.name} (CASCADE, SET NULL), and the binlog"
+            " has no such rows"
+        )
+    unreadable = [column for column in shape.columns if not column.is_generated and not is_readable(column)]
+    if unreadable:
+        return f"values of {shape.name}.{unreadable[0].name} cannot be read: its type is {unreadable[0].type}"
+    return None
+
+
+def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
+    """Return why this change cannot be undone; None if it can."""
+    if len(row.columns) != len(shape.columns):
+        return f"{shape.name} has {len(shape.columns)} columns, and had {len(row.columns)} then"
+    for place, (column, logged) in enumerate(zip(shape.columns, row.columns, strict=True)):
+        if column.is_generated:
+            continue
+        if not is_form_of(column, logged.code, logged.prefix, logged.fixed):
+            return f"{shape.name}.{column.name} has another type now than in the transaction"
+        if any(image is not None and place not in image for image in (row.before, row.after)):
+            return f"the binlog has not all values of {shape.name}: binlog_row_image was not FULL"
+    return None
+
+
+def row_change(shape: TableShape, row: LoggedRow) -> RowChange:
+    """Return a change that can be undone with its values as SQL. ValueError if a value is malformed."""
+    return RowChange(shape, row.kind, _values(shape, row.before), _values(shape, row.after))
+
+
+def _values(shape: TableShape, image: dict[int, bytes | None] | None) -> dict[str, SqlValue] | None:
+    if image is None:
+        return None
+    columns = enumerate(shape.columns)
+    return {column.name: sql_value(column, image[place]) for place, column in columns if not column.is_generated}
+
+
+def undoing(change: RowChange) -> str:
+    """Return the statement that undoes a change. It changes one row, or none if the row differs from `after`."""
+    table = quoted(change.shape.schema, change.shape.table)
+    if change.after is None:
+        values = change.before or {}
+        names = ", ".join(quoted(name) for name in values)
+        literals = ", ".join(value.assigned for value in values.values())
+        return f"INSERT INTO {table} ({names}) VALUES ({literals})"  # noqa: S608 - quoted names, literals of ours
+    where = " AND ".join(_is_row(change, change.after))
+    if change.before is None:
+        return f"DELETE FROM {table} WHERE {where}"  # noqa: S608 - as above
+    assignments = ", ".join(f"{quoted(name)} = {value.assigned}" for name, value in change.before.items())
+    return f"UPDATE {table} SET {assignments} WHERE {where}"  # noqa: S608 - as above
+
+
+def _is_row(change: RowChange, values: dict[str, SqlValue]) -> list[str]:
+    """Return the conditions of a row: first its key, so that an index finds it, then every value, byte by byte."""
+    key = [f"{quoted(name)} = {value.assigned}" for name, value in change.key.items()]
+    return key + [condition(column, values[column.name]) for column in change.shape.columns if column.name in values]
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What must be true on the server before an undo: `question` returns a row, or none if `is_absent`."""
+
+    change: RowChange
+    question: str
+    is_absent: bool
+
+
+def expectations(changes: Sequence[RowChange]) -> list[Expectation]:
+    """Return what the transaction left of each row that it changed, in the order of the first changes."""
+    last: dict[tuple[str, ...], Expectation] = {}
+    for change in changes:
+        shape = change.shape
+        table = quoted(shape.schema, shape.table)
+        if change.before is not None and change.after is not None:
+            old = RowChange(shape, ChangeKind.DELETE, change.before, None)
+            if old.key != change.key:
+                last[_identity(old)] = _absent(old, table)
+        if change.after is None:
+            last[_identity(change)] = _absent(change, table)
+        else:
+            last[_identity(change)] = Expectation(
+                change, _select(table, _is_row(change, change.after)), is_absent=False
+            )
+    return list(last.values())
+
+
+def _identity(change: RowChange) -> tuple[str, ...]:
+    return (change.shape.schema, change.shape.table, *(value.compared for value in change.key.values()))
+
+
+def _absent(change: RowChange, table: str) -> Expectation:
+    # Byte by byte: an update that changed only the case of a key left a row that a collation takes for the old one.
+    return Expectation(change, _select(table, _is_row(change, change.key)), is_absent=True)
+
+
+def _select(table: str, conditions: Sequence[str]) -> str:
+    return f"SELECT 1 FROM {table} WHERE {' AND '.join(conditions)}"  # noqa: S608 - quoted names, literals of ours
+
+
+def script(changes: Sequence[RowChange], comment: str) -> str:
+    """Return the script that undoes the changes, in one transaction, for the client of the server.
+
+    It commits only if every statement changed its row; else it changes nothing, also with `--force`, and ends in an
+    error. PREPARE accepts COMMIT, DO and CALL in both families (refman 8.4, "Prepared Statements"; MariaDB manual).
+    """
+    lines = [f"-- {comment}", "-- All or nothing: a row that differs from what the transaction left prevents the undo."]
+    lines += ["SET NAMES utf8mb4;", *(f"{statement};" for statement in SESSION)]
+    lines += ["START TRANSACTION;", "SET @zsnapdb_undone = 0;"]
+    for change in reversed(changes):
+        lines += [f"{undoing(change)};", "SET @zsnapdb_undone = @zsnapdb_undone + ROW_COUNT();"]
+    is_done = f"@zsnapdb_undone = {len(changes)}"
+    lines += _prepared(f"IF({is_done}, 'COMMIT', 'DO 0')")
+    lines.append("ROLLBACK;")
+    lines += _prepared(f"IF({is_done}, 'DO 0', 'CALL `zsnapdb`.`{_DIFFERS}`()')")
+    lines.append(f"SELECT IF({is_done}, '{len(changes)} changes of rows were undone', '{_DIFFERS}') AS result;")
+    return "\n".join([*lines, ""])
+
+
+def _prepared(expression: str) -> list[str]:
+    return [
+        f"SET @zsnapdb_end = {expression};",
+        "PREPARE zsnapdb_end FROM @zsnapdb_end;",
+        "EXECUTE zsnapdb_end;",
+        "DEALLOCATE PREPARE zsnapdb_end;",
+    ]

@@ -1,0 +1,94 @@
+"""A transaction that can be undone by rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from zsnapdb.jobs.binlog.undo import Conflict, Undo
+from zsnapdb.patterns import printable
+from zsnapdb.planning.binlog.row_values import SqlValue
+from zsnapdb.planning.binlog.undo import RowChange
+from zsnapdb.report.units import moment
+from zsnapdb.report.view import Fields, View
+
+_MOST_LISTED = 20
+
+
+@dataclass(frozen=True)
+class UndoView(View):
+    """The rows that a transaction changed, and what prevents that they are undone, as `zsnapdb undo` prints them."""
+
+    undo: Undo
+    kind: ClassVar[str] = "undo"
+
+    def text(self) -> str:
+        undo = self.undo
+        changes = undo.changes
+        lines = [f"transaction {undo.gtid} of {moment(undo.transaction.committed)} changed {len(changes)} rows"]
+        lines += [f"  {_line(change)}" for change in changes[:_MOST_LISTED]]
+        lines += _more(len(changes))
+        if undo.conflicts:
+            lines.append(f"{len(undo.conflicts)} rows were changed since; while they are, the script undoes nothing:")
+            lines += [f"  {_conflict(conflict)}" for conflict in undo.conflicts[:_MOST_LISTED]]
+            lines += _more(len(undo.conflicts))
+        else:
+            lines.append("no row was changed since: the script would undo all of them now")
+        if undo.file is not None:
+            lines.append(f"written   {undo.file}")
+            lines.append("next      try the script on a clone: `zsnapdb clone create`; then run it on the server")
+        else:
+            lines.append("next      `--into FILE` writes the script; nothing was changed")
+        return "\n".join(lines)
+
+    def fields(self) -> Fields:
+        undo = self.undo
+        return {
+            "gtid": undo.gtid,
+            "committed": moment(undo.transaction.committed),
+            "changes": [_fields(change) for change in undo.changes],
+            "conflicts": [
+                {**_fields(conflict.change), "reason": "exists-again" if conflict.is_new else "differs"}
+                for conflict in undo.conflicts
+            ],
+            "file": None if undo.file is None else str(undo.file),
+        }
+
+
+def _more(count: int) -> list[str]:
+    return [f"  … and {count - _MOST_LISTED} more; --json lists all"] if count > _MOST_LISTED else []
+
+
+def _line(change: RowChange) -> str:
+    name = printable(change.shape.name)
+    if change.before is None:
+        return f"insert {name} {_row(change.after or {})}"
+    if change.after is None:
+        return f"delete {name} {_row(change.before)}"
+    differing = {column: value for column, value in change.after.items() if change.before[column] != value}
+    before = {column: change.before[column] for column in differing}
+    return f"update {name} {_row(change.key)}: {_row(before)} became {_row(differing)}"
+
+
+def _conflict(conflict: Conflict) -> str:
+    what = "exists again" if conflict.is_new else "differs from what the transaction left, or is gone"
+    return f"{printable(conflict.change.shape.name)} {_row(conflict.change.key)} {what}"
+
+
+def _row(values: dict[str, SqlValue]) -> str:
+    return "(" + ", ".join(f"{printable(name)}={value.shown}" for name, value in values.items()) + ")"
+
+
+def _fields(change: RowChange) -> Fields:
+    return {
+        "schema": change.shape.schema,
+        "table": change.shape.table,
+        "kind": change.kind.value,
+        "key": _shown(change.key),
+        "before": None if change.before is None else _shown(change.before),
+        "after": None if change.after is None else _shown(change.after),
+    }
+
+
+def _shown(values: dict[str, SqlValue]) -> Fields:
+    return {name: value.shown for name, value in values.items()}
