@@ -136,6 +136,9 @@ def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, tmp_
         lab.sql(f"REVOKE {privilege} ON *.* FROM zsnapdb@localhost")
         done = lab.zsnapdb("doctor", "main", "--format", "json", config=config)
         spoken = lab.zsnapdb("doctor", "main", "--format", "nagios", config=config)
+        fixing = ("doctor", "main", "--fix", "--json")
+        planned = json.loads(lab.zsnapdb(*fixing, "--plan", config=config).stdout)["planned"]
+        fixed = json.loads(lab.zsnapdb(*fixing, "--yes", config=config).stdout)
     finally:
         for name in (*(text.partition("=")[0] for text in PLANTED.values()), "relatime"):
             zfs("inherit", name, "tank/mysql/data")
@@ -158,6 +161,14 @@ def test_the_doctor_finds_what_is_planted_and_says_how_to_mend_it(lab: Lab, tmp_
         "lock-privileges",
     }
     assert set(objections) - {"pool-scrub"} == {*PLANTED, *others} - silenced
+    left = {f["rule"] for f in fixed["instances"][0]["findings"] if "rule" in f and f["severity"] != "ok"}
+    unsafe = {"primarycache", "sync-disabled"}
+    assert left - {"pool-scrub"} == {*unsafe, *others} - silenced
+    assert fixed["fixed"] == planned
+    assert {command.rpartition(" ")[2] for command in planned} == {"tank/mysql/data"}
+    assert {command.split()[2].partition("=")[0] for command in planned} == {
+        PLANTED[rule].partition("=")[0] for rule in set(PLANTED) - unsafe
+    }
     assert objections["slog-mirror"]["hint"] == f"zpool attach tank {log} SECOND_DEVICE"
     assert objections["recordsize-data"]["hint"].startswith("zfs set recordsize=16K tank/mysql/data")
     assert privilege in objections["lock-privileges"]["detail"]

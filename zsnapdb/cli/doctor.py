@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from zsnapdb.cli.ending import of_the_system
-from zsnapdb.cli.options import AsJson, ConfigFile
+from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show, show_errors
-from zsnapdb.errors import ZsnapdbError
+from zsnapdb.errors import UsageError, ZsnapdbError
+from zsnapdb.printed import printed
+
+if TYPE_CHECKING:
+    from zsnapdb.jobs.doctor import Diagnosis
+    from zsnapdb.planning.backup.fitness import PropertyChange
 
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
 _UNKNOWN = 3
@@ -36,19 +44,66 @@ def doctor(
         DoctorFormat,
         typer.Option("--format", help="Text for people, one JSON document, or one line for Nagios and its relatives."),
     ] = DoctorFormat.TEXT,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Set the properties of datasets that are safe to set; show them and ask first."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do not ask.")] = False,
+    plan: PlanOnly = False,
 ) -> None:
-    """Check whether instances can be backed up; change nothing. Exit codes: 0 fit, 1 warnings, 2 unfit.
+    """Check whether instances can be backed up; change nothing without --fix. Exit codes: 0 fit, 1 warnings, 2 unfit.
+
+    With --fix the answer and the exit code are those of a second check, after the changes. With --fix --plan the
+    changes are shown only.
 
     `zsnapdb example doctor.md` describes each rule. A rule can be silenced in the configuration, with a reason and a
     last day. With --format nagios, 3 means that the check itself failed.
     """
+    if fix and format is DoctorFormat.NAGIOS:
+        raise UsageError("--fix has no answer in the form of Nagios", hint="leave out --format nagios")
+    from zsnapdb.jobs import doctor as job
+    from zsnapdb.report.doctor import DoctorView
+
+    is_json = json or format is DoctorFormat.JSON
+    diagnoses = _diagnoses(config, instance, format, json)
+    view = DoctorView(diagnoses)
+    changes = job.safe_changes(diagnoses) if fix else ()
+    if changes and plan:
+        view = DoctorView(diagnoses, planned=changes)
+    elif changes:
+        if not yes:
+            _ask(changes, is_json)
+        job.apply_changes(changes)
+        diagnoses = _diagnoses(config, instance, format, json)
+        view = DoctorView(diagnoses, fixed=changes)
+    if format is DoctorFormat.NAGIOS and not json:
+        print(view.nagios())
+    else:
+        show(view, is_json)
+    code = max((_EXIT[diagnosis.worst] for diagnosis in diagnoses), default=0)
+    if code:
+        raise typer.Exit(code)
+
+
+def _ask(changes: Iterable[PropertyChange], json: bool) -> None:
+    """Print the commands and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
+    if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("doctor --fix asks before it changes anything, and nobody can answer here", hint="add --yes")
+    for change in changes:
+        print(printed(change.command), file=sys.stderr)
+    if not typer.confirm("Run these commands?", err=True):
+        raise UsageError("nothing was changed", hint="the same command asks again")
+
+
+def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002
+    """Return the diagnoses. An error is told in the form of the answer, and ends the command."""
     from zsnapdb.config import load
     from zsnapdb.jobs import doctor as job
     from zsnapdb.report import document
-    from zsnapdb.report.doctor import DoctorView, nagios_line
+    from zsnapdb.report.doctor import nagios_line
 
     try:
-        diagnoses = job.diagnose(load(config), instance)
+        return job.diagnose(load(config), instance)
     except ZsnapdbError as error:
         if format is DoctorFormat.JSON and not json:
             print(document.error(error))
@@ -63,11 +118,3 @@ def doctor(
         # Exit code 1 would mean "fit, with warnings" to a monitor.
         traceback.print_exc()
         raise typer.Exit(_EXIT["unfit"]) from None
-    view = DoctorView(diagnoses)
-    if format is DoctorFormat.NAGIOS and not json:
-        print(view.nagios())
-    else:
-        show(view, json or format is DoctorFormat.JSON)
-    code = max((_EXIT[diagnosis.worst] for diagnosis in diagnoses), default=0)
-    if code:
-        raise typer.Exit(code)

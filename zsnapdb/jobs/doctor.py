@@ -6,7 +6,7 @@ Changes nothing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.config import Settings
@@ -22,7 +22,7 @@ from zsnapdb.jobs.repository.status import status
 from zsnapdb.jobs.vm import reaper as vm_reaper
 from zsnapdb.mysql import programs, server, server_program
 from zsnapdb.planning.advice.catalogue import Silence
-from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
+from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok, unfit, warning
 from zsnapdb.planning.damage import sentences
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.family import family
@@ -32,6 +32,7 @@ from zsnapdb.repository.known_damage import known_damage
 from zsnapdb.repository.manifest import is_of_server, server_source
 from zsnapdb.repository.marker import prove_conditional_writes
 from zsnapdb.repository.repository import Repository
+from zsnapdb.zfs import datasets
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,18 @@ def diagnose(settings: Settings, only: str | None) -> list[Diagnosis]:
     silenced = {name: silences(settings, name) for name in names}
     clone_leaks = _leaks(settings)
     return [_diagnose_one(Instance.of(settings, name), clone_leaks, silenced[name]) for name in names]
+
+
+def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
+    """Return the changes that mend what was found and are safe, each once. What is silenced is left alone."""
+    changes = [finding.change for diagnosis in diagnoses for finding in diagnosis.findings]
+    return tuple(dict.fromkeys(change for change in changes if change is not None))
+
+
+def apply_changes(changes: Iterable[PropertyChange]) -> None:
+    """Set the properties, in their order. After an error those before it are set."""
+    for change in changes:
+        datasets.set_properties(change.dataset, {change.name: change.value})
 
 
 def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak], silenced: Sequence[Silence]) -> Diagnosis:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from zsnapdb.jobs.doctor import Diagnosis
 from zsnapdb.patterns import printable
 from zsnapdb.planning.advice.catalogue import find_rule
-from zsnapdb.planning.backup.fitness import FitnessFinding, Severity
+from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
 from zsnapdb.report.findings import finding_fields, finding_lines
 from zsnapdb.report.view import Fields, View
 
@@ -19,9 +19,11 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class DoctorView(View):
-    """The findings of each instance and its verdict."""
+    """The findings of each instance and its verdict, and the changes of `--fix`, made or planned."""
 
     diagnoses: Sequence[Diagnosis]
+    fixed: Sequence[PropertyChange] = ()
+    planned: Sequence[PropertyChange] = ()
     kind: ClassVar[str] = "doctor"
 
     def text(self) -> str:
@@ -30,8 +32,16 @@ class DoctorView(View):
             Severity.WARNING: "fit, with warnings",
             Severity.UNFIT: "unfit: a backup would be refused",
         }
+        changes = [f"done: {change.command}" for change in self.fixed]
+        changes += [f"--fix would run: {change.command}" for change in self.planned]
         return "\n\n".join(
-            "\n".join([f"instance {d.instance}", *_lines(d.findings), verdicts[d.worst]]) for d in self.diagnoses
+            [
+                *(
+                    "\n".join([f"instance {d.instance}", *_lines(d.findings), verdicts[d.worst]])
+                    for d in self.diagnoses
+                ),
+                *(["\n".join(changes)] if changes else []),
+            ]
         )
 
     def fields(self) -> Fields:
@@ -48,6 +58,8 @@ class DoctorView(View):
         ]
         return {
             "instances": rows,
+            "fixed": [change.command for change in self.fixed],
+            "planned": [change.command for change in self.planned],
         }
 
     def nagios(self) -> str:

@@ -6,8 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.unit.support.command_line import zsnapdb
+from zsnapdb.cli.app import app
+from zsnapdb.errors import UsageError
+from zsnapdb.jobs import doctor as job
+from zsnapdb.jobs.doctor import Diagnosis
+from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity, ok
+from zsnapdb.zfs import datasets
 
 CONFIGURATION = """
 [instance.main]
@@ -76,3 +83,33 @@ def test_a_silence_of_an_unknown_instance_is_an_error_of_the_configuration(tmp_p
     assert "'shop', which is not configured" in done.stderr
     right = section.replace("shop", "main")
     assert zsnapdb("config", "check", config=written(tmp_path, right)).returncode == 0
+
+
+CHANGE = PropertyChange("tank/data", "compression", "lz4")
+BAD = Diagnosis("main", (FitnessFinding(Severity.WARNING, "compression", "off", "x", change=CHANGE),), None)
+GOOD = Diagnosis("main", (ok("advice", "good"),), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "is_set"),
+    [
+        (["doctor", "--json"], 1, False),
+        (["doctor", "--fix", "--plan", "--json"], 1, False),
+        (["doctor", "--fix", "--json"], 64, False),
+        (["doctor", "--fix"], 64, False),
+        (["doctor", "--fix", "--yes", "--format", "nagios"], 64, False),
+        (["doctor", "--fix", "--yes", "--json"], 0, True),
+    ],
+)
+def test_doctor_changes_only_what_it_was_allowed_to_and_looks_again(
+    words: list[str], code: int, is_set: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    changes: list[tuple[str, dict[str, str]]] = []
+    monkeypatch.setattr(datasets, "set_properties", lambda name, values: changes.append((name, dict(values))))
+    monkeypatch.setattr(job, "diagnose", lambda settings, only: [GOOD if changes else BAD])
+    done = CliRunner().invoke(app, [*words, "--config", written(tmp_path)])
+    assert changes == ([("tank/data", {"compression": "lz4"})] if is_set else [])
+    if code == 64:
+        assert isinstance(done.exception, UsageError)
+    else:
+        assert done.exit_code == code

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from tests.unit.planning.advice.facts import GOOD, with_data
-from zsnapdb.jobs.doctor import Diagnosis
-from zsnapdb.planning.advice.catalogue import find_rule, judge_advice
+from zsnapdb.jobs.doctor import Diagnosis, safe_changes
+from zsnapdb.planning.advice.catalogue import Silence, find_rule, judge_advice
 from zsnapdb.planning.backup.fitness import unfit
 from zsnapdb.report.doctor import DoctorView
 
@@ -50,3 +50,21 @@ def test_no_finding_ends_the_line_or_begins_performance_data() -> None:
     assert line.startswith("ZSNAPDB CRITICAL - shop server: it says a/b?and more; ")
     assert line.count("|") == 1
     assert "\n" not in line
+
+
+def test_only_what_is_safe_and_not_silenced_is_fixed_and_each_command_is_the_hint_that_was_shown() -> None:
+    bad = with_data(compression="off", sync="disabled", primarycache="metadata", checksum="off", atime="on")
+    found = Diagnosis("shop", judge_advice(bad, ()), None)
+    changes = safe_changes([found, found])
+    assert {change.name for change in changes} >= {"compression", "checksum"}
+    assert {change.name for change in changes}.isdisjoint({"sync", "primarycache"})
+    assert len(changes) == len(set(changes))
+    hints = {finding.hint.partition(";")[0] for finding in found.findings}
+    assert {change.command for change in changes} <= hints
+    silence = Silence("compression", "measured", GOOD.at.date())
+    silenced = safe_changes([Diagnosis("shop", judge_advice(bad, [silence]), None)])
+    assert "compression" not in {change.name for change in silenced}
+    planned = DoctorView([found], planned=changes)
+    assert "--fix would run: zfs set compression=lz4 tank/mysql/data" in planned.text()
+    assert "zfs set checksum=on tank/mysql/data" in json.loads(planned.document())["planned"]
+    assert "done: zfs set compression=lz4 tank/mysql/data" in DoctorView([FIT], fixed=changes).text()

@@ -67,4 +67,4 @@ def _finding(rule: Rule, hit: Hit, silences: Sequence[Silence], today: date) -> 
         detail = f"{hit.fact} (silenced until {silence.until}: {silence.reason})"
         return FitnessFinding(Severity.OK, rule.id, detail, rule=rule.id)
     over = f" (it was silenced until {silence.until}: {silence.reason})" if silence is not None else ""
-    return FitnessFinding(rule.severity, rule.id, hit.fact + over, hit.fix or rule.fix, rule.id)
+    return FitnessFinding(rule.severity, rule.id, hit.fact + over, hit.fix or rule.fix, rule.id, hit.change)

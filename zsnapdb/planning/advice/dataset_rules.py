@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from zsnapdb.planning.advice.facts import AdviceFacts, VolumeFacts
-from zsnapdb.planning.advice.rule import Area, Hit, Rule
+from zsnapdb.planning.advice.rule import Area, Hit, Rule, mended_by
+from zsnapdb.planning.backup.fitness import PropertyChange
 
 _TUNING = 'OpenZFS documentation, "Workload Tuning", '
 _LOG_RECORD = 128 << 10
@@ -22,10 +24,10 @@ def _recordsize_of_data(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.data_volumes:
         record = volume.number("recordsize")
         if record is not None and record != page:
-            yield Hit(
+            yield mended_by(
                 f"{volume.dataset} has recordsize={_kib(record)}, and pages have {_kib(page)}",
-                f"zfs set recordsize={_kib(page)} {volume.dataset}; files that exist keep their records until their"
-                " tables are rebuilt",
+                PropertyChange(volume.dataset, "recordsize", _kib(page)),
+                "; files that exist keep their records until their tables are rebuilt",
             )
 
 
@@ -33,22 +35,28 @@ def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.volumes:
         record = volume.number("recordsize")
         if volume.has_logs and not volume.has_data and record is not None and record < _LOG_RECORD:
-            yield Hit(
+            yield mended_by(
                 f"{volume.dataset} holds logs alone and has recordsize={_kib(record)}",
-                f"zfs set recordsize={_kib(_LOG_RECORD)} {volume.dataset}; new files get it",
+                PropertyChange(volume.dataset, "recordsize", _kib(_LOG_RECORD)),
+                "; new files get it",
             )
 
 
 def _each(
-    name: str, bad: Callable[[str], bool], value: str, of_data: bool = False
+    name: str, bad: Callable[[str], bool], value: str, of_data: bool = False, is_safe: bool = False
 ) -> Callable[[AdviceFacts], Iterator[Hit]]:
-    """Return a check that finds the volumes with a bad value of a property. `value` is the good one."""
+    """Return a check that finds the volumes with a bad value of a property. `value` is the good one.
+
+    `is_safe`: `doctor --fix` may set it.
+    """
 
     def check(facts: AdviceFacts) -> Iterator[Hit]:
         for volume in facts.data_volumes if of_data else facts.volumes:
             found = volume.properties.get(name)
             if found is not None and bad(found):
-                yield Hit(f"{volume.dataset} has {name}={found}", f"zfs set {name}={value} {volume.dataset}")
+                change = PropertyChange(volume.dataset, name, value)
+                hit = mended_by(f"{volume.dataset} has {name}={found}", change)
+                yield hit if is_safe else replace(hit, change=None)
 
     return check
 
@@ -56,7 +64,8 @@ def _each(
 def _atime(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.volumes:
         if volume.properties.get("atime") == "on" and volume.properties.get("relatime") == "off":
-            yield Hit(f"{volume.dataset} has atime=on and relatime=off", f"zfs set atime=off {volume.dataset}")
+            change = PropertyChange(volume.dataset, "atime", "off")
+            yield mended_by(f"{volume.dataset} has atime=on and relatime=off", change)
 
 
 def _has_directories(facts: AdviceFacts, volume: VolumeFacts) -> bool:
@@ -68,9 +77,10 @@ def _xattr(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.volumes:
         in_use = facts.uses_selinux or volume.properties.get("acltype") in ("posix", "posixacl")
         if in_use and _has_directories(facts, volume):
-            yield Hit(
+            yield mended_by(
                 f"{volume.dataset} has xattr={volume.properties['xattr']}, and this host uses extended attributes",
-                f"zfs set xattr=sa {volume.dataset}; files that exist keep theirs",
+                PropertyChange(volume.dataset, "xattr", "sa"),
+                "; files that exist keep theirs",
             )
 
 
@@ -80,10 +90,10 @@ def _redundant_metadata(facts: AdviceFacts) -> Iterator[Hit]:
     for volume in facts.volumes:
         value = volume.properties.get("redundant_metadata", "all")
         if value != "all":
-            yield Hit(
+            yield mended_by(
                 f"{volume.dataset} has redundant_metadata={value}, and the pool {facts.pool.name} has a disk without a"
                 " mirror",
-                f"zfs set redundant_metadata=all {volume.dataset}",
+                PropertyChange(volume.dataset, "redundant_metadata", "all"),
             )
 
 
@@ -115,7 +125,7 @@ RULES = (
         "lz4 costs less than the input and output that it saves, and gives up early on what does not compress.",
         f'{_TUNING}"Compression"; zfsprops(7), compression',
         "set compression=lz4; what exists is compressed when it is written again",
-        _each("compression", lambda value: value == "off", "lz4"),
+        _each("compression", lambda value: value == "off", "lz4", is_safe=True),
     ),
     Rule(
         "primarycache",
@@ -135,7 +145,7 @@ RULES = (
         " and fragments the data.",
         f'zfsprops(7), logbias; {_TUNING}"InnoDB" advises throughput, measurements since then do not',
         "set logbias=latency; keep throughput only if you measured it on your load",
-        _each("logbias", lambda value: value == "throughput", "latency"),
+        _each("logbias", lambda value: value == "throughput", "latency", is_safe=True),
     ),
     Rule(
         "sync-disabled",
@@ -182,7 +192,7 @@ RULES = (
         "With checksum=off neither a read nor a scrub nor a backup notices damage of the disk.",
         "zfsprops(7), checksum",
         "set checksum=on",
-        _each("checksum", lambda value: value == "off", "on"),
+        _each("checksum", lambda value: value == "off", "on", is_safe=True),
     ),
     Rule(
         "dedup",
@@ -191,6 +201,6 @@ RULES = (
         "Pages of a database are hardly ever equal, and every write looks into a table that soon outgrows the memory.",
         f'{_TUNING}"Deduplication"; zfsprops(7), dedup',
         "set dedup=off; what exists stays deduplicated until it is written again",
-        _each("dedup", lambda value: value != "off", "off"),
+        _each("dedup", lambda value: value != "off", "off", is_safe=True),
     ),
 )

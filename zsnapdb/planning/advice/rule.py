@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from zsnapdb.planning.advice.facts import AdviceFacts
-from zsnapdb.planning.backup.fitness import Severity
+from zsnapdb.planning.backup.fitness import PropertyChange, Severity
 
 
 class Area(StrEnum):
@@ -21,10 +21,19 @@ class Area(StrEnum):
 
 @dataclass(frozen=True)
 class Hit:
-    """What a rule found: the fact, and the command or setting that mends it here ("": the fix of the rule)."""
+    """What a rule found: the fact, and the command or setting that mends it here ("": the fix of the rule).
+
+    `change` is that command, if `doctor --fix` may run it (see FitnessFinding).
+    """
 
     fact: str
     fix: str = ""
+    change: PropertyChange | None = None
+
+
+def mended_by(fact: str, change: PropertyChange, note: str = "") -> Hit:
+    """Return a hit that a safe change mends. `note` says what the change does not do."""
+    return Hit(fact, f"{change.command}{note}", change)
 
 
 @dataclass(frozen=True)

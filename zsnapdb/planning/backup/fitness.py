@@ -24,14 +24,32 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True)
+class PropertyChange:
+    """A value of a property of a dataset, to be set."""
+
+    dataset: str
+    name: str
+    value: str
+
+    @property
+    def command(self) -> str:
+        """The command that sets it."""
+        return f"zfs set {self.name}={self.value} {self.dataset}"
+
+
+@dataclass(frozen=True)
 class FitnessFinding:
-    """One check: its subject, its result in words, and a hint. `rule`: the id of its rule in `planning/advice`."""
+    """One check: its subject, its result in words, and a hint. `rule`: the id of its rule in `planning/advice`.
+
+    `change` mends it and is safe: what was written stays as it is, and no memory is taken.
+    """
 
     severity: Severity
     what: str
     detail: str
     hint: str = ""
     rule: str = ""
+    change: PropertyChange | None = None
 
 
 @dataclass(frozen=True)
