@@ -19,7 +19,6 @@ from zsnapdb.printed import printed
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor import Diagnosis
-    from zsnapdb.planning.backup.fitness import PropertyChange
 
 _EXIT = {"ok": 0, "warning": 1, "unfit": 2}
 _UNKNOWN = 3
@@ -72,7 +71,7 @@ def doctor(
         view = DoctorView(diagnoses, planned=changes)
     elif changes:
         if not yes:
-            _ask(changes, is_json)
+            _ask([change.command for change in changes], is_json)
         job.apply_changes(changes)
         diagnoses = _diagnoses(config, instance, format, json)
         view = DoctorView(diagnoses, fixed=changes)
@@ -85,12 +84,12 @@ def doctor(
         raise typer.Exit(code)
 
 
-def _ask(changes: Iterable[PropertyChange], json: bool) -> None:
+def _ask(commands: Iterable[str], json: bool) -> None:
     """Print the commands and ask. UsageError where nobody can answer, or the answer is no: then nothing was changed."""
     if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("doctor --fix asks before it changes anything, and nobody can answer here", hint="add --yes")
-    for change in changes:
-        print(printed(change.command), file=sys.stderr)
+    for command in commands:
+        print(printed(command), file=sys.stderr)
     if not typer.confirm("Run these commands?", err=True):
         raise UsageError("nothing was changed", hint="the same command asks again")
 
