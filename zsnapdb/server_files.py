@@ -43,13 +43,18 @@ class Owner:
 
 
 @contextlib.contextmanager
-def folder(path: Path) -> Iterator[int]:
-    """Open the folder for the block, as a place for functions with `dir_fd`. UnsafeFileError if a link leads to it."""
+def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
+    """Open the folder for the block, as a place for functions with `dir_fd`. With `makes`, missing folders are made.
+
+    UnsafeFileError if a link that another account can make leads to it.
+    """
     names = deque(_names(os.path.abspath(path)))
     opened, links = os.open("/", _FOLDER), 0
     try:
         while names:
             name = names.popleft()
+            if makes:
+                _make(name, opened)
             try:
                 inner = os.open(name, _FOLDER, dir_fd=opened)
             except NotADirectoryError:
@@ -79,8 +84,7 @@ def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> It
         for name in names:
             at /= name
             if makes:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, dir_fd=opened)
+                _make(name, opened)
             try:
                 inner = os.open(name, _FOLDER, dir_fd=opened)
             except NotADirectoryError:
@@ -101,6 +105,11 @@ def open_at(name: str, at: int) -> int:
         os.close(opened)
         raise IsADirectoryError(errno.EISDIR, _SPECIAL, name)
     return opened
+
+
+def _make(name: str, at: int) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o755, dir_fd=at)
 
 
 def _names(path: str) -> list[str]:

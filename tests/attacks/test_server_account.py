@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.in_guest import Lab, run
+from tests.system.in_guest import Lab, run, zfs
+from zsnapdb.zfs import mounting
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -82,6 +83,36 @@ def test_a_link_in_a_stopped_clone_gives_nothing_to_its_server(lab: Lab, victim:
         done = lab.zsnapdb("clone", "start", f"a-{name.partition('.')[0]}")
         assert done.code == 0, done.stderr
         assert not (folder / name).is_symlink()
+
+
+def test_a_link_made_in_the_moment_of_a_mount_leads_it_nowhere(
+    lab: Lab, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The account puts a link in the place of an inner volume's folder after root looked, before the kernel mounts."""
+    outer = Path("/srv/raced")
+    options = ("-o", "canmount=noauto", "-o")
+    zfs("create", *options, f"mountpoint={outer}", "tank/raced")
+    zfs(
+        "create", *options, f"mountpoint={outer}/files/data", "-o", "setuid=off", "-o", "devices=off", "tank/raced/data"
+    )
+    (victim / "data").mkdir()
+    mount = mounting.call_kernel
+
+    def late(dataset: str, target: str, flags: int) -> int:
+        if dataset == "tank/raced/data":
+            (outer / "files").rename(outer / "away")
+            (outer / "files").symlink_to(victim)
+        return mount(dataset, target, flags)
+
+    monkeypatch.setattr(mounting, "call_kernel", late)
+    try:
+        mounting.mount_all(["tank/raced", "tank/raced/data"])
+        table = Path("/proc/self/mountinfo").read_text()
+        assert f" {outer}/away/data rw,nosuid,nodev" in table
+        assert str(victim) not in table
+    finally:
+        zfs("destroy", "-r", "-f", "tank/raced")
+    (victim / "data").rmdir()
 
 
 def test_a_log_with_a_second_name_is_not_given_to_the_server(lab: Lab, victim: Path) -> None:

@@ -139,7 +139,7 @@ HOMES = {
     "boto3": {"store/s3.py"},
     "botocore": {"store/s3.py", "store/s3_client.py", "store/s3_locks.py"},
     "typer": None,
-    "ctypes": {"zfs/core.py", "mysql/sandbox_launcher.py"},
+    "ctypes": {"zfs/core.py", "zfs/mounting.py", "mysql/sandbox_launcher.py"},
     "zstandard": {"stream/chunks.py", "mysql/event_bytes.py"},
     "apscheduler": {"agent/schedule.py"},
     "blake3": {"stream/chunks.py"},

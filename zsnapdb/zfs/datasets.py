@@ -1,13 +1,14 @@
-"""Reads, creates, clones, changes and mounts datasets. Only `zfs/owned.py` destroys."""
+"""Reads, creates, clones, changes and unmounts datasets.
+
+`zfs/mounting.py` mounts them. Only `zfs/owned.py` destroys.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from zsnapdb.errors import NotThere
-from zsnapdb.server_files import refuse_links
 from zsnapdb.zfs.command import ZFS, number_in, property_rows, run, run_when_free, set_options, table
 
 UNSET = "-"
@@ -150,26 +151,6 @@ def rename(dataset: str, new: str) -> None:
 def available(dataset: str) -> int:
     """Return how many bytes can still be written below the dataset."""
     return _number(dataset, "available")
-
-
-def mount(dataset: str) -> None:
-    """Mount a filesystem at its mountpoint."""
-    run([ZFS, "mount", dataset])
-
-
-def mount_all(names: Iterable[str]) -> None:
-    """Mount the filesystems that are not mounted, in the given order, outermost first.
-
-    UnsafeFileError if a link in one of them leads to the mount point of another: mount(2) would follow it.
-    """
-    points = {name: properties(name, ["mounted", "mountpoint"]) for name in names}
-    places = {name: Path(values["mountpoint"].value) for name, values in points.items()}
-    for name, place in places.items():
-        if points[name]["mounted"].value != "yes":
-            for outer in places.values():
-                if place.is_relative_to(outer):
-                    refuse_links(place, outer)
-            mount(name)
 
 
 def unmount(dataset: str) -> None:

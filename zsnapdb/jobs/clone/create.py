@@ -22,7 +22,7 @@ from zsnapdb.jobs.clone.masking import MaskingReport
 from zsnapdb.jobs.clone.properties import CLONE_PROPERTY, ClonePhase
 from zsnapdb.jobs.clone.removal import remove_all
 from zsnapdb.jobs.clone.sources import CloneSource, RemoteBackup, SourceKind, with_volumes
-from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes
+from zsnapdb.jobs.clone.volumes import NOT_MOUNTED, clone_volumes, mount_for_good
 from zsnapdb.jobs.fresh import fresh_password, fresh_server_id
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.restore.without_store import reopen
@@ -187,7 +187,8 @@ def _make_datasets(
         datasets.ensure(planned.anchor.rpartition("/")[0], NOT_MOUNTED)
         datasets.create(planned.anchor, {**NOT_MOUNTED, **_facts(planned, server_id)})
     with undone_on_error(lambda: remove_all(planned.anchor, planned.name, planned.copy.root)), locks.turn():
-        clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name}, canmount="on")
+        clone_volumes(source, planned.layout, {CLONE_PROPERTY: planned.name})
+        mount_for_good(planned.layout.datasets.values())
     return planned, server_id
 
 

@@ -80,9 +80,7 @@ def detach(settings: Settings, name: str, events: Events) -> DetachPlan:
         )
         changed = find(settings, name)
         drop_leftovers(changed)
-        volumes.mount(changed.volumes.values())
-        for dataset in changed.volumes.values():
-            datasets.set_properties(dataset, {"canmount": "on"})
+        volumes.mount_for_good(changed.volumes.values())
         if info.source == SourceKind.LIVE:
             drop_unused_live(with_volumes(Instance.of(settings, info.instance)), info.backup_id)
         if was_running:

@@ -201,7 +201,7 @@ def _clone_base(work: Work, local: CloneSource) -> None:
     """
     planned = work.plan.layout
     layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
-    clone_volumes(local, layout, restored_property(work.plan), canmount="noauto")
+    clone_volumes(local, layout, restored_property(work.plan))
     snapshot(layout.datasets, snapshot_name(work.plan.backup_id), restored_property(work.plan))
 
 

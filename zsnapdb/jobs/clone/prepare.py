@@ -63,7 +63,7 @@ def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSour
         remove_folders(root)
 
     with undone_on_error(undo):
-        clone_volumes(source, layout, {KEPT_PROPERTY: set_id}, canmount="noauto")
+        clone_volumes(source, layout, {KEPT_PROPERTY: set_id})
         _recover_once(copy, source, [dataset for _, dataset in outer_first(layout)])
         snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
         for _, dataset in reversed(outer_first(layout)):

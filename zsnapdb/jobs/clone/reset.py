@@ -120,7 +120,7 @@ def _clone_beside(info: CloneInfo, source: CloneSource) -> int:
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
     with undone_on_error(lambda: undo_change(info, revision)):
-        volumes.clone_volumes(source, layout, {CLONE_PROPERTY: info.name}, canmount="noauto")
+        volumes.clone_volumes(source, layout, {CLONE_PROPERTY: info.name})
     return revision
 
 

@@ -19,7 +19,7 @@ from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, CopyLayout, l
 from zsnapdb.model import Snapshot
 from zsnapdb.planning.server_copy.identity import PathMap
 from zsnapdb.planning.server_copy.origin import Origin
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 
 DETACHING = "zsnapdb-detach"
@@ -58,22 +58,17 @@ def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
     return sorted(layout.datasets.items(), key=lambda item: len(item[1]))
 
 
-def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], *, canmount: str) -> None:
-    """Clone every volume, outer datasets first; the command that makes a dataset also marks it.
-
-    With `canmount` on, ZFS mounts the datasets at once.
-    """
+def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str]) -> None:
+    """Clone every volume, outer datasets first; the command that makes a dataset also marks it. None is mounted."""
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {**NOT_MOUNTED, **marks})
-    outermost = Path(min(layout.mountpoints.values(), key=len))
     for role, dataset in outer_first(layout):
         snapshot = source.set.snapshots[role]
-        if canmount == "on":
-            server_files.refuse_links(Path(layout.mountpoints[role]), outermost)
         options = {
             **kept_properties(snapshot.dataset),
             "mountpoint": layout.mountpoints[role],
-            "canmount": canmount,
+            # With `on`, `zfs clone` itself would mount it (zfs-clone(8)), through whatever links lead there.
+            "canmount": "noauto",
             "readonly": "off",
             **datasets.SAFE_MOUNT,
         }
@@ -81,8 +76,16 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
 
 
 def mount(volumes: Iterable[str]) -> None:
-    """Mount the datasets that are not mounted, in the given order. The errors are those of `datasets.mount_all`."""
-    datasets.mount_all(volumes)
+    """Mount the datasets that are not mounted. The errors are those of `mounting.mount_all`."""
+    mounting.mount_all(volumes)
+
+
+def mount_for_good(volumes: Iterable[str]) -> None:
+    """Mount the datasets that are not mounted. Afterwards they are also mounted after a reboot of the host."""
+    names = list(volumes)
+    mount(names)
+    for name in names:
+        datasets.set_properties(name, {"canmount": "on"})
 
 
 def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, str]) -> dict[str, Snapshot]:

@@ -31,7 +31,7 @@ from zsnapdb.planning.restore.handover_steps import (
 from zsnapdb.planning.restore.steps import RestorePlan
 from zsnapdb.planning.server_copy.identity import Access, PathMap
 from zsnapdb.text_files import password_in
-from zsnapdb.zfs import datasets, owned
+from zsnapdb.zfs import datasets, mounting, owned
 from zsnapdb.zfs.owned import Mark
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
@@ -202,8 +202,7 @@ def _take_over(work: Work, step: Promote) -> HandedOver:
         datasets.set_properties(
             part.place, {"mountpoint": part.mountpoint, "canmount": "on", INCARNATION_PROPERTY: step.incarnation}
         )
-        if datasets.properties(part.place, ["mounted"])["mounted"].value != "yes":
-            datasets.mount(part.place)
+    mounting.mount_all(part.place for part in step.parts)
     root = Path(min(places.values(), key=len))
     paths = PathMap(tuple((point, point) for point in places.values()))
     copy = Copy(

@@ -35,7 +35,7 @@ from zsnapdb.planning.server_copy.identity import Access
 from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
-from zsnapdb.zfs import datasets, owned, snapshots
+from zsnapdb.zfs import datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 from zsnapdb.zfs.streams import ReceiveStream
 
@@ -233,7 +233,7 @@ def be_mounted(work: Work) -> None:
 
     Before the handover the datasets are not mounted automatically after a reboot.
     """
-    datasets.mount_all(work.datasets)
+    mounting.mount_all(work.datasets)
 
 
 def take_back(work: Work, snapshot: str) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from zsnapdb import server_files
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, PreflightError, UsageError
 from zsnapdb.jobs.dataset_tuning import kept_properties
@@ -38,7 +37,7 @@ from zsnapdb.planning.trial.rescue import DumpFile, LiveServer, ServerKind, Tran
 from zsnapdb.repository.manifest import Manifest, PositionPart
 from zsnapdb.repository.repository import Repository
 from zsnapdb.text_files import password_in
-from zsnapdb.zfs import datasets
+from zsnapdb.zfs import datasets, mounting
 
 _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir")
 
@@ -288,7 +287,6 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():
         datasets.create(layout.top, {"mountpoint": "none", "canmount": "off", **mark})
-    outermost = Path(min(layout.mountpoints.values(), key=len))
     for role, dataset in sorted(layout.datasets.items(), key=lambda item: len(item[1])):
         snapshot = local.snapshots[role]
         datasets.clone(
@@ -302,8 +300,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
                 **mark,
             },
         )
-        server_files.refuse_links(Path(layout.mountpoints[role]), outermost)
-        datasets.mount(dataset)
+    mounting.mount_all(layout.datasets.values())
 
 
 def _start_cloned(isolated: Isolated, planned: RescuePlan) -> None:

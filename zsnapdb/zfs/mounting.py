@@ -1,0 +1,87 @@
+"""Mounts filesystems exactly where their mount points are, whatever links other accounts make meanwhile.
+
+`zfs mount` gives the kernel a path, and the kernel follows every link in it (path_resolution(7)). The account of a
+server can make links in the folders that it owns at any moment. So the place is opened first, folder by folder, and
+mounted on as `/proc/self/fd/N`, which leads to the open folder alone (proc(5)).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from zsnapdb import server_files
+from zsnapdb.errors import CommandError
+from zsnapdb.zfs import datasets
+
+_RDONLY, _NOSUID, _NODEV, _NOEXEC, _NOATIME, _RELATIME, _STRICTATIME = 1, 2, 4, 8, 1 << 10, 1 << 21, 1 << 24
+"""The flags of mount(2), from linux/mount.h."""
+_SWITCHES = (
+    ("readonly", "on", _RDONLY),
+    ("setuid", "off", _NOSUID),
+    ("devices", "off", _NODEV),
+    ("exec", "off", _NOEXEC),
+)
+_USED = ("mounted", "mountpoint", "atime", "relatime", *[name for name, _, _ in _SWITCHES])
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def mount_all(names: Iterable[str]) -> None:
+    """Mount the filesystems that are not mounted, outermost first, each at its `mountpoint`. Missing folders are made.
+
+    UnsafeFileError if a link in one of them leads to the mount point of another, whoever made it, or if a link that
+    another account can make leads to the outermost. CommandError if the kernel refuses.
+    """
+    found = {name: _values(name) for name in names}
+    places = {name: Path(values["mountpoint"]) for name, values in found.items()}
+    for name, place in sorted(places.items(), key=lambda item: len(item[1].parts)):
+        if found[name]["mounted"] != "yes":
+            outer = [other for other in places.values() if place != other and place.is_relative_to(other)]
+            with _opened(place, min(outer, key=lambda other: len(other.parts), default=None)) as at:
+                _mount(name, place, at, flags(found[name]))
+
+
+def flags(values: Mapping[str, str]) -> int:
+    """Return the flags of mount(2) for the values of a filesystem's properties, as `zfs mount` sets them.
+
+    The kernel takes the other properties from the dataset itself; these are flags of a mount (zfsprops(7), "Temporary
+    Mount Point Properties").
+    """
+    switched = sum(flag for name, value, flag in _SWITCHES if values[name] == value)
+    if values["atime"] == "off":
+        return switched | _NOATIME
+    return switched | (_RELATIME if values["relatime"] == "on" else _STRICTATIME)
+
+
+def _values(name: str) -> dict[str, str]:
+    return {key: each.value for key, each in datasets.properties(name, _USED).items()}
+
+
+@contextlib.contextmanager
+def _opened(place: Path, outermost: Path | None) -> Iterator[int]:
+    if outermost is None:
+        with server_files.folder(place, makes=True) as at:
+            yield at
+    else:
+        with server_files.folder_below(outermost, place.relative_to(outermost).parts, makes=True) as at:
+            yield at
+
+
+def _mount(dataset: str, place: Path, at: int, flagged: int) -> None:
+    number = call_kernel(dataset, f"/proc/self/fd/{at}", flagged)
+    if number != 0:
+        hint = "see `zfs mount` with the dataset's name, and the kernel log"
+        if number == errno.EACCES:
+            hint = "is its encryption key loaded? See `zfs load-key`"
+        raise CommandError(f"{dataset} could not be mounted at {place}: {os.strerror(number)}", hint=hint)
+
+
+def call_kernel(dataset: str, target: str, flagged: int) -> int:
+    """Call mount(2) as `zfs mount` does, with `zfsutil` as its option. Return 0, or the number of the error."""
+    done = _libc.mount(os.fsencode(dataset), os.fsencode(target), b"zfs", ctypes.c_ulong(flagged), b"zfsutil")
+    return 0 if done == 0 else ctypes.get_errno()
