@@ -46,7 +46,11 @@ def read_manifest(get: Callable[[str], bytes], instance: str, backup: str, signe
         instance,
         backup,
     ), "another manifest"
-    assert isinstance(manifest["source"]["kind"], str), "no source"
+    source = manifest["source"]
+    assert isinstance(source["kind"], str), "no source"
+    if source["kind"] == "vm":
+        assert source["grade"] in ("crash", "frozen", "quiesced"), "unknown grade"
+        assert source["xml"].lstrip().startswith("<domain"), "no domain"
     assert all(volume["type"]["kind"] in ("filesystem", "zvol") for volume in manifest["volumes"]), (
         "unknown volume type"
     )

@@ -18,6 +18,7 @@ from zsnapdb.config_errors import every_error, explain
 from zsnapdb.config_notifications import NotificationSettings
 from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.config_references import unknown_names
+from zsnapdb.config_vm import VmSourceSettings
 from zsnapdb.errors import ConfigError
 from zsnapdb.patterns import RoleName
 from zsnapdb.quantities import Level, Seconds, Size
@@ -203,7 +204,10 @@ class BinlogSettings(_Section):
 
 
 class InstanceSettings(_Section):
-    """A configured server: how to connect to it, its datasets, and the repository of its backups."""
+    """A configured server: how to connect to it, its datasets, and the repository of its backups.
+
+    `vm`: a virtual machine instead. Its volumes are its disks. With `host`, the server inside it is locked for backups.
+    """
 
     socket: Path | None = None
     host: str | None = None
@@ -219,6 +223,7 @@ class InstanceSettings(_Section):
     tls_verify: Literal["identity", "ca"] = "identity"
     allow_public_key: bool = False
     volumes: Volumes | None = None
+    vm: VmSourceSettings | None = None
     repository: str
     lock: LockSettings = LockSettings()
     hooks: tuple[HookSettings, ...] = ()
@@ -236,7 +241,9 @@ class InstanceSettings(_Section):
 
     @model_validator(mode="after")
     def _one_way_to_reach(self) -> InstanceSettings:
-        if (self.socket is None) == (self.host is None):
+        if self.vm is not None and (self.socket, self.volumes) != (None, None):
+            raise ValueError("an instance with vm has no socket or volumes: its volumes are the machine's disks")
+        if self.vm is None and (self.socket is None) == (self.host is None):
             raise ValueError("give exactly one of socket and host")
         if self.password_file is not None and self.password_env is not None:
             raise ValueError("give at most one of password_file and password_env")

@@ -151,6 +151,9 @@ AgeFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/= \r\n-]*$"), StringConstr
 """An encrypted file of age in its armored form."""
 
 ServerUuid = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$")]
+MachineName = Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f\u2028\u2029]{1,200}$")]
+"""The name of a libvirt domain."""
+
 Attempt = Annotated[str, Field(pattern=r"^[0-9a-f]{1,32}$")]
 SendFlag = Annotated[str, Field(pattern=r"^-[A-Za-z]$|^--[a-z][a-z-]{0,30}$")]
 KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$")]

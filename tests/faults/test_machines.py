@@ -135,3 +135,51 @@ def test_what_a_killed_run_leaves_doctor_names_and_reap_removes(host: Guest, not
         ("vm", "pxc1", "reap"),
         ("vm", "pxc2", "reap"),
     ]
+
+
+SOURCE = """
+[instance.web.vm]
+domain = "pxc1"
+[instance.web]
+repository = "folder"
+[repository.folder]
+url = "file:///run/machine-backups"
+"""
+
+
+def test_a_running_machine_is_backed_up_and_comes_back_on_a_disk_with_the_bytes_of_the_snapshot(
+    host: Guest, nothing_left: None
+) -> None:
+    document(host, *CLONE, "--wait-for", "serial:LAB READY")
+    host.run(["sh", "-ec", f"mkdir -p /run/machine-backups; cat > /run/web.toml <<'X'\n{SOURCE}X\n"]).check()
+    config = ("--config", "/run/web.toml")
+    first = document(host, "backup", "web", *config)["backup"]
+    second = document(host, "backup", "web", *config)["backup"]
+    assert (first["source"], first["grade"], second["grade"]) == ("vm", "crash", "crash")
+    assert document(host, "verify", "web", "--deep", *config)
+    disk, copy = f"{HOME}/machines/pxc1/vda", "tank/stored"
+    for number, backup in enumerate((first, second)):
+        received = "-u" if number == 0 else "-uF"
+        reader = "python /checkout/tests/independent_reader.py /run/machine-backups web"
+        host.run(["sh", "-ec", f"{reader} {backup['backup_id']} vda | zfs receive {received} {copy}"]).check()
+    top = "tank/web-back"
+    planned = document(host, "restore", "web", "--target", top, "--plan", *config)
+    restored = document(host, "restore", "web", "--target", top, *config)
+    assert planned["domain"]["name"] == restored["domain"]["name"] == "web-back"
+    back, original = domain(host, "web-back"), domain(host, "pxc1")
+    assert [item.source for item in back.volumes] == [f"/dev/zvol/{top}/vda"]
+    assert not set(back.macs) & set(original.macs)
+    assert "web-back" not in host.run(["virsh", "-q", "list", "--name"]).check().stdout.split()
+    assert host.run(["zfs", "get", "-H", "-o", "value", "volmode", f"{top}/vda"]).check().stdout.strip() == "dev"
+    compare = f"""
+zfs clone {disk}@zsnapdb-{second["backup_id"]} tank/compared
+udevadm settle
+cmp /dev/zvol/tank/compared /dev/zvol/{copy}
+cmp /dev/zvol/tank/compared /dev/zvol/{top}/vda
+virsh -q undefine web-back
+zfs destroy tank/compared
+zfs destroy -r {copy}
+zfs destroy -r {top}
+"""
+    host.run(["sh", "-ec", compare]).check()
+    document(host, "vm", "destroy", "pxc1", "--with-foreign-snapshots")

@@ -30,6 +30,7 @@ BASE = {
     "printed",
     "whole_file",
     "run_id",
+    "config_vm",
     "",
 }
 ALLOWED = {
@@ -50,6 +51,7 @@ ALLOWED = {
         "config_notifications",
         "config_objectives",
         "config_references",
+        "config_vm",
         "errors",
         "model",
         "patterns",
@@ -62,6 +64,7 @@ ALLOWED = {
     "config_objectives": {"quantities"},
     "notify": BASE | {"planning", "jobs", "notify"},
     "agent": BASE | {"planning", "jobs", "notify", "agent"},
+    "config_vm": {"quantities"},
     "config_errors": set(),
     "config_references": {"patterns"},
     "quantities": {"errors"},
@@ -102,8 +105,8 @@ SUB_ROOMS = {
     "planning.evidence": {"planning"},
     "planning.notifications": {"planning", "planning.health"},
     "planning.health": {"planning", "planning.binlog", "planning.trial"},
-    "planning.vm": {"planning", "planning.clone"},
     "planning.setup": {"planning"},
+    "planning.vm": {"planning", "planning.backup", "planning.clone"},
     "report.repository": {"report"},
     "report.restore": {"report"},
     "report.trial": {"report", "report.restore"},
@@ -149,6 +152,7 @@ HOMES = {
     "cryptography": {"repository/keys.py", "stream/crypto.py"},
 }
 PROCESSES = {
+    "vm/thaw_guard.py",
     "zfs/command.py",
     "zfs/streams.py",
     "mysql/processes.py",

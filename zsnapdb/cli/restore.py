@@ -28,6 +28,7 @@ from zsnapdb.cli.options import (
     WithForeignSnapshots,
 )
 from zsnapdb.cli.output import show
+from zsnapdb.cli.restore_machine import MachineOptions, restore_machine
 from zsnapdb.errors import UsageError
 
 if TYPE_CHECKING:
@@ -98,6 +99,14 @@ def restore(
     settings = load(config).with_binary(instance, binary)
     terminal = Terminal()
     chosen = Instance.of(settings, instance, terminal)
+    if chosen.settings.vm is not None:
+        _refuse_server_options(handover, history, port, server_id, source, origin)
+        wanted = MachineOptions(
+            to, target, name, accept_older, stop_after, resume, abandon, step, with_foreign_snapshots, plan
+        )
+        restore_machine(settings, chosen, wanted, json)
+        terminal.end()
+        return
     if abandon:
         given_up = job.abandon(settings, chosen, target, with_foreign_snapshots=with_foreign_snapshots)
         show(report.AbandonedView(given_up), json)
@@ -123,6 +132,26 @@ def restore(
         result = job.restore(settings, chosen, request, confirm, stop_after)
     terminal.end()
     show(report.RestoreView(result), json)
+
+
+def _refuse_server_options(
+    handover: str, history: str | None, port: int | None, server_id: int | None, source: str | None, origin: str
+) -> None:
+    """Raise UsageError if an option is given that a virtual machine without a server does not have."""
+    given = {
+        "--handover": handover != "stopped",
+        "--history": history is not None,
+        "--port": port is not None,
+        "--server-id": server_id is not None,
+        "--source": source is not None,
+        "--from": origin != "repository",
+    }
+    wrong = [name for name, is_given in given.items() if is_given]
+    if wrong:
+        raise UsageError(
+            f"{', '.join(wrong)} cannot be used with a virtual machine",
+            hint="a machine is restored from the repository, and stays off",
+        )
 
 
 def _show_plan(settings: Settings, instance: Instance, request: RestoreRequest, json: bool) -> None:

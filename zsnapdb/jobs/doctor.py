@@ -14,6 +14,7 @@ from zsnapdb.errors import NotThere, ZsnapdbError
 from zsnapdb.jobs import host_record, object_locks, orphans
 from zsnapdb.jobs.advice import advise, silences
 from zsnapdb.jobs.backup.preflight import Observed, examine
+from zsnapdb.jobs.backup.vm_source import open_machine
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
@@ -71,15 +72,20 @@ def apply_changes(changes: Iterable[PropertyChange]) -> None:
 
 
 def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak], silenced: Sequence[Silence]) -> Diagnosis:
-    observed = None
+    observed: Observed | None = None
     try:
-        with instance.session() as session:
-            examined = examine(instance, session)
-            findings, observed = list(examined.findings), examined.observed
-            if observed is not None:
-                findings += advise(instance, session, observed, silenced)
+        if instance.settings.vm is not None:
+            with open_machine(instance, instance.settings.vm) as machine:
+                findings = list(machine.examine().findings)
+        else:
+            with instance.session() as session:
+                examined = examine(instance, session)
+                findings, observed = list(examined.findings), examined.observed
+                if observed is not None:
+                    findings += advise(instance, session, observed, silenced)
     except ZsnapdbError as error:
-        findings, observed = [unfit("server", error.message, error.hint)], None
+        what = "server" if instance.settings.vm is None else "machine"
+        findings, observed = [unfit(what, error.message, error.hint)], None
     if observed is not None:
         findings += _server_programs(instance, observed.facts)
     histories = (*_unprotected(instance), *_repeated_gtids(instance))

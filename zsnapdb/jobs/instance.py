@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from zsnapdb.config import InstanceSettings, KeepSettings, RepositorySettings, Settings
+from zsnapdb.config import InstanceSettings, KeepSettings, MachineSettings, RepositorySettings, Settings
 from zsnapdb.errors import ConfigError, PreflightError
 from zsnapdb.hooks import Hook, OnFailure, When
 from zsnapdb.jobs.events import SILENT, Events
@@ -41,6 +41,8 @@ class Instance:
     """Whether `repository` is the one in which this host stores the backups of the instance, and no other one."""
     copies: Mapping[str, RepositorySettings] = field(default_factory=dict)
     """The other repositories that an objective of the instance names."""
+    vms: MachineSettings = field(default_factory=MachineSettings)
+    """How libvirt is reached."""
     wait: float = 0.0
     """How many seconds a run waits for another run that is at work on the instance."""
 
@@ -53,7 +55,8 @@ class Instance:
         instance_name, instance = settings.one_instance(name)
         check_name(instance.lock.strategy, locks.STRATEGIES)
         copies = {name: settings.repository[name] for name in instance.objectives.copies}
-        return cls(instance_name, instance, settings.repository[instance.repository], events, copies=copies)
+        repository = settings.repository[instance.repository]
+        return cls(instance_name, instance, repository, events, copies=copies, vms=settings.vms)
 
     @classmethod
     def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
@@ -141,9 +144,23 @@ class Instance:
 
     @property
     def address(self) -> Address:
-        """The address and account of its server."""
+        """The address and account of its server on this host. PreflightError if it is a virtual machine."""
         s = self.settings
+        if s.vm is not None:
+            raise PreflightError(
+                f"instance {self.name} is the virtual machine {s.vm.domain}; the files of a server in it are not on"
+                " filesystems of this host",
+                hint="use this command with an instance that is a server",
+            )
         return Address(user=s.user, socket=s.socket, host=s.host or "127.0.0.1", port=s.port, tls=self.tls)
+
+    @property
+    def address_inside(self) -> Address:
+        """The address and account of the server inside the virtual machine. PreflightError if none is configured."""
+        s = self.settings
+        if s.vm is None or s.host is None:
+            raise PreflightError(f"instance {self.name} has no server inside a virtual machine", hint="set vm and host")
+        return Address(user=s.user, socket=None, host=s.host, port=s.port, tls=self.tls)
 
     @property
     def tls(self) -> Tls:
@@ -159,8 +176,15 @@ class Instance:
         )
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to its server."""
+        """Open a session to its server. PreflightError if the instance is a virtual machine.
+
+        Whoever has this session takes the server's paths for paths of this host.
+        """
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
+
+    def session_inside(self, *, read_timeout: float = 60.0) -> Session:
+        """Open a session to the server inside its virtual machine. Its paths are those of the guest."""
+        return Session.open(self.address_inside, self.settings.password(), read_timeout=read_timeout)
 
     def open_store(self) -> tuple[Store, str]:
         """Open the store of its repository; return it with the prefix of the keys."""

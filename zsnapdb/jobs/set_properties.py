@@ -19,6 +19,10 @@ STATE_PROPERTY = f"{PROPERTY}:state"
 LOCK_PROPERTY = f"{PROPERTY}:lock"
 
 
+GRADE_PROPERTY = f"{PROPERTY}:grade"
+"""How consistent the set of a virtual machine is: crash, frozen or quiesced."""
+
+
 VERSION_PROPERTY = f"{PROPERTY}:version"
 
 

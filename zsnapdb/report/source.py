@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from zsnapdb.planning.engines import rows_not_restored
+from zsnapdb.repository.machine_source import BoundPart, MachineSourcePart
 from zsnapdb.repository.manifest import ChannelPart, ServerSourcePart, SourcePart
 
 
 def source_fields(source: SourcePart) -> dict[str, Any]:
-    """Return the kind of the source; for a server also position, lock, channels, version, and rows that it lacks."""
+    """Return the kind of the source; for a server also position, lock, channels, version, and rows that it lacks.
+
+    For a virtual machine also its grade, its domain, and the freeze of its file systems.
+    """
     if not isinstance(source, ServerSourcePart):
         nothing: dict[str, Any] = {"position": None, "lock": None, "channels": [], "server": None, "not_restored": []}
-        return {"source": source.kind, **nothing}
+        return {"source": source.kind, **nothing, **_machine_fields(source)}
     return {
         "source": source.kind,
         "position": source.position.model_dump(),
@@ -23,8 +27,40 @@ def source_fields(source: SourcePart) -> dict[str, Any]:
     }
 
 
+def _machine_fields(source: SourcePart) -> dict[str, Any]:
+    if not isinstance(source, MachineSourcePart):
+        return {}
+    return {
+        "grade": source.grade.value,
+        "grade_reason": source.reason,
+        "domain": {"name": source.domain, "uuid": source.uuid},
+        "freeze": source.freeze.model_dump() if source.freeze is not None else None,
+        "server_inside": source.server.model_dump(mode="json") if source.server is not None else None,
+    }
+
+
+def _machine_lines(source: MachineSourcePart) -> list[str]:
+    freeze, server = source.freeze, source.server
+    lines = [f"machine   {source.domain} ({source.uuid})", f"grade     {source.grade}: {source.reason}"]
+    if freeze is not None:
+        listed = ", ".join(freeze.mount_points) or "not listed"
+        lines.append(f"frozen    {freeze.count} file systems, {freeze.held_ms:.1f} ms; mounted: {listed}")
+    if server is not None:
+        lines.append(f"server    {server.flavour} {server.version}, lock {server.lock}, held {server.held_ms:.1f} ms")
+        after = _bound(server.after) if server.after is not None else "an unknown position"
+        lines.append(f"position  between {_bound(server.before)} and {after}")
+    return lines
+
+
+def _bound(bound: BoundPart) -> str:
+    at = f"{bound.binlog_file}:{bound.binlog_offset}" if bound.binlog_file else "no binlog"
+    return f"{at} {bound.gtids}" if bound.gtids else at
+
+
 def result_lines(source: SourcePart) -> list[str]:
     """Return the lines about the source in the result of a backup."""
+    if isinstance(source, MachineSourcePart):
+        return [f"  {line}" for line in _machine_lines(source)]
     if not isinstance(source, ServerSourcePart):
         return [f"  source    {source.kind}"]
     return [
@@ -35,6 +71,8 @@ def result_lines(source: SourcePart) -> list[str]:
 
 def detail_lines(source: SourcePart) -> list[str]:
     """Return the lines about the source in `zsnapdb show`."""
+    if isinstance(source, MachineSourcePart):
+        return _machine_lines(source)
     if not isinstance(source, ServerSourcePart):
         return [f"source    {source.kind}"]
     server, position, lock = source.server, source.position, source.lock

@@ -22,7 +22,8 @@ from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.foreign_json import parsed
 from zsnapdb.model import is_backup_id
 from zsnapdb.patterns import DatasetName, Guid, RoleName, SendFlag, SnapshotName
-from zsnapdb.repository.manifest import KeyPart, Manifest, Part, VolumePart, VolumeType
+from zsnapdb.repository.manifest import KeyPart, Manifest, VolumePart, VolumeType
+from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.upload import KnownChunk
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from zsnapdb.errors import DamagedError, PreflightError
 from zsnapdb.model import BinlogCoordinates, Flavour, Position, parse_gtids
@@ -37,14 +37,10 @@ from zsnapdb.patterns import (
     Words,
 )
 from zsnapdb.planning.facts import Channel
+from zsnapdb.repository.machine_source import MachineSourcePart
+from zsnapdb.repository.part import Part
 from zsnapdb.stream.chunks import Chunk, Codec
 from zsnapdb.stream.expected import DatasetKind, ExpectedStream
-
-
-class Part(BaseModel):
-    """A part of a stored document. Unknown fields are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class PositionPart(Part):
@@ -133,7 +129,7 @@ class ServerPart(Part):
     server_id: Count
     variables: dict[VariableName, Line]
     absolute_tablespaces: tuple[Line, ...] = ()
-    engines: dict[ShortLine, Count] = {}
+    engines: dict[ShortLine, Count] = Field(default_factory=dict)
     key_files: tuple[Line, ...] = ()
 
 
@@ -173,11 +169,14 @@ class OtherSourcePart(Part):
 
 def _source_tag(value: Any) -> str:
     kind = value.get("kind") if isinstance(value, dict) else getattr(value, "kind", None)
-    return "server" if kind == "server" else "other"
+    return kind if kind in ("server", "vm") else "other"
 
 
 SourcePart = Annotated[
-    Annotated[ServerSourcePart, Tag("server")] | Annotated[OtherSourcePart, Tag("other")], Discriminator(_source_tag)
+    Annotated[ServerSourcePart, Tag("server")]
+    | Annotated[MachineSourcePart, Tag("vm")]
+    | Annotated[OtherSourcePart, Tag("other")],
+    Discriminator(_source_tag),
 ]
 """The source of a backup; `kind` says which class it is."""
 
@@ -318,9 +317,11 @@ class Manifest(Part):
 def writer_of(source: SourcePart, pool_guid: int) -> str:
     """Return the identity of what was backed up.
 
-    A server with a UUID is that server wherever its files are. Any other source is told apart by its pool: the
-    server_id of MariaDB is 1 on every server that does not set it.
+    A server with a UUID is that server wherever its files are, and so is a virtual machine. Any other source is told
+    apart by its pool: the server_id of MariaDB is 1 on every server that does not set it.
     """
+    if isinstance(source, MachineSourcePart):
+        return f"virtual machine {source.uuid}"
     if not isinstance(source, ServerSourcePart):
         return f"{source.kind} in pool {pool_guid}"
     return source.server.server_uuid or f"server_id {source.server.server_id} in pool {pool_guid}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import ipaddress
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,11 +38,15 @@ class MachineState(StrEnum):
 
 @dataclass(frozen=True)
 class KnownDomain:
-    """A domain that libvirt knows: the description that the next start uses, and the state."""
+    """A domain that libvirt knows: the description that the next start uses, and the state.
+
+    `was_shut_down`: it is off because its guest ended by itself (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
+    """
 
     domain: Domain
     xml: str
     state: MachineState
+    was_shut_down: bool = False
 
 
 class Hypervisor:
@@ -62,12 +67,19 @@ class Hypervisor:
 
     def _known(self, handle: Any) -> KnownDomain:
         text = handle.XMLDesc(self._library.VIR_DOMAIN_XML_INACTIVE)
-        number = handle.state()[0]
+        number, reason = handle.state()
         states = {
             self._library.VIR_DOMAIN_RUNNING: MachineState.RUNNING,
             self._library.VIR_DOMAIN_SHUTOFF: MachineState.OFF,
         }
-        return KnownDomain(parse(text), text, states.get(number, MachineState.OTHER))
+        state = states.get(number, MachineState.OTHER)
+        ended = state is MachineState.OFF and reason == self._library.VIR_DOMAIN_SHUTOFF_SHUTDOWN
+        return KnownDomain(parse(text), text, state, ended)
+
+    def as_it_runs(self, uuid: str) -> Domain:
+        """Return the domain as it runs now, with disks that were attached since its start."""
+        handle = self._required(uuid)
+        return parse(self._call(f"reading the domain {uuid}", lambda: handle.XMLDesc(0)))
 
     def find(self, uuid: str) -> KnownDomain | None:
         """Return the domain with the UUID; None if there is none."""
@@ -142,6 +154,20 @@ class Hypervisor:
             return bool(guest.qemuAgentCommand(self._required(uuid), '{"execute": "guest-ping"}', 2, 0))
         except (self._library.libvirtError, ImportError):
             return False
+
+    def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
+        """Return the answer of the agent inside the guest to a command in JSON.
+
+        CommandError if there is no agent or it refuses, CommandTimeout if it does not answer within `seconds`, at least
+        one. virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands.
+        """
+        doing = f"asking the guest agent of the domain {uuid}"
+        try:
+            guest = importlib.import_module("libvirt_qemu")
+        except ImportError as error:
+            raise CommandError(f"{doing}: {error}", hint="install Debian's package python3-libvirt") from error
+        handle = self._required(uuid)
+        return str(self._call(doing, lambda: guest.qemuAgentCommand(handle, command, max(1, math.ceil(seconds)), 0)))
 
     def addresses(self, uuid: str) -> tuple[str, ...]:
         """Return the addresses of the guest that its agent, a lease or the host's ARP table knows."""

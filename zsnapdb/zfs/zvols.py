@@ -89,6 +89,15 @@ def dataset_behind(path: Path) -> str | None:
     return bytes(answer).partition(b"\0")[0].decode(errors="replace")
 
 
+def is_partition(path: Path) -> bool:
+    """Whether the path leads to a partition of a block device and not to the whole device (sysfs, `partition`)."""
+    try:
+        number = os.stat(path).st_rdev
+    except OSError:
+        return False
+    return Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}/partition").exists()
+
+
 def wait_for_device(dataset: str, patience: float) -> Path:
     """Return the link of the volume's device, as soon as it leads to a device that says it is of this dataset.
 

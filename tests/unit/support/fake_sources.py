@@ -11,6 +11,8 @@ from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
 from zsnapdb.jobs.events import Events
 from zsnapdb.model import SnapshotSet
 from zsnapdb.planning.backup.fitness import FitnessFinding
+from zsnapdb.planning.vm.grade import Grade
+from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import FilesystemType, OtherSourcePart, ZvolType
 
 VOLUMES = {"data": "tank/mysql/data", "parent": "tank/mysql"}
@@ -80,3 +82,28 @@ class FakeDisks(FakeServer):
         kinds = {role: ZvolType(volsize=1 << 30, volblocksize=16384, properties={}) for role in observed.volumes}
         source = OtherSourcePart.model_validate({"kind": "disks", "grade": proof.properties["zsnapdb:grade"]})
         return SourceDescription(source, kinds)
+
+
+MACHINE = """<domain type='kvm'>
+  <name>web1</name><uuid>11111111-2222-4333-8444-555555555555</uuid><memory unit='KiB'>1024</memory>
+  <os><type arch='x86_64'>hvm</type><kernel>/boot/vmlinuz</kernel></os>
+  <devices>
+    <disk type='block' device='disk'><source dev='/dev/zvol/tank/mysql/data'/><target dev='data'/></disk>
+    <disk type='block' device='disk'><source dev='/dev/zvol/tank/mysql'/><target dev='parent'/></disk>
+    <interface type='bridge'><mac address='52:54:00:00:00:01'/><source bridge='production'/></interface>
+  </devices>
+</domain>"""
+
+
+class FakeMachine(FakeDisks):
+    """A virtual machine whose disks are the volumes."""
+
+    def describe(self, observed: FakeObservation, proof: FakeProof) -> SourceDescription:
+        source = MachineSourcePart(
+            domain="web1",
+            uuid="11111111-2222-4333-8444-555555555555",
+            grade=Grade(proof.properties["zsnapdb:grade"]),
+            reason="nothing was held",
+            xml=MACHINE,
+        )
+        return SourceDescription(source, super().describe(observed, proof).volumes)

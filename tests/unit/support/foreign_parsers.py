@@ -17,12 +17,14 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from tests.unit.jobs.restore.test_journal import plan
+from tests.unit.planning.vm.test_restored_domain import HOSTILE
 from tests.unit.support import binlog_archive, mutations, row_events, streams
 from tests.unit.support import parsers_of_hosts as hosts
 from tests.unit.support import parsers_of_repositories as repositories
 from tests.unit.support.binlog_file import TAGGED_EVENTS, File
 from tests.unit.support.clone_pool import HOME, ClonePool
 from tests.unit.support.clone_pool import origin as clone_origin
+from tests.unit.support.fake_sources import MACHINE
 from tests.unit.support.manifests import manifest, of_kind
 from tests.unit.support.parsers_of_repositories import GTIDS, ID, INSTANCE, NOW, signed
 from zsnapdb.errors import ZsnapdbError
@@ -168,7 +170,7 @@ def _of_repositories() -> Iterator[ForeignParser]:
     full = manifest().encode()
     yield ForeignParser(
         "manifest",
-        _documents(full + b"\n", full + b"\n", signed(full), of_kind("vm", disks=[1, {"a": "b"}]).encode() + b"\n"),
+        _documents(full + b"\n", full + b"\n", signed(full), of_kind("disks", disks=[1, {"a": "b"}]).encode() + b"\n"),
         repositories.manifest,
     )
     yield ForeignParser(
@@ -321,6 +323,9 @@ def _of_hosts() -> Iterator[ForeignParser]:
     yield ForeignParser("archived position of the host", _documents(archived), hosts.archived)
     restore = RestoreJournal(plan(LeaveStopped(1))).with_done(Done("preflight", NOW, 0.5))
     yield ForeignParser("journal of a restore", _documents(_FORM.dump_json(restore)), hosts.restore_journal)
+    answers = (b'{"return": 3}', b'{"return": "frozen"}', b'{"return": [{"mountpoint": "/"}]}')
+    yield ForeignParser("answer of a guest agent", _documents(*answers), hosts.guest_agent)
+    yield ForeignParser("domain in a manifest", _lines(MACHINE, HOSTILE), hosts.stored_domain)
     yield ForeignParser("origin of a copy", _documents(clone_origin().encode().encode()), hosts.origin)
     yield ForeignParser("properties of a clone", _lines(_clone_properties()), hosts.clone)
     yield ForeignParser("binlog", _binlogs(), hosts.binlog_file)

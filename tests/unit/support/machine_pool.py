@@ -76,6 +76,19 @@ class MachinePool(ClonePool):
             self.things[name] = Thing(dict(properties), txg=self.txg)
         return ""
 
+    def _set(self, words: list[str]) -> str:
+        values = dict(word.split("=", 1) for word in words if "=" in word)
+        for name in (word for word in words if "=" not in word):
+            self.things[name].properties.update(values)
+        return ""
+
+    def _hold(self, words: list[str]) -> str:
+        _ = [self.things[name] for name in words[1:]]
+        return ""
+
+    def _release(self, words: list[str]) -> str:
+        return self._hold(words)
+
     def _rollback(self, words: list[str]) -> str:
         _ = self.things[words[-1]]
         return ""

@@ -27,6 +27,9 @@ from zsnapdb.mysql.transactions import read_head, transactions
 from zsnapdb.planning.facts import ServerFacts
 from zsnapdb.planning.server_copy import origin as server_origin
 from zsnapdb.planning.server_copy.identity import rewrite_index
+from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm.domain import parse, root_of
+from zsnapdb.planning.vm.restored_domain import TRUSTED, RestoredIdentity, restored
 from zsnapdb.repository import catalogue
 from zsnapdb.repository.backup_journal import BackupJournal
 from zsnapdb.stream.chunks import Codec, Workspace, seal, unseal
@@ -34,6 +37,7 @@ from zsnapdb.stream.records import Senders, Walker
 from zsnapdb.zfs import datasets, mounts, snapshots, version
 from zsnapdb.zfs import streams as zfs_streams
 
+MACHINE = "11111111-2222-4333-8444-555555555555"
 _PLAIN = bytes(range(256)) * 40
 BODY, CHUNK = seal(memoryview(_PLAIN), Codec.ZSTD, 3, None, b"")
 
@@ -60,6 +64,23 @@ def checksummed_journal(body: bytes, folder: Path) -> None:
     """A journal with correct checksums of its lines."""
     lines = [line for line in body.split(b"\n") if line]
     journal(b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in lines), folder)
+
+
+def guest_agent(body: bytes, folder: Path) -> None:
+    text = body.decode(errors="replace")
+    each(lambda: agent.count(text), lambda: agent.is_frozen(text), lambda: agent.mount_points(text))
+
+
+def stored_domain(body: bytes, folder: Path) -> None:
+    """The XML of a domain in a manifest: whatever it says, nothing of the host gets into the restored domain."""
+    text = body.decode(errors="replace")
+    disks = {target: f"/dev/zvol/tank/back/{target}" for target in (disk.target for disk in parse(text).volumes)}
+    identity = RestoredIdentity("back", MACHINE, MACHINE, "tank/back", ID, disks)
+    made = restored(text, identity, "isolated")
+    for element in root_of(made.xml).iter():
+        for value in (element.text or "", *element.attrib.values()):
+            assert "/" not in value or value in disks.values() or TRUSTED.fullmatch(value.strip()), value
+    parse(made.xml)
 
 
 def cache(body: bytes, folder: Path) -> None:

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.planning.vm.test_clone_domain import FIRST
+from tests.unit.planning.vm.test_restored_domain import IDENTITY
 from zsnapdb.errors import CommandError, PreflightError
+from zsnapdb.planning.vm import agent
 from zsnapdb.planning.vm.clone_domain import clone_xml, new_domain
+from zsnapdb.planning.vm.restored_domain import is_of_restore, restored
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, MachineState, connected
 
 with_libvirt = pytest.mark.skipif(
@@ -104,3 +107,38 @@ def test_without_its_library_the_message_names_the_extra(monkeypatch: pytest.Mon
     with pytest.raises(PreflightError) as caught, connected(URI):
         pass
     assert "zsnapdb[vm]" in caught.value.hint
+
+
+@with_libvirt
+def test_a_machine_that_its_guest_shut_down_is_told_apart_from_one_that_lost_its_power(hypervisor: Hypervisor) -> None:
+    hypervisor.define(_domain())
+    assert not hypervisor.named("pxc1").was_shut_down
+    hypervisor.start(FIRST.uuid)
+    running = hypervisor.named("pxc1")
+    assert (running.state, running.was_shut_down) == (MachineState.RUNNING, False)
+    assert [disk.source for disk in hypervisor.as_it_runs(FIRST.uuid).volumes] == [FIRST.disks["vda"]]
+    assert hypervisor.shut_down(FIRST.uuid, 10)
+    assert hypervisor.named("pxc1").was_shut_down
+    hypervisor.start(FIRST.uuid)
+    hypervisor.power_off(FIRST.uuid)
+    known = hypervisor.named("pxc1")
+    assert (known.state, known.was_shut_down) == (MachineState.OFF, False)
+
+
+@with_libvirt
+def test_an_agent_that_cannot_be_asked_is_an_error_of_the_package(hypervisor: Hypervisor) -> None:
+    hypervisor.define(_domain())
+    hypervisor.start(FIRST.uuid)
+    with pytest.raises(CommandError, match="asking the guest agent of the domain"):
+        hypervisor.ask_agent(FIRST.uuid, agent.STATUS, 0.1)
+
+
+@with_libvirt
+def test_a_restored_domain_is_defined_and_known_by_its_restore(hypervisor: Hypervisor) -> None:
+    made = restored(_domain(), IDENTITY, ISOLATED_NETWORK)
+    hypervisor.define(made.xml)
+    known = hypervisor.find(IDENTITY.uuid)
+    assert known is not None
+    assert (known.domain.name, known.state, known.domain.mark) == (IDENTITY.name, MachineState.OFF, None)
+    assert is_of_restore(known.xml, IDENTITY.restore_id)
+    assert "<link state='down'/>" in known.xml

@@ -121,20 +121,25 @@ class Journals:
         self.path(top).unlink(missing_ok=True)
 
     def _write(self, path: Path, journal: RestoreJournal) -> None:
+        write_durably(path, _FORM.dump_json(journal, indent=1))
+
+
+def write_durably(path: Path, body: bytes) -> None:
+    """Write a journal: a power cut leaves the new or the old file, never a part of one. PreflightError if it fails."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = path.with_suffix(".new")
+        with beside.open("wb") as file:
+            file.write(body)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
         try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            beside = path.with_suffix(".new")
-            with beside.open("wb") as file:
-                file.write(_FORM.dump_json(journal, indent=1))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
-            folder = os.open(path.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise PreflightError(
-                f"writing the journal {path}: {error.strerror}", hint="run zsnapdb as root, or set restore.journal"
-            ) from error
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise PreflightError(
+            f"writing the journal {path}: {error.strerror}", hint="run zsnapdb as root, or set restore.journal"
+        ) from error

@@ -108,7 +108,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     origin = _origin(manifest, top, request.origin)
     for link in () if origin.snapshots else chain:
         repository.ciphers(link)
-    _refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
+    refuse_no_parent(top, is_own=request.top is None or request.makes_parent)
     layout = _layout(manifest, top, settings.restore.mount_root / top.rpartition("/")[2])
     refuse_existing(layout)
     server_program.chosen(instance.settings.server, facts.flavour, facts.version)
@@ -248,7 +248,8 @@ def _default_top(manifest: Manifest, name: str) -> str:
     return f"{pool}/zsnapdb/restored/{name}"
 
 
-def _refuse_no_parent(top: str, *, is_own: bool) -> None:
+def refuse_no_parent(top: str, *, is_own: bool) -> None:
+    """Raise PreflightError if the target is a pool, or if its pool or its parent does not exist."""
     pool, _, rest = top.partition("/")
     if not rest:
         raise PreflightError(

@@ -9,6 +9,7 @@ from zsnapdb.jobs.server_copy.prepare import absent_files, hidden_files
 from zsnapdb.mysql import server, server_program
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
 from zsnapdb.planning.engines import rows_not_restored
+from zsnapdb.planning.restore.machine import MachinePreflight
 from zsnapdb.planning.restore.steps import Preflight
 from zsnapdb.planning.server_copy.encryption import advice, missing_options
 from zsnapdb.repository.manifest import Manifest, server_source
@@ -17,7 +18,7 @@ from zsnapdb.zfs import datasets, version
 
 def preflight(work: Work, step: Preflight) -> list[FitnessFinding]:
     """Return the findings about everything the restore depends on; nothing is changed."""
-    findings = [*_judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
+    findings = [*judge_pool(step), _judge_server(work, step), *_judge_rows(work.manifest(step.backups[-1]))]
     for backup_id in step.backups if step.fetches else ():
         findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
@@ -27,7 +28,8 @@ def _mib(count: int) -> str:
     return f"{count / 2**20:.0f} MiB"
 
 
-def _judge_pool(step: Preflight) -> list[FitnessFinding]:
+def judge_pool(step: Preflight | MachinePreflight) -> list[FitnessFinding]:
+    """Return the findings about space, features and release of the pool that receives."""
     findings = []
     parent = step.parent
     while not datasets.exists(parent):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import SecretStr
 
@@ -32,7 +34,7 @@ from zsnapdb.planning.restore.steps import (
     RestorePlan,
 )
 from zsnapdb.planning.server_copy.identity import Access
-from zsnapdb.repository.manifest import Manifest, PositionPart, expected_stream
+from zsnapdb.repository.manifest import FilesystemType, Manifest, PositionPart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.stream.download import download
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
@@ -47,12 +49,34 @@ STEP_SNAPSHOT = "zsnapdb-restore-"
 _PATIENCE = 30.0
 
 
-def restored_mark(plan: RestorePlan) -> Mark:
+class RestoreIdentity(Protocol):
+    """The part of a plan that says which restore it is."""
+
+    @property
+    def restore_id(self) -> str: ...
+
+
+class ReceivingWork(Protocol):
+    """The part of a restore under way that receives volumes, whatever kind of source they are of."""
+
+    @property
+    def instance(self) -> Instance: ...
+    @property
+    def repository(self) -> Repository: ...
+    @property
+    def plan(self) -> RestoreIdentity: ...
+    @property
+    def events(self) -> Events: ...
+    def manifest(self, backup_id: str) -> Manifest:
+        """Return a backup's manifest."""
+
+
+def restored_mark(plan: RestoreIdentity) -> Mark:
     """Return the mark of every dataset and step snapshot that this restore makes, and no other restore."""
     return Mark(RESTORED_PROPERTY, plan.restore_id)
 
 
-def restored_property(plan: RestorePlan) -> dict[str, str]:
+def restored_property(plan: RestoreIdentity) -> dict[str, str]:
     """Return the property that sets the mark."""
     return {RESTORED_PROPERTY: plan.restore_id}
 
@@ -87,8 +111,10 @@ class Work:
         return local or self.repository.manifest(self.instance.name, backup_id)
 
 
-def make_top(work: Work, step: MakeTop) -> None:
+def make_top(work: ReceivingWork, step: MakeTop, more: Mapping[str, str] | None = None) -> None:
     """Make the dataset above volumes that lie side by side, unless this restore made it before.
+
+    It gets the properties `more` too.
 
     NotOursError if somebody else made it.
     """
@@ -96,11 +122,12 @@ def make_top(work: Work, step: MakeTop) -> None:
         owned.prove([step.dataset], restored_mark(work.plan))
         return
     datasets.create(
-        step.dataset, {"mountpoint": "none", "canmount": "off", **NO_SNAPSHOTS, **restored_property(work.plan)}
+        step.dataset,
+        {"mountpoint": "none", "canmount": "off", **NO_SNAPSHOTS, **restored_property(work.plan), **(more or {})},
     )
 
 
-def receive(work: Work, step: Receive) -> None:
+def receive(work: ReceivingWork, step: Receive) -> None:
     """Receive one volume's stream, unless this restore received it before.
 
     Every chunk is verified, and the records in it are checked, before a byte of it is received. NotOursError if
@@ -116,17 +143,11 @@ def receive(work: Work, step: Receive) -> None:
             hint="give the restore up with --abandon, and start again",
         )
     datasets.ensure(step.dataset.rpartition("/")[0], {"mountpoint": "none", "canmount": "off"})
-    properties = (
-        {
-            **datasets.SAFE_MOUNT,
-            "canmount": "noauto",
-            "mountpoint": step.mountpoint,
-            **NO_SNAPSHOTS,
-            **restored_property(work.plan),
-        }
-        if step.from_guid is None
-        else {}
-    )
+    properties: dict[str, str] = {}
+    if step.from_guid is None:
+        properties = {**NO_SNAPSHOTS, **restored_property(work.plan)}
+        if isinstance(volume.type, FilesystemType):
+            properties |= {**datasets.SAFE_MOUNT, "canmount": "noauto", "mountpoint": step.mountpoint}
     with ReceiveStream(step.dataset, properties) as stream:
         # A broken pipe means that `zfs receive` failed; finish() says why.
         with (
@@ -150,7 +171,7 @@ def receive(work: Work, step: Receive) -> None:
         stream.finish()
 
 
-def _is_received(plan: RestorePlan, step: Receive) -> bool:
+def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
     """Whether the snapshot exists. This waits until an earlier `zfs receive` of a full stream removed its dataset.
 
     NotOursError if the dataset has snapshots and is not of this restore.

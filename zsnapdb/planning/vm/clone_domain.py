@@ -69,7 +69,7 @@ class DomainIdentity:
     """All that a clone's domain has of its own.
 
     `disks` has the device of each disk, by target. `nvram` is its NVRAM file, if the base has one. `serial_log` is the
-    file with what its first serial line prints. `memory` (bytes) and `cpus` None: those of the base.
+    file with what its first serial line prints (None: no file). `memory` (bytes) and `cpus` None: those of the base.
     """
 
     name: str
@@ -78,7 +78,7 @@ class DomainIdentity:
     dataset: str
     disks: Mapping[str, str]
     network: CloneNetwork
-    serial_log: str
+    serial_log: str | None
     nvram: str | None = None
     memory: int | None = None
     cpus: int | None = None
@@ -223,7 +223,7 @@ def _character_lines(devices: ElementTree.Element, identity: DomainIdentity) -> 
     """Give serial lines and channels paths of their own: libvirt makes those that are not named."""
     for number, serial in enumerate(devices.findall("serial")):
         _own_line(serial, "pty")
-        if number == 0:
+        if number == 0 and identity.serial_log is not None:
             serial.append(_element("log", file=identity.serial_log, append="off"))
     for console in devices.findall("console"):
         _own_line(console, "pty")

@@ -37,13 +37,17 @@ class DomainMark:
 
 @dataclass(frozen=True)
 class DomainDisk:
-    """A disk of a domain. `kind` is its type (block, file, …), `source` its device or file (None: no medium)."""
+    """A disk of a domain. `kind` is its type (block, file, …), `source` its device or file (None: no medium).
+
+    `cache` is the cache mode of its driver, "" if none is given.
+    """
 
     target: str
     kind: str
     device: str
     source: str | None
     is_shared: bool
+    cache: str = ""
 
     @property
     def is_volume(self) -> bool:
@@ -116,7 +120,7 @@ def _disk(element: ElementTree.Element) -> DomainDisk:
     name = target.get("dev", "") if target is not None else ""
     if not re.fullmatch(r"[a-z]{1,8}", name):
         raise DamagedError(f"a disk of the domain has the target {name!r}", hint="a target is like vda or sda")
-    source = element.find("source")
+    source, driver = element.find("source"), element.find("driver")
     place = None if source is None else source.get("dev") or source.get("file") or source.get("name")
     return DomainDisk(
         target=name,
@@ -124,6 +128,7 @@ def _disk(element: ElementTree.Element) -> DomainDisk:
         device=element.get("device", "disk"),
         source=place if place is None or is_line(place) else "(not a line)",
         is_shared=element.find("shareable") is not None,
+        cache=driver.get("cache", "") if driver is not None else "",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeObservation, FakeProof, FakeServer
+from tests.unit.support.fake_sources import VOLUMES, FakeDisks, FakeMachine, FakeObservation, FakeProof, FakeServer
 from tests.unit.support.stored_backups import Site
 from tests.unit.support.world import Died, World, made
 from zsnapdb.config import KeepSettings
@@ -16,8 +16,11 @@ from zsnapdb.errors import ConsistencyError
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.repository import copy, prune, verify
+from zsnapdb.jobs.repository.status import status
 from zsnapdb.model import SnapshotSet
 from zsnapdb.report.backup import BackupPlanView, BackupView
+from zsnapdb.report.repository.status import StatusView
+from zsnapdb.repository.machine_source import MachineSourcePart
 from zsnapdb.repository.manifest import OtherSourcePart, ZvolType
 from zsnapdb.repository.verifications import Depth
 
@@ -134,3 +137,21 @@ def test_its_plan_and_its_result_can_be_shown(world: World) -> None:
     view = BackupView(world.backup())
     assert "source    disks" in view.text()
     assert (view.fields()["backup"]["source"], view.fields()["backup"]["position"]) == ("disks", None)
+
+
+def test_a_virtual_machine_uses_the_same_engine(tmp_path: Path) -> None:
+    with made(tmp_path) as world:
+        world.source = FakeMachine
+        world.backup()
+        interrupted(world, "/chunks/")
+        result = world.backup()
+        world.check_settled()
+        assert len(result.continued) == 1
+        sources = [world.repository.manifest("main", name).source for name in world.ids()]
+        assert {(type(source), source.kind) for source in sources} == {(MachineSourcePart, "vm")}
+        summaries = world.instance.summaries(world.repository).backups
+        assert [backup.source.summary() for backup in summaries] == [source.summary() for source in sources]
+        assert {backup.writer for backup in summaries} == {"virtual machine 11111111-2222-4333-8444-555555555555"}
+        assert verify.verify(keeping(world, 1), Depth.LISTED).is_whole
+        known = status(world.instance)
+        assert StatusView(known).text()

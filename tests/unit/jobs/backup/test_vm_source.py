@@ -1,0 +1,380 @@
+"""A machine as a source: one snapshot of all its disks, the grade that was reached, and no guest that stays frozen."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import subprocess
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.support import machine_pool
+from tests.unit.support.events import Recorder
+from tests.unit.support.guests import FakeGuard, MemoryGuests
+from tests.unit.support.machine_pool import MachinePool
+from zsnapdb import config
+from zsnapdb.errors import CommandTimeout, ConfigError, ConsistencyError, LockNotGranted, PreflightError
+from zsnapdb.jobs.backup import guest_freeze, inside_server, snapshot_set
+from zsnapdb.jobs.backup.inside_server import ExaminedInside, HeldInside, ObservedInside
+from zsnapdb.jobs.backup.snapshot_set import Taken
+from zsnapdb.jobs.backup.vm_source import MachineProof, MachineSource
+from zsnapdb.jobs.host import THIS_HOST
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.model import BinlogCoordinates, Flavour, Position
+from zsnapdb.mysql import locks
+from zsnapdb.mysql.locks import HeldLock
+from zsnapdb.planning.backup.fitness import Severity
+from zsnapdb.planning.backup.lock_strategy import LockChoice
+from zsnapdb.planning.facts import ServerFacts
+from zsnapdb.planning.vm import grade
+from zsnapdb.planning.vm.domain import parse
+from zsnapdb.planning.vm.grade import Freeze, Grade, Power, ServerLock
+from zsnapdb.report.source import detail_lines, result_lines, source_fields
+from zsnapdb.repository.machine_source import MachineSourcePart
+from zsnapdb.repository.manifest import Manifest, ZvolType
+from zsnapdb.vm import thawing
+from zsnapdb.vm.hypervisor import MachineState
+
+GOLD = (Path(__file__).parents[2] / "planning" / "vm" / "golden" / "base.xml").read_text()
+UUID = parse(GOLD).uuid
+DISKS = {"vda": "tank/vms/gold", "vdb": "tank/vms/gold-data"}
+SET = "20261122T120000Z-0001"
+
+
+@dataclass
+class Barn:
+    """A host with the running machine `gold` on two zvols, which has an agent."""
+
+    pool: MachinePool
+    guests: MemoryGuests
+    guard: FakeGuard
+    folder: Path
+    reported: list[str]
+    frozen_at_snapshot: list[bool]
+
+    def source(self, **settings: Any) -> MachineSource:
+        lines = "".join(f"{key} = {value!r}\n" for key, value in settings.items())
+        text = (
+            f'[instance.web]\nrepository = "r"\n[instance.web.vm]\ndomain = "gold"\n{lines}'
+            '[repository.r]\nurl = "file:///nowhere"\n'
+        )
+        host = replace(THIS_HOST, run=self.folder / "run")
+        instance = replace(Instance.of(config.parse(text, "test"), "web"), host=host)
+        assert instance.settings.vm is not None
+        return MachineSource(instance, instance.settings.vm, self.guests, self.guard.open)  # type: ignore[arg-type]
+
+    def take(self, **settings: Any) -> Taken[MachineProof]:
+        source = self.source(**settings)
+        return snapshot_set.take(source, source.observe(), "web", SET, Recorder(self.reported))
+
+    def grade(self, **settings: Any) -> Grade:
+        return self.take(**settings).proof.hold.reached.grade
+
+    def snapshots(self) -> list[str]:
+        return [name for name in self.pool.things if f"@zsnapdb-{SET}" in name]
+
+
+@pytest.fixture
+def barn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Barn:
+    pool, _ = machine_pool.install(monkeypatch, tmp_path)
+    guests, reported, seen = MemoryGuests(), [], []  # type: ignore[var-annotated]
+    pool.volume("tank/vms")
+    for name in DISKS.values():
+        pool.volume(name)
+    guests.add(GOLD, MachineState.RUNNING)
+
+    def run(argv: list[str], **more: Any) -> subprocess.CompletedProcess[bytes]:
+        if argv[1] == "snapshot":
+            seen.append(guests.is_frozen)
+        return pool.run(argv, **more)
+
+    monkeypatch.setattr("zsnapdb.zfs.command.subprocess.run", run)
+    monkeypatch.setattr("zsnapdb.zfs.zvols.is_partition", lambda path: False)
+    monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.judge_volumes_space", lambda names: [])
+    return Barn(pool, guests, FakeGuard(), tmp_path, reported, seen)
+
+
+def test_a_running_machine_is_frozen_for_its_snapshot_and_its_grade_says_so(barn: Barn) -> None:
+    taken = barn.take()
+    assert (barn.frozen_at_snapshot, barn.guests.is_frozen) == ([True], False)
+    assert barn.guard.told == ["opened 5", "freezing", "thawed"]
+    assert taken.proof.properties == {"zsnapdb:grade": "frozen"}
+    assert [barn.pool.things[name].properties["zsnapdb:grade"] for name in barn.snapshots()] == ["frozen", "frozen"]
+    assert any("2 file systems frozen" in line and "/var/lib/mysql" in line for line in barn.reported)
+    assert guest_freeze.marked(barn.source().instance) is None
+
+
+@pytest.mark.parametrize(
+    ("prepare", "reason"),
+    [
+        (lambda barn: barn.guests.refuses.add("status"), "does not answer"),
+        (lambda barn: barn.guests.refuses.add("freeze"), "was not frozen: the agent refuses"),
+        (lambda barn: barn.guests.hangs.add("freeze"), "was not frozen: the agent does not answer"),
+        (lambda barn: setattr(barn.guests, "count", 0), "froze no file system"),
+        (lambda barn: setattr(barn.guard, "fails", True), "the guard did not start"),
+    ],
+)
+def test_a_guest_that_is_not_frozen_gives_the_grade_crash_with_a_warning_and_is_never_left_frozen(
+    barn: Barn, prepare: Callable[[Barn], None], reason: str
+) -> None:
+    prepare(barn)
+    taken = barn.take()
+    assert taken.proof.hold.reached.grade is Grade.CRASH
+    assert reason in taken.proof.hold.reached.reason
+    assert any(reason in line for line in barn.reported)
+    assert not barn.guests.is_frozen
+    assert barn.frozen_at_snapshot in ([False], [True])
+
+
+@pytest.mark.parametrize("fault", ["freeze", "status"])
+def test_below_the_minimum_nothing_is_snapshotted_and_nothing_stays_frozen(barn: Barn, fault: str) -> None:
+    barn.guests.hangs.add(fault)
+    barn.guests.refuses.add("status" if fault == "status" else "nothing")
+    with pytest.raises(ConsistencyError, match="grade crash, below minimum_grade = frozen") as refused:
+        barn.take(minimum_grade="frozen")
+    assert "qemu-guest-agent" in refused.value.hint
+    assert (barn.snapshots(), barn.frozen_at_snapshot, barn.guests.is_frozen) == ([], [], False)
+
+
+def test_a_guest_that_thaws_before_the_snapshot_is_there_is_a_crash(
+    barn: Barn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def thaws(argv: list[str], **more: Any) -> subprocess.CompletedProcess[bytes]:
+        if argv[1] == "snapshot":
+            barn.guests.is_frozen = False
+        return barn.pool.run(argv, **more)
+
+    monkeypatch.setattr("zsnapdb.zfs.command.subprocess.run", thaws)
+    with pytest.raises(ConsistencyError, match="had thawed before the snapshot"):
+        barn.take(minimum_grade="frozen")
+    assert barn.snapshots() == []
+
+
+def test_somebody_elses_freeze_is_left_alone(barn: Barn) -> None:
+    barn.guests.is_frozen = True
+    assert barn.grade() is Grade.CRASH
+    assert barn.guests.is_frozen
+    assert set(barn.guests.asked) == {"status"}
+
+
+def test_without_a_deadline_the_guest_is_never_asked(barn: Barn) -> None:
+    assert barn.grade(freeze_deadline="0s") is Grade.CRASH
+    assert barn.guests.asked == []
+
+
+def test_a_machine_that_its_guest_shut_down_is_quiesced_and_any_other_that_is_off_is_a_crash(barn: Barn) -> None:
+    barn.guests.known[UUID] = (GOLD, MachineState.OFF)
+    assert barn.grade() is Grade.CRASH
+    with pytest.raises(PreflightError, match="is off: at best the grade crash, below minimum_grade = quiesced"):
+        barn.grade(minimum_grade="quiesced")
+    barn.guests.ended_itself = True
+    barn.pool.things = {name: thing for name, thing in barn.pool.things.items() if "@" not in name}
+    assert barn.grade(minimum_grade="quiesced") is Grade.QUIESCED
+
+
+def test_a_thaw_that_is_not_confirmed_fails_and_the_next_run_thaws(barn: Barn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guest_freeze, "_THAW_SECONDS", 0.0)
+    barn.guests.deaf_thaws = 1
+    with pytest.raises(CommandTimeout, match="does not confirm"):
+        barn.take()
+    assert (barn.guests.is_frozen, barn.guard.told) == (True, ["opened 5", "freezing"])
+    assert barn.snapshots() == []
+    warning = barn.source().recover()
+    assert warning is not None
+    assert "left the guest's file systems frozen; zsnapdb thawed them" in warning
+    assert not barn.guests.is_frozen
+    assert barn.source().recover() is None
+
+
+def test_a_mark_of_a_machine_that_is_off_is_removed(barn: Barn) -> None:
+    source = barn.source()
+    mark = source.instance.host.run / "freeze-web"
+    mark.parent.mkdir()
+    mark.write_text(UUID)
+    barn.guests.known[UUID] = (GOLD, MachineState.OFF)
+    assert source.recover() is None
+    assert not mark.exists()
+    mark.write_text("../../etc")
+    assert source.recover() is None
+
+
+def test_a_machine_that_runs_with_another_disk_is_refused_before_anything_is_frozen(barn: Barn) -> None:
+    barn.guests.running_xml = GOLD.replace("/dev/zvol/tank/vms/gold-data", "/dev/zvol/tank/other")
+    barn.pool.volume("tank/other")
+    with pytest.raises(PreflightError, match="runs with other disks than its configuration has: vdb"):
+        barn.take()
+    assert barn.guests.asked == []
+
+
+def test_the_manifest_says_what_was_frozen_and_is_read_again_by_its_form(barn: Barn) -> None:
+    source = barn.source()
+    taken = barn.take()
+    described = source.describe(source.observe(), taken.proof)
+    assert described.volumes["vda"] == ZvolType(volsize=33554432, volblocksize=16384, properties={})
+    part = described.source
+    assert isinstance(part, MachineSourcePart)
+    assert (part.domain, part.uuid, part.grade) == ("gold", UUID, Grade.FROZEN)
+    assert (part.freeze is not None and part.freeze.mount_points) == ("/", "/var/lib/mysql")
+    read = MachineSourcePart.model_validate_json(part.model_dump_json())
+    assert read == part
+    assert read.summary().xml is None
+    assert source_fields(part)["grade"] == "frozen"
+    assert "grade     frozen: the guest agent held 2 file systems frozen" in detail_lines(part)
+    assert result_lines(part)[0] == f"  machine   gold ({UUID})"
+    for wrong in ({"xml": "<network/>"}, {"uuid": "x"}, {"domain": "a/b"}, {"grade": "perfect"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            MachineSourcePart.model_validate({**part.model_dump(), **wrong})
+    assert Manifest.model_fields["source"] is not None
+
+
+def test_a_thaw_is_tried_again_until_the_agent_confirms_it(barn: Barn) -> None:
+    barn.guests.is_frozen, barn.guests.deaf_thaws = True, 3
+    pauses: list[float] = []
+    thawing.thaw(barn.guests, UUID, 60.0, pauses.append)
+    assert (barn.guests.is_frozen, len(pauses)) == (False, 3)
+
+
+def test_a_minimum_that_cannot_be_reached_is_refused_before_anything_is_done(barn: Barn) -> None:
+    for settings in ({"minimum_grade": "quiesced"}, {"minimum_grade": "frozen"}):
+        if settings["minimum_grade"] == "frozen":
+            barn.guests.known[UUID] = (GOLD.replace("org.qemu.guest_agent.0", "other"), MachineState.RUNNING)
+        with pytest.raises(PreflightError, match="below minimum_grade"):
+            barn.take(**settings)
+    assert (barn.guests.asked, barn.frozen_at_snapshot) == ([], [])
+
+
+def test_what_a_machine_uses_beside_its_disks_and_a_freeze_left_behind_are_warned_of(barn: Barn) -> None:
+    passed = "<devices><hostdev mode='subsystem' type='usb'/>"
+    barn.guests.known[UUID] = (GOLD.replace("<devices>", passed, 1), MachineState.RUNNING)
+    run = barn.source().instance.host.run
+    run.mkdir()
+    (run / "freeze-web").write_text(UUID)
+    warned = " ".join(barn.source().observe().warnings)
+    assert "is not in the backup: device hostdev" in warned
+    assert "left the guest's file systems frozen" in warned
+    assert "gold_VARS.fd of gold is not in the backup" in warned
+
+
+def test_an_instance_that_is_a_machine_has_no_server_to_connect_to(barn: Barn) -> None:
+    instance = barn.source().instance
+    with pytest.raises(PreflightError, match="instance web is the virtual machine gold"):
+        instance.session()
+    with pytest.raises(PreflightError, match="the virtual machine gold"):
+        _ = instance.address
+
+
+@pytest.mark.parametrize("more", ['socket = "/x"', 'volumes = { data = "tank/x" }'])
+def test_a_machine_has_no_socket_or_volumes_in_its_configuration(more: str) -> None:
+    text = f'[instance.web]\nrepository = "r"\n{more}\n[instance.web.vm]\ndomain = "gold"\n'
+    with pytest.raises(ConfigError, match="its volumes are the machine's disks"):
+        config.parse(f'{text}[repository.r]\nurl = "file:///nowhere"\n', "test")
+
+
+def test_a_minimum_of_frozen_needs_a_freeze(barn: Barn) -> None:
+    with pytest.raises(ConfigError, match="set freeze_deadline to more than 0s"):
+        barn.source(minimum_grade="frozen", freeze_deadline="0s")
+
+
+class FakeLock:
+    """The lock of a server inside the machine: it is granted, refused or lost as the test says."""
+
+    def __init__(self, barn: Barn) -> None:
+        self.barn = barn
+        self.refusals = 0
+        self.events: list[str] = []
+        server = ServerFacts(Flavour.MARIADB, "11.8.6-MariaDB", None, 1, {}, {"InnoDB": 1}, ())
+        self.inside = ObservedInside(server, LockChoice(locks.properties("stage"), "MariaDB knows it"))
+
+    def examine(self, instance: Instance, addresses: Collection[str], minimum: Grade) -> ExaminedInside:
+        assert addresses == ("10.0.0.7",)
+        return ExaminedInside(self.inside, ())
+
+    @contextlib.contextmanager
+    def locked(self, instance: Instance, observed: ObservedInside) -> Iterator[HeldInside]:
+        if self.refusals:
+            self.refusals -= 1
+            raise LockNotGranted("a statement is in the way")
+        self.events.append("locked")
+        held = HeldInside(observed.facts, observed.choice, _position(7), HeldLock(time.monotonic() + 5))
+        assert not self.barn.guests.is_frozen
+        yield held
+        assert not self.barn.guests.is_frozen
+        self.events.append("released")
+        held.after = _position(9)
+
+
+def _position(offset: int) -> Position:
+    return Position(Flavour.MARIADB, BinlogCoordinates("binlog.000001", offset), None, "server")
+
+
+@pytest.fixture
+def lock(barn: Barn, monkeypatch: pytest.MonkeyPatch) -> FakeLock:
+    lock = FakeLock(barn)
+    monkeypatch.setattr("zsnapdb.jobs.backup.inside_server.examine", lock.examine)
+    source = barn.source
+
+    def with_lock(**settings: Any) -> MachineSource:
+        return replace(source(**settings), lock=lock.locked)
+
+    monkeypatch.setattr(barn, "source", with_lock)
+    monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.delays", lambda: itertools.repeat(0.01))
+    return lock
+
+
+def test_the_server_is_locked_before_the_freeze_and_released_after_the_thaw(barn: Barn, lock: FakeLock) -> None:
+    source = barn.source(minimum_grade="quiesced")
+    taken = barn.take(minimum_grade="quiesced")
+    assert taken.proof.hold.reached.grade is Grade.QUIESCED
+    assert (lock.events, barn.frozen_at_snapshot) == (["locked", "released"], [True])
+    part = source.describe(source.observe(), taken.proof).source
+    assert isinstance(part, MachineSourcePart)
+    assert part.server is not None
+    assert (part.server.lock, part.server.before.binlog_offset) == ("stage", 7)
+    assert part.server.after is not None
+    assert MachineSourcePart.model_validate_json(part.model_dump_json()) == part
+    assert "position  between binlog.000001:7 and binlog.000001:9" in detail_lines(part)
+    assert source_fields(part)["server_inside"]["lock"] == "stage"
+
+
+def test_a_lock_that_is_not_granted_at_once_is_tried_again(barn: Barn, lock: FakeLock) -> None:
+    lock.refusals = 3
+    assert barn.grade(minimum_grade="quiesced") is Grade.QUIESCED
+    assert barn.guard.told == ["opened 5", "freezing", "thawed"]
+
+
+def test_without_the_lock_the_guest_is_frozen_or_the_backup_fails(
+    barn: Barn, lock: FakeLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("zsnapdb.jobs.backup.vm_source.delays", lambda: itertools.repeat(1e9))
+    lock.refusals = 1
+    with pytest.raises(LockNotGranted):
+        barn.take(minimum_grade="quiesced")
+    assert (barn.snapshots(), barn.guard.told) == ([], ["opened 5"])
+    lock.refusals = 1
+    assert barn.grade() is Grade.FROZEN
+    assert any("going on without the lock of the server" in line for line in barn.reported)
+
+
+def test_a_server_at_an_address_that_is_not_the_machines_proves_nothing(barn: Barn) -> None:
+    instance = barn.source().instance
+    inside = instance.settings.model_copy(update={"host": "127.0.0.1"})
+    instance = replace(instance, settings=inside)
+    for minimum, severity in ((Grade.QUIESCED, Severity.UNFIT), (Grade.CRASH, Severity.WARNING)):
+        examined = inside_server.examine(instance, ("10.0.0.7",), minimum)
+        assert examined.observed is None
+        (finding,) = examined.findings
+        assert finding.severity is severity
+        assert "127.0.0.1 (127.0.0.1) is not known to be in the machine, which has 10.0.0.7" in finding.detail
+
+
+def test_a_lock_without_a_freeze_is_no_grade() -> None:
+    held = ServerLock("ftwrl", True)
+    assert grade.reached(Power.RUNNING, Power.RUNNING, None, held).grade is Grade.CRASH
+    frozen = Freeze(2, 1.0)
+    assert grade.reached(Power.RUNNING, Power.RUNNING, frozen, held).grade is Grade.QUIESCED
+    assert grade.reached(Power.RUNNING, Power.RUNNING, frozen, ServerLock("none", False)).grade is Grade.FROZEN

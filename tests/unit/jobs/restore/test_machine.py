@@ -1,0 +1,277 @@
+"""A machine is restored to new zvols and a new domain; what is not of this restore never changes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.support import machine_pool
+from tests.unit.support.clone_pool import Thing
+from tests.unit.support.events import Recorder
+from tests.unit.support.fake_sources import FakeMachine
+from tests.unit.support.machine_pool import MachinePool, MemoryHypervisor
+from tests.unit.support.world import World, made
+from zsnapdb.config import MachineSettings, RestoreSettings, Settings
+from zsnapdb.errors import CommandError, DamagedError, ExistsError, PreflightError, UsageError
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import machine_plan, machine_run
+from zsnapdb.jobs.restore.machine_journal import MachineJournals
+from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
+from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork
+from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
+from zsnapdb.planning.vm.domain import parse
+from zsnapdb.report.restore.machine import MachineRestorePlanView, MachineRestoreView
+from zsnapdb.repository.manifest import ZvolType
+from zsnapdb.vm.hypervisor import MachineState
+from zsnapdb.zfs import datasets
+
+TOP = "tank/web-back"
+REQUEST = MachineRestoreRequest(top=TOP)
+
+
+class Receiver:
+    """A `zfs receive` into the pool in memory."""
+
+    fails_at: str | None = None
+    size = 1 << 30
+
+    def __init__(self, pool: MachinePool, dataset: str, properties: Mapping[str, str]) -> None:
+        self.pool, self.dataset, self.properties = pool, dataset, properties
+        self.pipe = io.BytesIO()
+
+    def __enter__(self) -> Receiver:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        return
+
+    def finish(self) -> None:
+        if self.fails_at == self.dataset:
+            raise CommandError("`zfs receive` failed")
+        body = self.pipe.getvalue()
+        (guid,) = struct.unpack_from("<Q", body, 40)
+        name = body[56:312].partition(b"\0")[0].decode().partition("@")[2]
+        if self.properties:
+            self.pool.things[self.dataset] = Thing({**self.properties, "volsize": str(self.size)})
+        self.pool.things[f"{self.dataset}@{name}"] = Thing({}, txg=guid)
+
+
+@dataclass
+class Yard:
+    """A host with a repository of two backups of the machine `web1`, and a foreign domain."""
+
+    settings: Settings
+    instance: Instance
+    pool: MachinePool
+    libvirt: MemoryHypervisor
+    ids: list[str]
+    reported: list[str]
+
+    @contextlib.contextmanager
+    def connect(self, uri: str) -> Iterator[Any]:
+        yield self.libvirt
+
+    def plan(self, request: MachineRestoreRequest = REQUEST) -> MachineRestorePlan:
+        return machine_plan.make(self.settings, self.instance, self.instance.open_repository(), request, self.connect)
+
+    def restore(self, request: MachineRestoreRequest = REQUEST, **more: Any) -> MachineRestoreResult:
+        return machine_run.restore(self.settings, self.instance, request, connect=self.connect, **more)
+
+    def resume(self, **more: Any) -> MachineRestoreResult:
+        return machine_run.resume(self.settings, self.instance, None, connect=self.connect, **more)
+
+    def abandon(self, **more: Any) -> MachineRestorePlan:
+        return machine_run.abandon(self.settings, self.instance, None, connect=self.connect, **more)
+
+    def state(self) -> tuple[set[str], set[str]]:
+        return set(self.pool.things), set(self.libvirt.known)
+
+
+@pytest.fixture
+def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Yard:
+    with made(tmp_path) as world:
+        world.source, world.recipients = FakeMachine, ()
+        ids = [world.backup().manifest.backup_id for _ in range(2)]
+        instance, reported = world.instance, _reported(world)
+    pool, libvirt = machine_pool.install(monkeypatch, tmp_path)
+    libvirt.add("<domain><name>web1</name><uuid>99999999-2222-4333-8444-555555555555</uuid></domain>")
+    monkeypatch.setattr(Receiver, "fails_at", None)
+    monkeypatch.setattr(
+        "zsnapdb.jobs.restore.steps.ReceiveStream", lambda dataset, properties: Receiver(pool, dataset, properties)
+    )
+    monkeypatch.setattr(datasets, "pools", lambda: ["tank"])
+    monkeypatch.setattr(machine_run, "judge_pool", lambda step: [])
+    settings = Settings.model_construct(
+        instance={},
+        repository={},
+        vms=MachineSettings(device_timeout=1),
+        restore=RestoreSettings(journal=tmp_path / "restores"),
+    )
+    return Yard(settings, replace(instance, events=Recorder(reported)), pool, libvirt, ids, reported)
+
+
+def _reported(world: World) -> list[str]:
+    world.reported.clear()
+    return world.reported
+
+
+def defined(result: MachineRestoreResult) -> DefineDomain:
+    define = result.plan.define
+    assert define is not None
+    return define
+
+
+def test_a_machine_comes_back_on_new_zvols_with_a_domain_of_its_own_that_does_not_run(yard: Yard) -> None:
+    result = yard.restore()
+    assert (result.next_step, result.plan.backup_id) == (None, yard.ids[-1])
+    define = defined(result)
+    xml, state = yard.libvirt.known[define.uuid]
+    domain = parse(xml)
+    assert (domain.name, state) == ("web-back", MachineState.OFF)
+    assert {d.target: d.source for d in domain.volumes} == {
+        "data": f"/dev/zvol/{TOP}/data",
+        "parent": f"/dev/zvol/{TOP}/parent",
+    }
+    assert domain.macs != ("52:54:00:00:00:01",)
+    assert "production" not in xml
+    for role in ("data", "parent"):
+        thing = yard.pool.things[f"{TOP}/{role}"]
+        assert thing.properties["zsnapdb:restored"] == result.plan.restore_id
+        assert {f"{TOP}/{role}@zsnapdb-{name}" for name in yard.ids} <= set(yard.pool.things)
+    assert yard.pool.things[TOP].properties["volmode"] == "dev"
+    assert result.plan.notes == ("the restored domain lacks os/kernel /boot/vmlinuz",)
+    assert "web-back" in MachineRestoreView(result).text()
+    assert MachineRestoreView(result).fields()["finished"] is True
+
+
+def test_a_plan_shows_the_whole_domain_and_changes_nothing(yard: Yard) -> None:
+    before = yard.state()
+    planned = yard.plan()
+    view = MachineRestorePlanView(planned, ())
+    assert yard.state() == before
+    assert "grade     crash: nothing was held" in view.text()
+    assert view.fields()["domain"]["xml"] == planned.define.xml if planned.define else False
+    assert [step.name for step in planned.steps] == [
+        "preflight",
+        "make-top",
+        *(f"receive-{name}-{role}" for name in yard.ids for role in ("data", "parent")),
+        "check-volumes",
+        "define-domain",
+    ]
+
+
+def test_an_older_backup_is_restored_by_its_id_and_a_point_between_backups_is_refused(yard: Yard) -> None:
+    assert yard.plan(replace(REQUEST, to=yard.ids[0])).backup_id == yard.ids[0]
+    for point in ("2026-11-22T00:00:00Z", "0-1-7"):
+        with pytest.raises(UsageError, match="a virtual machine has none"):
+            yard.plan(replace(REQUEST, to=point))
+
+
+def test_what_exists_is_refused_before_anything_is_made(yard: Yard) -> None:
+    before = yard.state()
+    with pytest.raises(ExistsError, match="libvirt has a domain web1"):
+        yard.restore(replace(REQUEST, top="tank/web1"))
+    with pytest.raises(ExistsError, match="target dataset tank/mysql exists"):
+        yard.restore(replace(REQUEST, top="tank/mysql"))
+    with pytest.raises(UsageError, match="is not a name of a virtual machine"):
+        yard.restore(replace(REQUEST, top="tank/Not_A_Name"))
+    assert yard.state() == before
+
+
+def test_an_interrupted_restore_is_resumed_or_given_up(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = yard.state()
+    for end in ("resume", "abandon"):
+        monkeypatch.setattr(Receiver, "fails_at", f"{TOP}/parent")
+        with pytest.raises(CommandError) as failed:
+            yard.restore()
+        assert "continue with --resume" in "".join(failed.value.__notes__)
+        with pytest.raises(PreflightError, match="is under way"):
+            machine_run.execute(
+                MachineWork(yard.settings, yard.instance, yard.instance.open_repository(), _again(yard), yard.connect)
+            )
+        monkeypatch.setattr(Receiver, "fails_at", None)
+        if end == "abandon":
+            yard.abandon()
+            assert yard.state() == before
+            return
+        assert defined(yard.resume()).uuid in yard.libvirt.known
+        _remove(yard)
+        assert yard.state() == before
+
+
+def _again(yard: Yard) -> MachineRestorePlan:
+    return MachineJournals.below(yard.settings.restore.journal).find("main", None).plan
+
+
+def _remove(yard: Yard) -> None:
+    """Remove a finished restore by hand."""
+    for uuid in [uuid for uuid, (xml, _) in yard.libvirt.known.items() if parse(xml).name == "web-back"]:
+        yard.libvirt.known.pop(uuid)
+    yard.pool.things = {n: t for n, t in yard.pool.things.items() if not n.startswith(TOP)}
+
+
+def test_a_define_that_fails_is_repeated_and_a_restore_stopped_after_it_is_undone_whole(yard: Yard) -> None:
+    before = yard.state()
+    yard.libvirt.fails_at = {"define"}
+    with pytest.raises(CommandError):
+        yard.restore()
+    yard.libvirt.fails_at = set()
+    stopped = yard.resume(confirm=lambda step: False)
+    assert stopped.next_step is not None
+    assert len(yard.libvirt.known) == 2
+    yard.abandon()
+    assert yard.state() == before
+
+
+def test_a_machine_that_somebody_started_or_replaced_is_not_removed(yard: Yard) -> None:
+    yard.libvirt.fails_at = {"define"}
+    with pytest.raises(CommandError):
+        yard.restore()
+    before = yard.state()
+    uuid = next(uuid for uuid, (xml, _) in yard.libvirt.known.items() if parse(xml).name == "web-back")
+    xml, _ = yard.libvirt.known[uuid]
+    yard.libvirt.known[uuid] = (xml, MachineState.RUNNING)
+    with pytest.raises(PreflightError, match="web-back is running"):
+        yard.abandon()
+    yard.libvirt.known[uuid] = (xml.replace("zsnapdb:restored restore", "zsnapdb:other restore"), MachineState.OFF)
+    with pytest.raises(PreflightError, match="but not its mark"):
+        yard.abandon()
+    assert yard.state() == before
+
+
+def test_a_zvol_of_another_size_than_the_manifest_says_is_removed_again(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = yard.state()
+    monkeypatch.setattr(Receiver, "size", 4096)
+    with pytest.raises(DamagedError, match="another GUID or size"):
+        yard.restore()
+    assert yard.state() == before
+    assert ZvolType.model_fields["volsize"] is not None
+
+
+def test_a_device_that_does_not_say_its_zvol_keeps_the_domain_undefined(yard: Yard) -> None:
+    yard.pool.lost_devices = {f"{TOP}/data"}
+    known = set(yard.libvirt.known)
+    with pytest.raises(Exception, match="device node"):
+        yard.restore()
+    assert set(yard.libvirt.known) == known
+
+
+def test_the_zvols_are_restored_without_a_domain_if_its_description_does_not_fit_them(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fewer:
+        volumes = ()
+
+    monkeypatch.setattr(machine_plan, "parse", lambda text: Fewer())
+    result = yard.restore()
+    assert (result.plan.define, result.next_step) == (None, None)
+    assert "no domain is defined" in result.plan.notes[0]

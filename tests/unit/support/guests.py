@@ -1,0 +1,88 @@
+"""A guest with an agent in memory: it freezes, hangs, refuses and thaws by itself as the test says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from tests.unit.support.machine_pool import MemoryHypervisor
+from zsnapdb.errors import CommandError, CommandTimeout
+from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm.domain import Domain, parse
+from zsnapdb.vm.hypervisor import KnownDomain, MachineState
+
+
+class MemoryGuests(MemoryHypervisor):
+    """A libvirt with one guest agent for all its machines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_frozen = False
+        self.asked: list[str] = []
+        self.count = 2
+        self.refuses: set[str] = set()
+        self.hangs: set[str] = set()
+        self.deaf_thaws = 0
+        """How many times the agent does not answer a thaw."""
+        self.running_xml: str | None = None
+        self.ended_itself = False
+
+    def domains(self) -> list[KnownDomain]:
+        return [known for known in map(self.find, self.known) if known is not None]
+
+    def find(self, uuid: str) -> KnownDomain | None:
+        known = self.known.get(uuid)
+        if known is None:
+            return None
+        xml, state = known
+        return KnownDomain(parse(xml), xml, state, state is MachineState.OFF and self.ended_itself)
+
+    def as_it_runs(self, uuid: str) -> Domain:
+        return parse(self.running_xml or self.known[uuid][0])
+
+    def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
+        verb = json.loads(command)["execute"].removeprefix("guest-").removeprefix("fsfreeze-")
+        self.asked.append(verb)
+        if self.known[uuid][1] is not MachineState.RUNNING or verb in self.refuses:
+            raise CommandError(f"the agent refuses {verb}")
+        if command == agent.FREEZE:
+            self.is_frozen = True
+            if verb in self.hangs:
+                raise CommandTimeout("the agent does not answer")
+            return self._answer(self.count)
+        if command == agent.THAW:
+            if self.deaf_thaws:
+                self.deaf_thaws -= 1
+                raise CommandTimeout("the agent does not answer")
+            was, self.is_frozen = self.is_frozen, False
+            return self._answer(self.count if was else 0)
+        if command == agent.STATUS:
+            return self._answer("frozen" if self.is_frozen else "thawed")
+        return self._answer([{"mountpoint": "/"}, {"mountpoint": "/var/lib/mysql"}])
+
+    def _answer(self, value: Any) -> str:
+        return json.dumps({"return": value})
+
+
+class FakeGuard:
+    """A guard that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.fails = False
+
+    @contextlib.contextmanager
+    def open(self, uri: str, uuid: str, deadline: float) -> Iterator[Any]:
+        """Open the guard."""
+        if self.fails:
+            raise CommandError("the guard did not start")
+        self.told.append(f"opened {deadline:g}")
+        yield self
+
+    def freezing(self) -> None:
+        self.told.append("freezing")
+
+    def thawed(self) -> None:
+        self.told.append("thawed")

@@ -1,0 +1,108 @@
+"""The guard is a real process here: it thaws when its parent is killed or late, and leaves a thawed guest alone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from zsnapdb.errors import CommandError
+from zsnapdb.vm.thaw_guard import guarding
+
+REPOSITORY = Path(__file__).parents[3]
+UUID = "11111111-2222-4333-8444-555555555555"
+LIBVIRT = """
+class libvirtError(Exception): pass
+class Domain: pass
+class Connection:
+    def lookupByUUIDString(self, uuid): return Domain()
+    def close(self): pass
+def registerErrorHandler(handler, context): pass
+def open(uri):
+    if uri == "none:///": raise libvirtError("no such hypervisor")
+    return Connection()
+"""
+AGENT = """
+import json, pathlib
+state = pathlib.Path(__file__).with_name("state")
+asked = pathlib.Path(__file__).with_name("asked")
+def qemuAgentCommand(domain, command, seconds, flags):
+    verb = json.loads(command)["execute"]
+    with asked.open("a") as out: out.write(verb + "\\n")
+    if verb == "guest-fsfreeze-status": return json.dumps({"return": state.read_text()})
+    state.write_text("thawed")
+    return '{"return": 2}'
+"""
+PARENT = """
+import pathlib, sys, time
+from zsnapdb.vm.thaw_guard import guarding
+with guarding("test:///", sys.argv[1], 600.0) as guard:
+    guard.freezing()
+    pathlib.Path(sys.argv[2]).write_text("frozen")
+    print("frozen", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def guest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a libvirt whose only guest is a file that says `frozen` or `thawed`."""
+    (tmp_path / "libvirt.py").write_text(LIBVIRT)
+    (tmp_path / "libvirt_qemu.py").write_text(AGENT)
+    (tmp_path / "state").write_text("thawed")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{REPOSITORY}")
+    return tmp_path
+
+
+def becomes(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 60
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def state(guest: Path) -> str:
+    return (guest / "state").read_text()
+
+
+def test_a_run_that_is_killed_leaves_no_frozen_guest(guest: Path) -> None:
+    argv = [sys.executable, "-c", PARENT, UUID, str(guest / "state")]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"frozen\n"
+        os.killpg(parent.pid, signal.SIGKILL)
+        parent.wait()
+    assert becomes(lambda: state(guest) == "thawed")
+
+
+def test_a_run_that_is_late_does_not_keep_its_guest_frozen(guest: Path) -> None:
+    with guarding("test:///", UUID, 0.2) as guard:
+        guard.freezing()
+        (guest / "state").write_text("frozen")
+        assert becomes(lambda: state(guest) == "thawed")
+
+
+def test_the_guard_of_a_guest_that_was_thawed_in_time_asks_nothing(guest: Path) -> None:
+    with guarding("test:///", UUID, 60.0) as guard:
+        guard.freezing()
+        guard.thawed()
+    assert not (guest / "asked").exists()
+
+
+def test_a_run_that_ends_before_the_freeze_asks_nothing(guest: Path) -> None:
+    with guarding("test:///", UUID, 60.0):
+        pass
+    assert not (guest / "asked").exists()
+
+
+def test_without_a_guard_nothing_may_be_frozen(guest: Path) -> None:
+    with pytest.raises(CommandError, match="did not start"), guarding("none:///", UUID, 60.0):
+        raise AssertionError

@@ -1,0 +1,81 @@
+"""`zsnapdb restore` of an instance that is a virtual machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from zsnapdb.cli.output import show
+
+if TYPE_CHECKING:
+    from zsnapdb.config import Settings
+    from zsnapdb.jobs.instance import Instance
+    from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
+    from zsnapdb.jobs.restore.machine_run import MachineStep
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """The options of the command that a restore of a machine has."""
+
+    to: str
+    target: str | None
+    name: str | None
+    accept_older: bool
+    stop_after: str | None
+    resume: bool
+    abandon: bool
+    step: bool
+    with_foreign_snapshots: bool
+    plan: bool
+
+
+def restore_machine(settings: Settings, instance: Instance, options: MachineOptions, json: bool) -> None:
+    """Restore, resume, abandon, or show the plan, as the options say."""
+    from zsnapdb.jobs.restore import machine_run as job
+    from zsnapdb.jobs.restore.machine_plan import MachineRestoreRequest
+    from zsnapdb.report.restore import machine as report
+
+    may_go = options.with_foreign_snapshots
+    if options.abandon:
+        given_up = job.abandon(settings, instance, options.target, with_foreign_snapshots=may_go)
+        show(report.MachineAbandonedView(given_up), json)
+        return
+    confirm = _confirm_on_terminal if options.step else _always_continue
+    if options.resume:
+        result = job.resume(
+            settings, instance, options.target, confirm, options.stop_after, with_foreign_snapshots=may_go
+        )
+    else:
+        request = MachineRestoreRequest(options.to, options.target, options.name, options.accept_older)
+        if options.plan:
+            _show_plan(settings, instance, request, json)
+            return
+        result = job.restore(settings, instance, request, confirm, options.stop_after)
+    show(report.MachineRestoreView(result), json)
+
+
+def _show_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
+    """Show the plan and the findings of its preflight. Exit as the restore would if it were refused."""
+    from zsnapdb.jobs.restore import machine_plan
+    from zsnapdb.jobs.restore import machine_run as job
+    from zsnapdb.jobs.restore.run import expected_error
+    from zsnapdb.report.restore import machine as report
+
+    repository = instance.open_repository()
+    planned = machine_plan.make(settings, instance, repository, request)
+    findings = job.examine(job.MachineWork(settings, instance, repository, planned))
+    show(report.MachineRestorePlanView(planned, findings), json)
+    expected = expected_error(findings)
+    if expected is not None:
+        raise typer.Exit(expected.exit_code)
+
+
+def _always_continue(_step: MachineStep) -> bool:
+    return True
+
+
+def _confirm_on_terminal(step: MachineStep) -> bool:
+    return typer.confirm(f"{step.name}: {step.describe()}?", default=True, err=True)

@@ -1,0 +1,180 @@
+"""Freezes the file systems in a guest for the moment of a snapshot, and thaws them whatever happens.
+
+Three things end a freeze: this process, in a `finally`; the guard process, if this process dies or is late
+(`vm/thaw_guard.py`); and, if both were killed, the next run, which finds the mark. The guest agent of Linux has no time
+limit of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from zsnapdb.errors import CommandError, DamagedError
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.private_folder import make_private
+from zsnapdb.planning.vm import agent
+from zsnapdb.planning.vm.grade import Freeze
+from zsnapdb.vm.thaw_guard import ThawGuard, guarding
+from zsnapdb.vm.thawing import Agent, is_frozen, thaw
+
+GuardOpener = Callable[[str, str, float], AbstractContextManager[ThawGuard]]
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_THAW_SECONDS = 30.0
+_LISTING_SECONDS = 5.0
+
+
+def _mark(instance: Instance) -> Path:
+    """Return the file that names the frozen domain, so that the next run can thaw it. A reboot removes the file."""
+    return instance.host.run / f"freeze-{instance.name}"
+
+
+def marked(instance: Instance) -> str | None:
+    """Return the UUID of the domain that a run froze and did not thaw, or None."""
+    try:
+        text = _mark(instance).read_text()[:64].strip()
+    except OSError:
+        return None
+    return text if _UUID.fullmatch(text) else None
+
+
+def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callable[[str], bool]) -> str | None:
+    """Thaw the guest that a killed run left frozen. Return the text of a warning, None if there was none.
+
+    The caller is alone at the source. A machine that does not run any more is not frozen.
+    """
+    uuid = marked(instance)
+    if uuid is None:
+        return None
+    if is_running(uuid):
+        try:
+            was_frozen = is_frozen(hypervisor, uuid)
+            thaw(hypervisor, uuid, _THAW_SECONDS)
+        except (CommandError, DamagedError) as error:
+            return f"a killed run may have left the guest's file systems frozen: {error.message}; run `virsh domfsthaw`"
+    else:
+        was_frozen = False
+    _mark(instance).unlink(missing_ok=True)
+    return "a killed run had left the guest's file systems frozen; zsnapdb thawed them" if was_frozen else None
+
+
+class GuestFreeze:
+    """A freeze that can begin without delay. `problem` says why it does not count, "" if it does."""
+
+    def __init__(self, instance: Instance, hypervisor: Agent, uuid: str, deadline: float) -> None:
+        self._instance = instance
+        self._hypervisor = hypervisor
+        self._uuid = uuid
+        self._deadline = deadline
+        self._guard: ThawGuard | None = None
+        self._began = self._ended = 0.0
+        self._is_held = False
+        self.count = 0
+        self.problem = ""
+        self.mount_points: tuple[str, ...] = ()
+
+    def remaining(self) -> float:
+        """Return how many seconds are left until the deadline."""
+        return max(0.0, self._began + self._deadline - time.monotonic())
+
+    def prepare(self, guard: ThawGuard) -> None:
+        """Have a guard for the freeze."""
+        self._guard = guard
+
+    def ask(self) -> None:
+        """Learn what is mounted. A problem is noted if the agent does not answer, or if the guest is frozen already."""
+        try:
+            if is_frozen(self._hypervisor, self._uuid):
+                self.problem = "somebody else holds the guest frozen"
+                return
+            listed = self._hypervisor.ask_agent(self._uuid, agent.FILE_SYSTEMS, _LISTING_SECONDS)
+            self.mount_points = agent.mount_points(listed)
+        except (CommandError, DamagedError) as error:
+            self.problem = f"the guest agent does not answer: {error.message}"
+
+    def begin(self) -> None:
+        """Freeze, if there is no problem yet.
+
+        Afterwards `count` file systems are frozen, or `problem` says why none is known to be.
+        """
+        self._began = time.monotonic()
+        if self.problem or self._guard is None:
+            return
+        make_private(self._instance.host.run)
+        _mark(self._instance).write_text(self._uuid)
+        self._is_held = True
+        try:
+            self._guard.freezing()
+            self.count = agent.count(self._hypervisor.ask_agent(self._uuid, agent.FREEZE, self._deadline))
+        except (CommandError, DamagedError) as error:
+            self.problem = f"the guest was not frozen: {error.message}"
+
+    def confirm(self, *, in_time: bool) -> None:
+        """Note a problem if the snapshot was late, or if the guest is no longer frozen now that the snapshot is there.
+
+        A guest may thaw by itself: Windows does after 10 seconds, and an administrator can at any time.
+        """
+        if self.problem:
+            return
+        if not in_time:
+            self.problem = f"the snapshot was not there within freeze_deadline = {self._deadline:g} s"
+            return
+        try:
+            if not is_frozen(self._hypervisor, self._uuid):
+                self.problem = "the guest had thawed before the snapshot was there"
+        except (CommandError, DamagedError) as error:
+            self.problem = f"the guest is not known to have been frozen until the snapshot: {error.message}"
+
+    def end(self) -> None:
+        """Thaw what `begin` froze; can be repeated. CommandTimeout if the agent does not confirm it."""
+        if not self._is_held or self._guard is None:
+            return
+        self._is_held = False
+        try:
+            thaw(self._hypervisor, self._uuid, _THAW_SECONDS)
+        finally:
+            self._ended = time.monotonic()
+        self._guard.thawed()
+        _mark(self._instance).unlink(missing_ok=True)
+
+    def result(self) -> Freeze:
+        """Return what was frozen, and for how long."""
+        ended = self._ended or time.monotonic()
+        held = (ended - self._began) * 1000 if self.count else 0.0
+        return Freeze(self.count, held, self.mount_points, self.problem)
+
+
+@contextlib.contextmanager
+def prepared(
+    instance: Instance, hypervisor: Agent, uuid: str, deadline: float, open_guard: GuardOpener = guarding
+) -> Iterator[GuestFreeze]:
+    """Yield a freeze that can begin. Afterwards the guest is thawed, however the block ended.
+
+    What is in the way is a `problem`, and the block runs without a freeze. A guest that somebody else froze is left as
+    it is. CommandTimeout after the block if the agent does not confirm the thaw: the guard and the next run try on.
+    """
+    freeze = GuestFreeze(instance, hypervisor, uuid, deadline)
+    freeze.ask()
+    with contextlib.ExitStack() as until_thawed:
+        if not freeze.problem:
+            try:
+                freeze.prepare(until_thawed.enter_context(open_guard(instance.vms.uri, uuid, deadline)))
+            except CommandError as error:
+                freeze.problem = f"the guest was not frozen: {error.message}"
+        until_thawed.callback(freeze.end)
+        yield freeze
+
+
+def report(freeze: Freeze, events: Events) -> None:
+    """Tell what was frozen, or warn why the freeze does not count."""
+    if freeze.counts:
+        listed = f" ({', '.join(freeze.mount_points)} are mounted)" if freeze.mount_points else ""
+        events.tell(f"the guest agent held {freeze.count} file systems frozen for {freeze.held_ms:.0f} ms{listed}")
+    else:
+        events.warn(f"the snapshot is not frozen: {freeze.problem or 'the guest agent froze no file system'}")

@@ -1,0 +1,318 @@
+"""The source that is a virtual machine: its disks are zvols of this host, and zsnapdb reaches no server in it.
+
+Its grade says how consistent a snapshot is (`planning/vm/grade.py`). It has no position.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from zsnapdb.config_vm import VmSourceSettings
+from zsnapdb.errors import LockNotGranted, NotThere, PreflightError
+from zsnapdb.jobs.backup import guest_freeze, inside_server
+from zsnapdb.jobs.backup.guest_freeze import GuardOpener, GuestFreeze
+from zsnapdb.jobs.backup.hooks import Hooked
+from zsnapdb.jobs.backup.inside_server import ExaminedInside, HeldInside, ObservedInside
+from zsnapdb.jobs.backup.source import SnapshotRequest, SourceDescription
+from zsnapdb.jobs.backup.space import judge_volumes_space
+from zsnapdb.jobs.dataset_tuning import kept_properties
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.set_properties import GRADE_PROPERTY
+from zsnapdb.model import SnapshotSet
+from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning, warnings
+from zsnapdb.planning.backup.lock_wait import delays
+from zsnapdb.planning.vm import grade, source_disks
+from zsnapdb.planning.vm.clone_domain import obstacles
+from zsnapdb.planning.vm.grade import Freeze, Grade, Power, ReachedGrade
+from zsnapdb.planning.vm.source_disks import DiskDevice, judge_grade
+from zsnapdb.repository.machine_source import FreezePart, MachineSourcePart, ServerInsidePart
+from zsnapdb.repository.manifest import ZvolType
+from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState, connected
+from zsnapdb.vm.thaw_guard import guarding
+from zsnapdb.zfs import datasets, snapshots, zvols
+
+InsideLock = Callable[[Instance, ObservedInside], AbstractContextManager[HeldInside]]
+"""Locks the server inside a machine for a block."""
+
+
+@dataclass(frozen=True)
+class ObservedMachine:
+    """A machine that is fit for a backup: its domain, its volumes (target of the disk to dataset), and every check."""
+
+    known: KnownDomain
+    volumes: Mapping[str, str]
+    findings: tuple[FitnessFinding, ...]
+    inside: ObservedInside | None = None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings as texts."""
+        return warnings(self.findings)
+
+    def with_findings(self, more: Iterable[FitnessFinding]) -> ObservedMachine:
+        """Return the observation with more findings at the end."""
+        return replace(self, findings=(*self.findings, *more))
+
+
+@dataclass(frozen=True)
+class MachineHold:
+    """What the machine did around the snapshot: the grade that this gives, the freeze and the server if there were."""
+
+    reached: ReachedGrade
+    freeze: Freeze | None
+    server: ServerInsidePart | None = None
+
+
+@dataclass(frozen=True)
+class MachineProof:
+    """The grade of a set, and the type of each volume by role."""
+
+    hold: MachineHold
+    volumes: Mapping[str, ZvolType]
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """The grade, for the snapshots."""
+        return {GRADE_PROPERTY: self.hold.reached.grade.value}
+
+
+@contextlib.contextmanager
+def open_machine(instance: Instance, settings: VmSourceSettings) -> Iterator[MachineSource]:
+    """Yield the machine of the instance. PreflightError if libvirt does not answer."""
+    with connected(instance.vms.uri) as hypervisor:
+        yield MachineSource(instance, settings, hypervisor)
+
+
+@dataclass(frozen=True)
+class MachineSource:
+    """The machine of an instance, and the connection to libvirt."""
+
+    instance: Instance
+    settings: VmSourceSettings
+    hypervisor: Hypervisor
+    open_guard: GuardOpener = guarding
+    lock: InsideLock = inside_server.locked
+
+    def recover(self) -> str | None:
+        """Thaw a guest that a killed run left frozen. The caller is alone at the source."""
+        return guest_freeze.thaw_forgotten(self.instance, self.hypervisor, is_running=self._runs)
+
+    def _runs(self, uuid: str) -> bool:
+        known = self.hypervisor.find(uuid)
+        return known is not None and known.state is not MachineState.OFF
+
+    def observe(self) -> ObservedMachine:
+        """Check the machine and its disks. PreflightError with every objection if they are not fit for a backup."""
+        examined = self.examine()
+        error = objection(examined.findings)
+        if error is not None:
+            raise error
+        return examined
+
+    def examine(self) -> ObservedMachine:
+        """Return every check of the machine and its disks; changes nothing."""
+        known = self.hypervisor.named(self.settings.domain)
+        running = self.hypervisor.as_it_runs(known.domain.uuid) if known.state is not MachineState.OFF else None
+        disks = (running or known.domain).volumes
+        judged = source_disks.judge(known.domain, running, {disk.target: _device(disk.source) for disk in disks})
+        findings = [ok("machine", f"{known.domain.name} ({known.domain.uuid}), {known.state}"), *judged.findings]
+        if objection(findings) is None:
+            findings += _judge_zvols(judged.volumes)
+        if objection(findings) is None:
+            findings += judge_volumes_space(list(judged.volumes.values()))
+        minimum, domain = Grade(self.settings.minimum_grade), known.domain
+        inside = ExaminedInside(None, ())
+        if known.state is MachineState.RUNNING and self._freezes(known):
+            inside = inside_server.examine(self.instance, self.hypervisor.addresses(domain.uuid), minimum)
+        best = Grade.QUIESCED if inside.observed is not None else Grade.FROZEN
+        findings += inside.findings
+        findings += judge_grade(_power_of(known), minimum, domain.name, best if self._freezes(known) else Grade.CRASH)
+        findings += _not_stored(domain.name, known.xml)
+        if guest_freeze.marked(self.instance) is not None:
+            text = "a killed run may have left the guest's file systems frozen, or a backup is running"
+            findings.append(warning("freeze", text, "run a backup: a backup thaws them"))
+        return ObservedMachine(known, judged.volumes, tuple(findings), inside.observed)
+
+    def hold(self, observed: ObservedMachine, request: SnapshotRequest, events: Events) -> MachineHold:
+        """Make the snapshots between the hooks: the server inside locked, and the guest frozen, if that can be done.
+
+        HookError if a hook aborts; LockError and ConsistencyError, before a byte is sent, if the grade is below the
+        minimum; CommandTimeout if the agent does not confirm that the guest is thawed.
+        """
+        hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, events)
+        with hooked.around():
+            before = self._power(observed)
+            if before is Power.RUNNING and self._freezes(observed.known):
+                freeze, server = self._snapshot_held(observed, hooked, request)
+                guest_freeze.report(freeze, events)
+            else:
+                freeze, server = None, None
+                hooked.locked("none", self.instance.settings.lock.deadline)
+                pending = _prepared(request)
+                pending.start()
+                pending.finish()
+            after = self._power(observed)
+        reached = grade.reached(before, after, freeze, server.lock if server is not None else None)
+        grade.refuse_below(reached, self._minimum, self.settings.domain)
+        return MachineHold(reached, freeze, server.part() if server is not None else None)
+
+    @property
+    def _minimum(self) -> Grade:
+        return Grade(self.settings.minimum_grade)
+
+    def _freezes(self, known: KnownDomain) -> bool:
+        return known.domain.has_agent and self.settings.freeze_deadline > 0
+
+    def _snapshot_held(
+        self, observed: ObservedMachine, hooked: Hooked, request: SnapshotRequest
+    ) -> tuple[Freeze, HeldInside | None]:
+        """Make the snapshots with the guest frozen, under the lock of the server inside if there is one.
+
+        All slow work is done before anything is held. The kernel finishes snapshots that are late after the thaw.
+        """
+        uuid, deadline, server = observed.known.domain.uuid, self.settings.freeze_deadline, None
+        pending = _prepared(request)
+        try:
+            with guest_freeze.prepared(self.instance, self.hypervisor, uuid, deadline, self.open_guard) as freeze:
+                if observed.inside is not None and not freeze.problem:
+                    server = self._under_lock(observed.inside, freeze, hooked, pending)
+                if server is None:
+                    self._under_freeze(freeze, hooked, pending, None)
+        finally:
+            pending.finish()
+        return freeze.result(), server
+
+    def _under_lock(
+        self, inside: ObservedInside, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots
+    ) -> HeldInside | None:
+        """Make the snapshots under the lock and the freeze. A lock that is not granted is tried again in lock.budget.
+
+        None, and nothing was frozen, if it was never granted. LockNotGranted if the grade has to be quiesced.
+        """
+        give_up, pauses = time.monotonic() + self.instance.settings.lock.budget, delays()
+        while True:
+            try:
+                with self.lock(self.instance, inside) as server:
+                    self._under_freeze(freeze, hooked, pending, server)
+            except LockNotGranted as error:
+                pause = next(pauses)
+                if time.monotonic() + pause < give_up:
+                    time.sleep(pause)
+                    continue
+                if self._minimum is Grade.QUIESCED:
+                    raise
+                hooked.events.warn(f"{error.message}; going on without the lock of the server")
+                return None
+            return server
+
+    def _under_freeze(
+        self, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots, server: HeldInside | None
+    ) -> None:
+        """Freeze, make the snapshots, thaw.
+
+        ConsistencyError, and no snapshot is requested, if the guest is not frozen and has to be.
+        """
+        freeze.begin()
+        grade.refuse_below(
+            grade.reached(Power.RUNNING, Power.RUNNING, freeze.result()),
+            min(self._minimum, Grade.FROZEN, key=lambda item: item.rank),
+            self.settings.domain,
+        )
+        limit = min(freeze.remaining(), server.remaining()) if server is not None else freeze.remaining()
+        hooked.locked(server.choice.name if server is not None else "freeze", limit)
+        pending.start()
+        freeze.confirm(in_time=pending.done_within(limit))
+        freeze.end()
+
+    def _power(self, observed: ObservedMachine) -> Power:
+        """Return what the machine does now. PreflightError if it is gone."""
+        known = self.hypervisor.find(observed.known.domain.uuid)
+        if known is None:
+            raise PreflightError(f"the domain {self.settings.domain} is gone", hint="see `virsh list --all`")
+        return _power_of(known)
+
+    def prove(self, _observed: ObservedMachine, hold: MachineHold, made: SnapshotSet) -> MachineProof:
+        """Return the grade with the sizes of the volumes in the snapshots."""
+        return MachineProof(
+            hold, {role: _type(snapshot.dataset, snapshot.full_name) for role, snapshot in made.snapshots.items()}
+        )
+
+    def describe(self, observed: ObservedMachine, proof: MachineProof) -> SourceDescription:
+        """Return what the manifest says about the domain, its grade and its zvols."""
+        freeze, domain = proof.hold.freeze, observed.known.domain
+        part = MachineSourcePart(
+            domain=domain.name,
+            uuid=domain.uuid,
+            grade=proof.hold.reached.grade,
+            reason=proof.hold.reached.reason,
+            freeze=FreezePart(
+                count=freeze.count,
+                held_ms=round(freeze.held_ms, 3),
+                mount_points=freeze.mount_points,
+                problem=freeze.problem,
+            )
+            if freeze is not None
+            else None,
+            server=proof.hold.server,
+            xml=observed.known.xml,
+        )
+        return SourceDescription(part, proof.volumes)
+
+
+def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
+    # A lower bound, so that even the set of a killed run has a grade. The proof sets the grade that was reached.
+    return request.prepare({GRADE_PROPERTY: Grade.CRASH.value})
+
+
+def _not_stored(domain: str, xml: str) -> list[FitnessFinding]:
+    """Return a warning that names what the machine uses of the host beside its disks."""
+    found = obstacles(xml)
+    if not found:
+        return []
+    text = f"what {domain} uses of the host beside its disks is not in the backup: {'; '.join(found)}"
+    return [warning("machine", text, "a restored machine does not get it; see `virsh dumpxml`")]
+
+
+def _power_of(known: KnownDomain) -> Power:
+    if known.state is MachineState.RUNNING:
+        return Power.RUNNING
+    if known.state is not MachineState.OFF:
+        return Power.OTHER
+    return Power.SHUT_DOWN if known.was_shut_down else Power.OFF
+
+
+def _device(source: str | None) -> DiskDevice:
+    """Ask the device of a disk which dataset it is of."""
+    if source is None or not source.startswith("/"):
+        return DiskDevice(None)
+    path = Path(source)
+    return DiskDevice(zvols.dataset_behind(path), zvols.is_partition(path))
+
+
+def _judge_zvols(volumes: Mapping[str, str]) -> list[FitnessFinding]:
+    findings = []
+    for target, dataset in sorted(volumes.items()):
+        try:
+            encryption = datasets.properties(dataset, ["encryption"])["encryption"].value
+        except NotThere:
+            text = f"the zvol {dataset} of the disk {target} is gone"
+            findings.append(unfit("zvols", text, "see `zfs list -t volume`"))
+            continue
+        if encryption not in ("off", datasets.UNSET):
+            text = f"the zvol {dataset} is encrypted ({encryption}); this version would store it in the clear"
+            hint = "natively encrypted zvols need raw streams, which are not supported yet"
+            findings.append(unfit("zvols", text, hint))
+    return findings
+
+
+def _type(dataset: str, snapshot: str) -> ZvolType:
+    """Return the volume as it was at its snapshot. Its block size never changes (zfsprops(7), volblocksize)."""
+    size = datasets.properties(snapshot, ["volsize"])["volsize"].value
+    block_size = datasets.properties(dataset, ["volblocksize"])["volblocksize"].value
+    return ZvolType(volsize=int(size), volblocksize=int(block_size), properties=kept_properties(dataset))

@@ -1,0 +1,344 @@
+"""A restore of a virtual machine: receive all its zvols, check them, define its domain. Exactly the plan is executed.
+
+A journal notes the finished steps. The machine is not started: it is whoever was backed up, until its links are up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from zsnapdb.config import Settings
+from zsnapdb.errors import DamagedError, NotThere, PreflightError, UsageError
+from zsnapdb.jobs.events import Events
+from zsnapdb.jobs.exclusion import exclusive
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.restore import machine_plan, stored_chain
+from zsnapdb.jobs.restore.journal import Done
+from zsnapdb.jobs.restore.machine_journal import MachineJournal, MachineJournals
+from zsnapdb.jobs.restore.machine_plan import Connect, MachineRestoreRequest, refuse_existing, refuse_taken
+from zsnapdb.jobs.restore.preflight import judge_pool
+from zsnapdb.jobs.restore.steps import make_top, receive, restored_mark
+from zsnapdb.jobs.set_properties import BACKUP_PROPERTY, INSTANCE_PROPERTY
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
+from zsnapdb.planning.foreign_snapshots import objection as foreign_objection
+from zsnapdb.planning.restore.machine import (
+    CheckVolumes,
+    DefineDomain,
+    MachinePreflight,
+    MachineRestorePlan,
+    MachineStep,
+)
+from zsnapdb.planning.restore.steps import MakeTop, Receive
+from zsnapdb.planning.vm.restored_domain import is_of_restore
+from zsnapdb.repository.manifest import Manifest
+from zsnapdb.repository.repository import Repository
+from zsnapdb.vm.hypervisor import Hypervisor, connected
+from zsnapdb.zfs import datasets, foreign, owned, zvols
+
+__all__ = [
+    "NO_PARTITIONS",
+    "ConfirmStep",
+    "MachineRestoreResult",
+    "MachineStep",
+    "MachineWork",
+    "abandon",
+    "examine",
+    "execute",
+    "remove_all",
+    "restore",
+    "resume",
+]
+
+ConfirmStep = Callable[[MachineStep], bool]
+"""Called before each step; False stops the restore before the step, to be resumed later."""
+
+NO_PARTITIONS = {"volmode": "dev"}
+"""On the dataset above the zvols, which inherit it: this host does not look for partitions in them (zfsprops(7))."""
+
+
+@dataclass(frozen=True)
+class MachineWork:
+    """A restore of a machine that is being executed."""
+
+    settings: Settings
+    instance: Instance
+    repository: Repository
+    plan: MachineRestorePlan
+    connect: Connect = connected
+
+    @property
+    def events(self) -> Events:
+        """What takes the events of this restore."""
+        return self.instance.events
+
+    def manifest(self, backup_id: str) -> Manifest:
+        """Return a backup's manifest."""
+        return self.repository.manifest(self.instance.name, backup_id)
+
+
+@dataclass(frozen=True)
+class MachineRestoreResult:
+    """A restored machine. `next_step`: the restore was stopped before this step, and continues with --resume."""
+
+    plan: MachineRestorePlan
+    done: tuple[Done, ...]
+    next_step: MachineStep | None = None
+
+
+def examine(work: MachineWork) -> list[FitnessFinding]:
+    """Return the findings of the plan's preflight; nothing is changed."""
+    return [finding for step in work.plan.steps if isinstance(step, MachinePreflight) for finding in _judge(work, step)]
+
+
+def _judge(work: MachineWork, step: MachinePreflight) -> list[FitnessFinding]:
+    findings = judge_pool(step)
+    for backup_id in step.backups:
+        findings += stored_chain.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+    return [*findings, *stored_chain.judge_damage(work.instance, work.repository, step.backups)]
+
+
+def restore(
+    settings: Settings,
+    instance: Instance,
+    request: MachineRestoreRequest,
+    confirm: ConfirmStep = lambda _step: True,
+    stop_after: str | None = None,
+    connect: Connect = connected,
+) -> MachineRestoreResult:
+    """Plan a restore and execute that plan. The errors are those of `machine_plan.make` and `execute`."""
+    repository = instance.open_repository()
+    planned = machine_plan.make(settings, instance, repository, request, connect)
+    return execute(MachineWork(settings, instance, repository, planned, connect), confirm, stop_after)
+
+
+def execute(
+    work: MachineWork, confirm: ConfirmStep = lambda _step: True, stop_after: str | None = None
+) -> MachineRestoreResult:
+    """Carry out the steps of exactly this plan, with a journal; nothing is planned again.
+
+    ExistsError if the target was made since the plan; PreflightError if a restore to the target is under way.
+    """
+    journals = MachineJournals.below(work.settings.restore.journal)
+    with _alone(work.instance, work.plan.top):
+        if journals.read(work.plan.top) is not None:
+            raise PreflightError(
+                f"a restore to {work.plan.top} is under way",
+                hint="continue with --resume, or give the restore up with --abandon",
+            )
+        refuse_existing(work.plan.top)
+        return _carry_out(work, journals, MachineJournal(work.plan), confirm, stop_after)
+
+
+def resume(
+    settings: Settings,
+    instance: Instance,
+    top: str | None,
+    confirm: ConfirmStep = lambda _step: True,
+    stop_after: str | None = None,
+    *,
+    with_foreign_snapshots: bool = False,
+    connect: Connect = connected,
+) -> MachineRestoreResult:
+    """Continue an interrupted restore. The interrupted step begins anew.
+
+    PreflightError, before anything is changed, if others made snapshots on its zvols and they are not let go.
+    """
+    with _with_journal(settings, instance, top) as (journals, journal):
+        _clear_foreign(journal.plan, may_go=with_foreign_snapshots)
+        work = MachineWork(settings, instance, instance.open_repository(), journal.plan, connect)
+        return _carry_out(work, journals, journal, confirm, stop_after)
+
+
+def abandon(
+    settings: Settings,
+    instance: Instance,
+    top: str | None,
+    *,
+    with_foreign_snapshots: bool = False,
+    connect: Connect = connected,
+) -> MachineRestorePlan:
+    """Give an interrupted restore up: remove its domain and its datasets, each proved to be ours, and its journal."""
+    with _with_journal(settings, instance, top) as (journals, journal):
+        _clear_foreign(journal.plan, may_go=with_foreign_snapshots)
+        remove_all(settings, journal.plan, connect)
+        journals.forget(journal.plan.top)
+    return journal.plan
+
+
+@contextlib.contextmanager
+def _alone(instance: Instance, top: str) -> Iterator[None]:
+    with exclusive(f"restore-{top}", doing=f"restoring to {top}", folder=instance.host.run):
+        yield
+
+
+@contextlib.contextmanager
+def _with_journal(
+    settings: Settings, instance: Instance, top: str | None
+) -> Iterator[tuple[MachineJournals, MachineJournal]]:
+    """Yield the journal of a restore under way, read again now that no other process works on this restore."""
+    journals = MachineJournals.below(settings.restore.journal)
+    before = journals.find(instance.name, top).plan
+    with _alone(instance, before.top):
+        journal = journals.read(before.top)
+        if journal is None or journal.plan.restore_id != before.restore_id:
+            raise NotThere(
+                f"the restore to {before.top} was finished or given up meanwhile",
+                hint="see `zfs list`; nothing was changed",
+            )
+        yield journals, journal
+
+
+def _clear_foreign(planned: MachineRestorePlan, *, may_go: bool) -> None:
+    """Destroy the snapshots that others made on the restore's zvols, if `may_go`; PreflightError if they must stay."""
+    received = {(step.dataset, step.guid) for step in planned.receives}
+    mark = restored_mark(planned)
+    others = foreign.below(planned.top, [mark], lambda snapshot: (snapshot.dataset, snapshot.guid) in received)
+    error = foreign_objection(f"the restore to {planned.top}", others, may_go=may_go)
+    if error is not None:
+        raise error
+    owned.destroy_snapshots_on([snapshot.name for snapshot in others], mark)
+
+
+def _carry_out(
+    work: MachineWork,
+    journals: MachineJournals,
+    journal: MachineJournal,
+    confirm: ConfirmStep,
+    stop_after: str | None,
+) -> MachineRestoreResult:
+    """Run the unfinished steps in order. What was received stays after an error, unless the repository is damaged."""
+    if stop_after is not None and work.plan.step(stop_after) is None:
+        raise UsageError(
+            f"the restore has no step {stop_after!r}",
+            hint=f"its steps are: {', '.join(step.name for step in work.plan.steps)}",
+        )
+    try:
+        for step in work.plan.steps:
+            if journal.is_done(step.name):
+                continue
+            if not confirm(step):
+                return MachineRestoreResult(work.plan, journal.done, step)
+            work.events.tell(f"{step.name}: {step.describe()}")
+            if not isinstance(step, MachinePreflight):
+                journals.write(journal)
+            began = time.monotonic()
+            _do(work, step)
+            seconds = round(time.monotonic() - began, 3)
+            journal = journal.with_done(Done(step.name, work.instance.host.now(), seconds))
+            following = next((other for other in work.plan.steps if not journal.is_done(other.name)), None)
+            if following is None:
+                journals.finish(journal)
+            else:
+                journals.write(journal)
+                if step.name == stop_after:
+                    return MachineRestoreResult(work.plan, journal.done, following)
+    except BaseException as error:
+        _after_error(work, journals, journal, error)
+        raise
+    return MachineRestoreResult(work.plan, journal.done)
+
+
+def _after_error(work: MachineWork, journals: MachineJournals, journal: MachineJournal, error: BaseException) -> None:
+    received = any(isinstance(work.plan.step(done.step), Receive) for done in journal.done)
+    if received and not isinstance(error, DamagedError):
+        error.add_note(
+            f"the restored zvols in {work.plan.top} are kept: continue with --resume, or give the restore up with"
+            " --abandon"
+        )
+        return
+    try:
+        remove_all(work.settings, work.plan, work.connect)
+    except Exception as second:
+        error.add_note(f"removing the restored zvols failed too: {second}")
+        return
+    journals.forget(work.plan.top)
+
+
+def _do(work: MachineWork, step: MachineStep) -> None:
+    if isinstance(step, MachinePreflight):
+        findings = _judge(work, step)
+        error = objection(findings)
+        if error is not None:
+            raise error
+        for finding in findings:
+            if finding.severity is Severity.WARNING:
+                work.events.warn(f"{finding.detail}; {finding.hint}")
+    elif isinstance(step, MakeTop):
+        make_top(work, step, NO_PARTITIONS)
+    elif isinstance(step, Receive):
+        receive(work, step)
+    elif isinstance(step, CheckVolumes):
+        _check(work, step)
+    else:
+        _define(work, step)
+
+
+def _check(work: MachineWork, step: CheckVolumes) -> None:
+    """Compare GUIDs and sizes with the manifest, restore the properties, and wait for the devices.
+
+    DamagedError if a zvol is another one; ConsistencyError if a device does not say that it is of its zvol.
+    """
+    owned.prove([part.dataset for part in step.parts], restored_mark(work.plan))
+    seen = zvols.describe([part.dataset for part in step.parts])
+    for part in step.parts:
+        name = f"{part.dataset}@{part.snapshot}"
+        if datasets.guid(name) != part.guid or seen[part.dataset].size != part.size:
+            raise DamagedError(
+                f"{name} was received with another GUID or size than {part.guid}, {part.size} bytes",
+                hint="the repository's chain is inconsistent; restore another backup",
+            )
+    for part in step.parts:
+        marks = {INSTANCE_PROPERTY: work.instance.name, BACKUP_PROPERTY: work.plan.backup_id}
+        datasets.set_properties(part.dataset, {**part.properties, **marks})
+        zvols.wait_for_device(part.dataset, work.settings.vms.device_timeout)
+
+
+def _define(work: MachineWork, step: DefineDomain) -> None:
+    """Define the domain, unless this restore defined it before. ExistsError if somebody else's has its name."""
+    with work.connect(work.settings.vms.uri) as hypervisor:
+        if _defined(hypervisor, work.plan) is not None:
+            return
+        refuse_taken(hypervisor, step.domain)
+        hypervisor.make_isolated_network()
+        hypervisor.define(step.xml)
+
+
+def _defined(hypervisor: Hypervisor, planned: MachineRestorePlan) -> str | None:
+    """Return the UUID of the domain if this restore defined it. PreflightError if somebody else's has its UUID."""
+    step = planned.define
+    known = hypervisor.find(step.uuid) if step is not None else None
+    if known is None or step is None:
+        return None
+    if not is_of_restore(known.xml, planned.restore_id):
+        raise PreflightError(
+            f"the domain {known.domain.name} has the UUID {step.uuid} of the restored machine, but not its mark",
+            hint="see `virsh dumpxml`; nothing of it was changed",
+        )
+    return step.uuid
+
+
+def remove_all(settings: Settings, planned: MachineRestorePlan, connect: Connect = connected) -> None:
+    """Remove the domain and the datasets that this restore made, with their snapshots. All others stay.
+
+    PreflightError, and nothing is removed, if somebody started the machine.
+    """
+    if planned.define is not None:
+        with connect(settings.vms.uri) as hypervisor:
+            uuid = _defined(hypervisor, planned)
+            if uuid is not None:
+                _refuse_running(hypervisor, uuid)
+                hypervisor.undefine(uuid)
+    mark = restored_mark(planned)
+    places = {planned.top, *planned.datasets.values()}
+    owned.destroy_datasets([name for name in places if owned.is_ours(name, mark)], mark, with_snapshots=True)
+
+
+def _refuse_running(hypervisor: Hypervisor, uuid: str) -> None:
+    known = hypervisor.find(uuid)
+    if known is not None and known.state.value != "off":
+        raise PreflightError(
+            f"the restored machine {known.domain.name} is {known.state}", hint="shut it down first (`virsh shutdown`)"
+        )

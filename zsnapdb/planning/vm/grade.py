@@ -1,0 +1,113 @@
+"""How consistent a snapshot of a machine's disks is, from what was seen before and after the snapshot. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from zsnapdb.errors import ConsistencyError
+
+
+class Grade(StrEnum):
+    """What the disks in a snapshot are like, from the lowest grade to the highest.
+
+    CRASH: as after a power cut. FROZEN: the guest wrote everything out and held its file systems still. QUIESCED: the
+    programs of the guest held still too, or the guest had shut down.
+    """
+
+    CRASH = "crash"
+    FROZEN = "frozen"
+    QUIESCED = "quiesced"
+
+    @property
+    def rank(self) -> int:
+        """The order of the grades: a higher number is a higher grade."""
+        return list(Grade).index(self)
+
+
+class Power(StrEnum):
+    """What a machine does: it runs, its guest shut it down, it is off for another reason, or another state."""
+
+    RUNNING = "running"
+    SHUT_DOWN = "shut down"
+    OFF = "off"
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Freeze:
+    """A freeze of the guest's file systems around a snapshot.
+
+    `count` file systems were frozen, for `held_ms` milliseconds. `mount_points` are all that the agent listed before,
+    () if it listed none. `problem` says why the freeze does not count; "" if the guest was frozen until the snapshot
+    was there.
+    """
+
+    count: int
+    held_ms: float
+    mount_points: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the guest was frozen for the whole snapshot."""
+        return self.count > 0 and not self.problem
+
+
+@dataclass(frozen=True)
+class ServerLock:
+    """The lock of the server inside the machine around a snapshot: its strategy, and whether it held all the time."""
+
+    strategy: str
+    was_held: bool
+
+
+@dataclass(frozen=True)
+class ReachedGrade:
+    """The grade of a snapshot set, and how it is known."""
+
+    grade: Grade
+    reason: str
+
+
+def reached(before: Power, after: Power, freeze: Freeze | None, lock: ServerLock | None = None) -> ReachedGrade:
+    """Return the grade that a snapshot has.
+
+    A lock of the server alone is no grade: without a freeze its last writes may be in the guest's memory.
+
+    A machine that its guest shut down is quiesced: its programs ended and its file systems were unmounted. A machine
+    that is off for another reason, or an unknown one (libvirt forgets the reason when it starts anew), is a crash: its
+    disks are at rest, but may hold what a power cut left.
+    """
+    if before != after:
+        return ReachedGrade(Grade.CRASH, f"the machine was {before} before the snapshot and {after} after it")
+    if before is Power.SHUT_DOWN:
+        return ReachedGrade(Grade.QUIESCED, "the guest had shut down, and the machine was off")
+    if before is not Power.RUNNING:
+        state = "off, but not known to be shut down by its guest" if before is Power.OFF else "neither running nor off"
+        return ReachedGrade(Grade.CRASH, f"the machine was {state}")
+    if freeze is None:
+        return ReachedGrade(Grade.CRASH, "the machine ran, and nothing in it was held")
+    if not freeze.counts:
+        return ReachedGrade(Grade.CRASH, freeze.problem or "the guest agent froze no file system")
+    if lock is not None and lock.was_held:
+        text = f"the server held still under the lock {lock.strategy}, and the guest agent held"
+        return ReachedGrade(Grade.QUIESCED, f"{text} {freeze.count} file systems frozen")
+    return ReachedGrade(Grade.FROZEN, f"the guest agent held {freeze.count} file systems frozen")
+
+
+def refuse_below(reached_grade: ReachedGrade, minimum: Grade, domain: str) -> None:
+    """Raise ConsistencyError if the grade is below the minimum."""
+    if reached_grade.grade.rank < minimum.rank:
+        raise ConsistencyError(
+            f"the snapshot of the machine {domain} has the grade {reached_grade.grade}, below minimum_grade ="
+            f" {minimum}: {reached_grade.reason}",
+            hint=hint_for(minimum),
+        )
+
+
+def hint_for(minimum: Grade) -> str:
+    """Return what a user can do to reach the grade."""
+    if minimum is Grade.QUIESCED:
+        return "shut the machine down from inside before the backup, configure the server in it, or lower minimum_grade"
+    return "start qemu-guest-agent in the guest and give the domain its channel, or lower minimum_grade"

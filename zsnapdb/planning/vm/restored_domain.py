@@ -1,0 +1,257 @@
+"""Builds the XML of a restored machine's domain from the XML in a manifest. Pure.
+
+Others may have written the manifest, and a domain can name any file, program and device of the host. So nothing is
+kept that is not listed here, and no value that is kept can be a path, with the exceptions in `TRUSTED`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from xml.etree import ElementTree
+
+from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
+from zsnapdb.planning.vm.domain import NAMESPACE, QEMU_ARGUMENT, QEMU_COMMAND_LINE, parse, root_of
+
+_RESTORED = f"{{{NAMESPACE}}}restored"
+_PLAIN = re.compile(r"[A-Za-z0-9_.:,+ -]{0,128}")
+"""A value that names nothing on the host."""
+TRUSTED = re.compile(
+    r"/dev/u?random|/usr/share/(OVMF|AAVMF|edk2|edk2-ovmf|qemu|seabios)/([A-Za-z0-9][A-Za-z0-9_-]*/)?"
+    r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+)
+"""The random devices of the kernel, and the firmware that packages of QEMU install."""
+_ICOUNT = re.compile(r"[a-z0-9=,]{1,64}")
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What is kept of an element: attributes, children, and whether its text is. `is_open`: any plain part of it."""
+
+    attributes: tuple[str, ...] = ()
+    children: Mapping[str, _Shape] = field(default_factory=dict)
+    has_text: bool = False
+    is_open: bool = False
+
+
+_OPEN = _Shape(is_open=True, has_text=True)
+_TEXT = _Shape(("unit", "placement"), has_text=True)
+_MODEL = _Shape(("type", "name", "heads", "primary", "ram", "vram", "vgamem"))
+_PLACE = {"address": _OPEN}
+_TARGETS = _Shape(("type", "port", "name", "chassis", "chassisNr"), {"model": _MODEL, "address": _OPEN})
+_LINE = _Shape(("type",), {"target": _TARGETS, **_PLACE})
+_DEVICES: Mapping[str, _Shape] = {
+    "disk": _Shape(
+        ("device",),
+        {"target": _Shape(("dev", "bus")), "boot": _Shape(("order",)), "readonly": _Shape(), **_PLACE},
+    ),
+    "interface": _Shape(
+        (), {"model": _MODEL, "boot": _Shape(("order",)), "mtu": _Shape(("size",)), "mac": _Shape(), **_PLACE}
+    ),
+    "controller": _Shape(("type", "index", "model", "ports"), {"model": _MODEL, "target": _TARGETS, **_PLACE}),
+    "serial": _LINE,
+    "console": _LINE,
+    "channel": _LINE,
+    "input": _Shape(("type", "bus"), _PLACE),
+    "graphics": _Shape(("type", "keymap")),
+    "video": _Shape((), {"model": _MODEL, **_PLACE}),
+    "sound": _Shape(("model",), _PLACE),
+    "memballoon": _Shape(("model",), _PLACE),
+    "rng": _Shape(("model",), {"backend": _Shape(("model",), has_text=True), "rate": _OPEN, **_PLACE}),
+    "watchdog": _Shape(("model", "action"), _PLACE),
+    "panic": _Shape(("model",), _PLACE),
+    "vsock": _Shape(("model",), _PLACE),
+}
+_DOMAIN = _Shape(
+    (),
+    {
+        "name": _TEXT,
+        "uuid": _TEXT,
+        "genid": _TEXT,
+        "memory": _TEXT,
+        "currentMemory": _TEXT,
+        "vcpu": _TEXT,
+        "os": _Shape(
+            ("firmware",),
+            {
+                "type": _Shape(("arch", "machine"), has_text=True),
+                "boot": _Shape(("dev",)),
+                "loader": _Shape(("readonly", "secure", "type", "format"), has_text=True),
+                "bootmenu": _Shape(("enable", "timeout")),
+            },
+        ),
+        "features": _OPEN,
+        "cpu": _OPEN,
+        "clock": _OPEN,
+        "on_poweroff": _TEXT,
+        "on_reboot": _TEXT,
+        "on_crash": _TEXT,
+        "pm": _OPEN,
+        "devices": _Shape((), _DEVICES),
+    },
+)
+_EXPECTED = frozenset(
+    [
+        "alias",
+        "audio",
+        "auth",
+        "backingStore",
+        "cid",
+        "description",
+        "driver",
+        "emulator",
+        "link",
+        "listen",
+        "log",
+        "metadata",
+        "mirror",
+        "nvram",
+        "protocol",
+        "seclabel",
+        "serial",
+        "smbios",
+        "source",
+        "sysinfo",
+        "title",
+        "wwn",
+    ]
+)
+"""Parts that every machine has, and that libvirt or `clone_xml` makes anew. They are left out without a word."""
+
+
+@dataclass(frozen=True)
+class RestoredDomain:
+    """The XML of a restored machine, and the parts of the original that it lacks, in words."""
+
+    xml: str
+    left_out: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RestoredIdentity:
+    """All that a restored machine has of its own. `disks` has the device of each disk, by target.
+
+    `restore_id` is the id of the restore that made it, `dataset` the dataset above its zvols.
+    """
+
+    name: str
+    uuid: str
+    generation: str
+    dataset: str
+    restore_id: str
+    disks: Mapping[str, str]
+
+
+def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDomain:
+    """Return the domain with this identity.
+
+    Its interfaces have new addresses, lie on `network`, and their links are down.
+
+    DamagedError if the text is no domain.
+    """
+    safe, left_out = _safe(text)
+    xml = clone_xml(
+        safe,
+        DomainIdentity(
+            name=identity.name,
+            uuid=identity.uuid,
+            generation=identity.generation,
+            dataset=identity.dataset,
+            disks=identity.disks,
+            network=CloneNetwork("network", network),
+            serial_log=None,
+        ),
+    )
+    root = root_of(xml)
+    # The mark of a machine that was cloned would let the reaper take the domain.
+    for metadata in root.findall("metadata"):
+        metadata.clear()
+        ElementTree.SubElement(metadata, _RESTORED, {"restore": identity.restore_id, "uuid": identity.uuid})
+    for interface in root.iterfind("devices/interface"):
+        ElementTree.SubElement(interface, "link", {"state": "down"})
+    ElementTree.indent(root)
+    return RestoredDomain(ElementTree.tostring(root, encoding="unicode") + "\n", left_out)
+
+
+def is_of_restore(text: str, restore_id: str) -> bool:
+    """Whether this restore made the domain in the text. A copy of such a domain has another UUID, and is not of it."""
+    mark = root_of(text).find(f"metadata/{_RESTORED}")
+    return mark is not None and mark.get("restore") == restore_id and mark.get("uuid") == parse(text).uuid
+
+
+def _safe(text: str) -> tuple[str, tuple[str, ...]]:
+    """Return the XML with the listed parts alone, and what else there was."""
+    root, left_out = root_of(text), list[str]()
+    kind = root.get("type")
+    safe = _kept(root, _DOMAIN, left_out, "")
+    safe.set("type", kind if kind in ("kvm", "qemu", "test") else "kvm")
+    if safe.find("name") is None:
+        ElementTree.SubElement(safe, "name")
+    for loader in safe.findall("os/loader"):
+        if loader.get("type") == "pflash" and (system := safe.find("os")) is not None:
+            # Empty: libvirt makes a new file from the firmware's template.
+            ElementTree.SubElement(system, "nvram")
+    for disk in safe.iterfind("devices/disk"):
+        disk.set("type", "file")
+    safe.extend(_icount(root))
+    return ElementTree.tostring(safe, encoding="unicode"), tuple(sorted(set(left_out)))
+
+
+def _kept(element: ElementTree.Element, shape: _Shape, left_out: list[str], path: str) -> ElementTree.Element:
+    kept = ElementTree.Element(element.tag)
+    for name, value in element.attrib.items():
+        if (shape.is_open or name in shape.attributes) and _PLAIN.fullmatch(name) and _PLAIN.fullmatch(value):
+            kept.set(name, value)
+    text = (element.text or "").strip()
+    if shape.has_text and text and (_PLAIN.fullmatch(text) or TRUSTED.fullmatch(text)):
+        kept.text = text
+    for child in element:
+        if child.tag in (QEMU_COMMAND_LINE, "metadata"):
+            continue
+        inner = _OPEN if shape.is_open else shape.children.get(child.tag)
+        place = f"{path}{_short(child.tag)}"
+        if inner is None or not _PLAIN.fullmatch(child.tag) or _is_foreign(child):
+            if child.tag not in _EXPECTED:
+                left_out.append(_named(place, child))
+            continue
+        kept.append(_kept(child, inner, left_out, f"{place}/"))
+    return kept
+
+
+def _is_foreign(element: ElementTree.Element) -> bool:
+    """Whether the element stands or falls with something on the host that is not trusted."""
+    text = (element.text or "").strip()
+    if element.tag == "loader":
+        return not TRUSTED.fullmatch(text)
+    if element.tag == "rng":
+        backend = (element.findtext("backend") or "").strip()
+        return bool(backend) and not TRUSTED.fullmatch(backend)
+    if element.tag == "input":
+        return element.get("type") not in ("tablet", "mouse", "keyboard")
+    if element.tag == "graphics":
+        return element.get("type") not in ("vnc", "spice")
+    if element.tag == "channel":
+        return element.get("type") not in ("unix", "spicevmc")
+    return False
+
+
+def _short(tag: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "?", tag.rpartition("}")[2])[:40]
+
+
+def _named(place: str, element: ElementTree.Element) -> str:
+    text = (element.text or "").strip()
+    return f"{place} {text[:80]}" if text and text.isprintable() else place
+
+
+def _icount(root: ElementTree.Element) -> list[ElementTree.Element]:
+    """Return the one argument of QEMU that leads nowhere, if the domain has it."""
+    words = [word.get("value", "") for word in root.iterfind(f"{QEMU_COMMAND_LINE}/{QEMU_ARGUMENT}")]
+    for option, value in zip(words[::2], words[1::2], strict=False):
+        if option == "-icount" and _ICOUNT.fullmatch(value):
+            line = ElementTree.Element(QEMU_COMMAND_LINE)
+            for word in (option, value):
+                ElementTree.SubElement(line, QEMU_ARGUMENT, {"value": word})
+            return [line]
+    return []

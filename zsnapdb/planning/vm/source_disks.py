@@ -1,0 +1,128 @@
+"""Whether the disks of a domain can be backed up, and which volumes they are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zsnapdb.model import pool_of
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, unfit, warning
+from zsnapdb.planning.vm.domain import Domain, DomainDisk
+from zsnapdb.planning.vm.grade import Grade, Power, hint_for
+
+_SUBJECT = "disks"
+_KNOWN_DEVICES = ("disk", "cdrom", "floppy")
+
+
+@dataclass(frozen=True)
+class DiskDevice:
+    """What the kernel says of a device: the dataset that it is of (None: no zvol); whether it is a partition."""
+
+    dataset: str | None
+    is_partition: bool = False
+
+
+@dataclass(frozen=True)
+class JudgedDisks:
+    """The volumes of a machine, target of the disk to dataset, and the findings about its disks."""
+
+    volumes: Mapping[str, str]
+    findings: tuple[FitnessFinding, ...]
+
+
+def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevice]) -> JudgedDisks:
+    """Return the volumes of the domain; every disk that is none is an objection with its name.
+
+    `running` is the domain as it runs now, None if it does not run. `devices` has the device of each disk by target, of
+    the running domain if there is one.
+    """
+    disks = (running or domain).volumes
+    findings = [_disk(domain.name, disk, devices[disk.target]) for disk in disks]
+    findings += [
+        unfit(_SUBJECT, f"the disk {disk.target} of {domain.name} is a {disk.device} of the host", "give it a zvol")
+        for disk in (running or domain).disks
+        if disk.device not in _KNOWN_DEVICES
+    ]
+    volumes = {disk.target: devices[disk.target].dataset or "" for disk in disks}
+    if not disks:
+        findings.append(unfit(_SUBJECT, f"the domain {domain.name} has no disk", "see `virsh domblklist`"))
+    findings += [*_attached(domain, running), *_shared(volumes), *_pools(volumes)]
+    if domain.nvram is not None:
+        findings.append(
+            warning(
+                "nvram",
+                f"the NVRAM file {domain.nvram} of {domain.name} is not in the backup; a restored machine begins with"
+                " an empty one",
+                "copy the file if its boot entries or keys matter",
+            )
+        )
+    return JudgedDisks(volumes, tuple(findings))
+
+
+def _disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFinding:
+    name = f"the disk {disk.target} of {domain}"
+    place = disk.source or "without a source"
+    if disk.kind != "block" or device.dataset is None:
+        return unfit(_SUBJECT, f"{name} is not a zvol of this host: {disk.kind} {place}", "move the disk to a zvol")
+    if device.is_partition:
+        return unfit(
+            _SUBJECT, f"{name} is a partition of the zvol {device.dataset}: {place}", "give the machine the whole zvol"
+        )
+    if disk.cache == "unsafe":
+        return unfit(
+            _SUBJECT,
+            f'{name} has cache="unsafe": what the guest wrote out may not be on {device.dataset}',
+            "set another cache mode (`virsh edit`), such as none",
+        )
+    return ok(_SUBJECT, f"{disk.target} = {device.dataset}")
+
+
+def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
+    """Return an objection if the machine runs with other disks than the next start would use."""
+    if running is None:
+        return []
+    now = {disk.target: disk.source for disk in running.volumes}
+    configured = {disk.target: disk.source for disk in domain.volumes}
+    differing = sorted(target for target in {*now, *configured} if now.get(target) != configured.get(target))
+    if not differing:
+        return []
+    return [
+        unfit(
+            _SUBJECT,
+            f"the machine {domain.name} runs with other disks than its configuration has: {', '.join(differing)}",
+            "make both alike (`virsh attach-disk --persistent`, `virsh detach-disk --persistent`)",
+        )
+    ]
+
+
+def _shared(volumes: Mapping[str, str]) -> list[FitnessFinding]:
+    datasets = [dataset for dataset in volumes.values() if dataset]
+    twice = sorted({dataset for dataset in datasets if datasets.count(dataset) > 1})
+    return [unfit(_SUBJECT, f"several disks are the zvol {dataset}", "see `virsh domblklist`") for dataset in twice]
+
+
+def _pools(volumes: Mapping[str, str]) -> list[FitnessFinding]:
+    pools = sorted({pool_of(dataset) for dataset in volumes.values() if dataset})
+    if len(pools) < 2:
+        return []
+    return [
+        unfit(
+            _SUBJECT,
+            f"the disks are in several pools: {', '.join(pools)}; only one pool snapshots them all at one moment",
+            "move the disks to one pool",
+        )
+    ]
+
+
+def judge_grade(power: Power, minimum: Grade, domain: str, running: Grade) -> list[FitnessFinding]:
+    """Return what the best grade is that a backup of the machine can have now, as an objection below the minimum.
+
+    `running` is the best grade while the machine runs.
+    """
+    best = running if power is Power.RUNNING else Grade.CRASH
+    if power is Power.SHUT_DOWN:
+        best = Grade.QUIESCED
+    text = f"the machine {domain} is {power}: at best the grade {best}"
+    if best.rank < minimum.rank:
+        return [unfit("grade", f"{text}, below minimum_grade = {minimum}", hint_for(minimum))]
+    return [ok("grade", text)]

@@ -1,0 +1,127 @@
+"""A process of its own that thaws a guest when the process that froze it dies, or does not thaw it in time.
+
+The guard is connected to libvirt before anything is frozen. It reads lines from its parent: `freezing` before the
+freeze, `thawed` after the thaw. The end of file means that the parent died: the kernel closes the pipe even after
+kill -9. The guard has a session of its own and ignores the signals of a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import IO
+
+from zsnapdb.child_environment import for_children
+from zsnapdb.errors import CommandError, ZsnapdbError
+from zsnapdb.vm.hypervisor import connected
+from zsnapdb.vm.thawing import Agent, is_frozen, thaw
+
+_PATIENCE = 600.0
+"""How long a guard tries to thaw a guest, in seconds."""
+_WATCHED_SECONDS = 5.0
+"""How long a guard looks for a freeze that a dying parent had requested and that libvirt began late."""
+_START_SECONDS = 30.0
+_FREEZING, _THAWED = b"freezing\n", b"thawed\n"
+
+
+class ThawGuard:
+    """The parent's end of a running guard."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def freezing(self) -> None:
+        """Say that the freeze begins now. CommandError if the guard has ended: then nothing may be frozen."""
+        try:
+            self._say(_FREEZING)
+        except OSError as error:
+            raise CommandError("the process that guards the thaw has ended", hint="see `dmesg`; try again") from error
+
+    def thawed(self) -> None:
+        """Say that the guest is thawed. Afterwards the guard does nothing any more."""
+        with contextlib.suppress(OSError):
+            self._say(_THAWED)
+
+    def _say(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line)
+        self._process.stdin.flush()
+
+
+@contextlib.contextmanager
+def guarding(uri: str, uuid: str, deadline: float) -> Iterator[ThawGuard]:
+    """Yield a guard that is connected to libvirt. It thaws the guest `deadline` seconds after `freezing`.
+
+    A guard that was not told that the guest is thawed goes on alone after the block. CommandError if it cannot start.
+    """
+    argv = [sys.executable, "-P", "-m", "zsnapdb.vm.thaw_guard", uri, uuid, repr(deadline)]
+    process = subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=for_children(),
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        ready, _, _ = select.select([process.stdout], [], [], _START_SECONDS)
+        if not ready or process.stdout.readline() != b"ready\n":
+            process.kill()
+            raise CommandError(
+                f"the process that guards the thaw of the domain {uuid} did not start",
+                hint="see the log of libvirt; set freeze_deadline = 0 to back up without a freeze",
+            )
+        yield ThawGuard(process)
+    finally:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        process.stdout.close()
+        # A guard that still tries goes on alone; the thread only takes its exit status.
+        threading.Thread(target=process.wait, name="thaw guard", daemon=True).start()
+
+
+def guard(hypervisor: Agent, uuid: str, deadline: float, lines: IO[bytes]) -> bool:
+    """Read the parent's lines, and thaw the guest if the parent does not say in time that it is thawed.
+
+    Return whether the guard had to thaw it. CommandTimeout if the guest could not be thawed.
+    """
+    if lines.readline() != _FREEZING:
+        return False
+    ready, _, _ = select.select([lines], [], [], deadline)
+    if ready and lines.readline() == _THAWED:
+        return False
+    thaw(hypervisor, uuid, _PATIENCE)
+    # A parent that lives looks itself.
+    until = time.monotonic() + (_WATCHED_SECONDS if ready else 0.0)
+    while time.monotonic() < until:
+        time.sleep(0.5)
+        with contextlib.suppress(CommandError):
+            if is_frozen(hypervisor, uuid):
+                thaw(hypervisor, uuid, _PATIENCE)
+    return True
+
+
+def main(uri: str, uuid: str, deadline: float) -> int:
+    """Guard one freeze. Return 0 if the guest is thawed."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        with connected(uri) as hypervisor:
+            os.write(1, b"ready\n")
+            guard(hypervisor, uuid, deadline, os.fdopen(0, "rb", buffering=0))
+    except ZsnapdbError:
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], float(sys.argv[3])))
