@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.faults.in_guest import QUICK, speed_up
 from tests.lab import virtual
 from tests.lab.guest import Guest, Lab
 from zsnapdb.planning.vm.domain import Domain, parse
@@ -31,6 +32,7 @@ HOME = "tank/zsnapdb/vms"
 def host(lab: Lab) -> Iterator[Guest]:
     """A guest with libvirt, a base `tiny`, a foreign domain `foreign` and its foreign zvol."""
     with virtual.with_libvirt(lab) as guest:
+        speed_up(guest)
         guest.run(["zfs", "create", "-V", "8M", "tank/foreign"]).check()
         tiny = "sed 's/>tiny</>foreign</; s#/dev/null#/dev/zvol/tank/foreign#' /checkout/tests/lab/inside/vm/tiny.xml"
         guest.run(["sh", "-ec", f"{tiny} > /run/foreign.xml; virsh -q define /run/foreign.xml"]).check()
@@ -49,7 +51,7 @@ def nothing_left(host: Guest) -> Iterator[None]:
 
 def document(guest: Guest, *words: str) -> dict[str, Any]:
     """Run zsnapdb and return its document."""
-    printed: dict[str, Any] = json.loads(guest.run(["zsnapdb", *words, "--json"]).check().stdout)
+    printed: dict[str, Any] = json.loads(guest.run([QUICK, *words, "--json"]).check().stdout)
     return printed
 
 
@@ -79,21 +81,6 @@ def test_three_clones_of_a_base_have_identities_and_devices_of_their_own(host: G
     assert host.run(["zsnapdb", "vm", "base", "destroy", "tiny"]).code == 4
     for number in (1, 2, 3):
         document(host, "vm", "destroy", f"pxc{number}")
-
-
-def test_a_clone_answers_on_its_own_address_and_a_reset_gives_it_the_disk_of_its_base(
-    host: Guest, nothing_left: None
-) -> None:
-    ready = ("--wait-for", "serial:LAB READY")
-    seconds = document(host, *CLONE, *ready)["seconds"]
-    print("seconds of one running clone:", seconds)
-    item = domain(host, "pxc1")
-    first = answer(host, item)
-    assert first == f"uuid={item.uuid} mac={item.macs[0]} count=1"
-    assert document(host, "vm", "list")["machines"][0]["state"] == "running"
-    assert document(host, "vm", "stop", "pxc1")["machine"]["state"] == "off"
-    document(host, "vm", "reset", "pxc1")
-    document(host, "vm", "destroy", "pxc1")
 
 
 def answer(guest: Guest, item: Domain) -> str:
@@ -139,47 +126,107 @@ def test_what_a_killed_run_leaves_doctor_names_and_reap_removes(host: Guest, not
 
 SOURCE = """
 [instance.web.vm]
-domain = "pxc1"
+domain = "web1"
+minimum_grade = "%s"
+freeze_deadline = "%s"
 [instance.web]
 repository = "folder"
 [repository.folder]
 url = "file:///run/machine-backups"
 """
+DISK = f"{HOME}/machines/web1/vda"
+BACK = "tank/web-back"
+READY = ("--wait-for", "serial:LAB READY")
 
 
-def test_a_running_machine_is_backed_up_and_comes_back_on_a_disk_with_the_bytes_of_the_snapshot(
-    host: Guest, nothing_left: None
+@pytest.fixture(scope="module")
+def running(host: Guest) -> Iterator[Domain]:
+    """The machine `web1`, cloned from the base and running, with a guest agent."""
+    made = document(host, *CLONE[:3], "--name-template", "web1", *CLONE[5:], *READY)
+    print("seconds of one running clone:", made["seconds"])
+    host.run(["mkdir", "-p", "/run/machine-backups"]).check()
+    yield domain(host, "web1")
+    document(host, "vm", "destroy", "web1", "--with-foreign-snapshots")
+
+
+def test_a_clone_answers_on_its_own_address(host: Guest, running: Domain, nothing_left: None) -> None:
+    assert answer(host, running) == f"uuid={running.uuid} mac={running.macs[0]} count=1"
+    assert [row["state"] for row in document(host, "vm", "list")["machines"]] == ["running"]
+
+
+def test_a_backup_that_claims_to_be_frozen_has_a_clean_file_system_and_one_without_a_freeze_has_not(
+    host: Guest, running: Domain
 ) -> None:
-    document(host, *CLONE, "--wait-for", "serial:LAB READY")
-    host.run(["sh", "-ec", f"mkdir -p /run/machine-backups; cat > /run/web.toml <<'X'\n{SOURCE}X\n"]).check()
+    frozen = backup(host, minimum="frozen")
+    crash = backup(host, freeze="0s")
+    assert (frozen["source"], frozen["grade"], crash["grade"]) == ("vm", "frozen", "crash")
+    assert not needs_recovery(host, frozen)
+    assert needs_recovery(host, crash)
+    assert answer(host, running), "the guest is thawed and serves"
+    status = host.run(["virsh", "qemu-agent-command", "web1", '{"execute": "guest-fsfreeze-status"}']).check().stdout
+    assert json.loads(status) == {"return": "thawed"}
+
+
+def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_domain_of_its_own(
+    host: Guest, running: Domain
+) -> None:
+    host.run(["virsh", "-q", "shutdown", "web1", "--mode", "agent"]).check()
+    host.run(["sh", "-c", "until virsh domstate web1 | grep -q shut; do sleep 0.5; done"], timeout=60).check()
+    off = backup(host, minimum="quiesced")
+    assert off["grade"] == "quiesced"
+    assert not needs_recovery(host, off)
     config = ("--config", "/run/web.toml")
-    first = document(host, "backup", "web", *config)["backup"]
-    second = document(host, "backup", "web", *config)["backup"]
-    assert (first["source"], first["grade"], second["grade"]) == ("vm", "crash", "crash")
     assert document(host, "verify", "web", "--deep", *config)
-    disk, copy = f"{HOME}/machines/pxc1/vda", "tank/stored"
-    for number, backup in enumerate((first, second)):
+    planned = document(host, "restore", "web", "--target", BACK, "--plan", *config)
+    assert "the restored domain lacks os/kernel /opt/vm/vmlinuz" in planned["notes"]
+    restored = document(host, "restore", "web", "--target", BACK, *config)
+    assert planned["domain"]["name"] == restored["domain"]["name"] == "web-back"
+    back = domain(host, "web-back")
+    assert [item.source for item in back.volumes] == [f"/dev/zvol/{BACK}/vda"]
+    assert back.uuid != running.uuid
+    assert not set(back.macs) & set(running.macs)
+    assert "web-back" not in host.run(["virsh", "-q", "list", "--name"]).check().stdout.split()
+    assert host.run(["zfs", "get", "-H", "-o", "value", "volmode", f"{BACK}/vda"]).check().stdout.strip() == "dev"
+    compare_all(host, [item["backup_id"] for item in document(host, "list", "web", *config)["backups"]])
+    host.run(["sh", "-ec", f"virsh -q undefine web-back; zfs destroy -r {BACK}"]).check()
+    kept = f"zfs list -H -t snapshot -o name {DISK} | grep -v @zsnapdb-start | xargs -n 1 zfs destroy"
+    host.run(["sh", "-ec", kept]).check()
+    document(host, "vm", "reset", "web1")
+    same = "cmp -n 33554432 /dev/zvol/%s /opt/vm/disk.raw"
+    host.run(["sh", "-ec", same % DISK]).check()
+
+
+def backup(guest: Guest, *, minimum: str = "crash", freeze: str = "30s") -> dict[str, Any]:
+    """Back the machine up, and return the backup."""
+    guest.run(["sh", "-ec", f"cat > /run/web.toml <<'X'\n{SOURCE % (minimum, freeze)}X\n"]).check()
+    done: dict[str, Any] = document(guest, "backup", "web", "--config", "/run/web.toml")["backup"]
+    return done
+
+
+def needs_recovery(guest: Guest, made: dict[str, Any]) -> bool:
+    """Whether the journal of the file system in the snapshot has to be replayed, as after a power cut (ext4(5))."""
+    show = f"""
+zfs clone {DISK}@zsnapdb-{made["backup_id"]} tank/looked
+trap 'zfs destroy tank/looked' EXIT
+udevadm settle
+dumpe2fs -h /dev/zvol/tank/looked
+"""
+    return "needs_recovery" in guest.run(["sh", "-ec", show]).check().stdout
+
+
+def compare_all(guest: Guest, backup_ids: list[str]) -> None:
+    """Compare the restored disk with the newest snapshot, and each backup by another reader of the repository."""
+    copy = "tank/stored"
+    for number, backup_id in enumerate(backup_ids):
         received = "-u" if number == 0 else "-uF"
         reader = "python /checkout/tests/independent_reader.py /run/machine-backups web"
-        host.run(["sh", "-ec", f"{reader} {backup['backup_id']} vda | zfs receive {received} {copy}"]).check()
-    top = "tank/web-back"
-    planned = document(host, "restore", "web", "--target", top, "--plan", *config)
-    restored = document(host, "restore", "web", "--target", top, *config)
-    assert planned["domain"]["name"] == restored["domain"]["name"] == "web-back"
-    back, original = domain(host, "web-back"), domain(host, "pxc1")
-    assert [item.source for item in back.volumes] == [f"/dev/zvol/{top}/vda"]
-    assert not set(back.macs) & set(original.macs)
-    assert "web-back" not in host.run(["virsh", "-q", "list", "--name"]).check().stdout.split()
-    assert host.run(["zfs", "get", "-H", "-o", "value", "volmode", f"{top}/vda"]).check().stdout.strip() == "dev"
+        guest.run(["sh", "-ec", f"{reader} {backup_id} vda | zfs receive {received} {copy}"]).check()
     compare = f"""
-zfs clone {disk}@zsnapdb-{second["backup_id"]} tank/compared
+zfs clone {DISK}@zsnapdb-{backup_ids[-1]} tank/compared
 udevadm settle
 cmp /dev/zvol/tank/compared /dev/zvol/{copy}
-cmp /dev/zvol/tank/compared /dev/zvol/{top}/vda
-virsh -q undefine web-back
+cmp /dev/zvol/tank/compared /dev/zvol/{BACK}/vda
 zfs destroy tank/compared
 zfs destroy -r {copy}
-zfs destroy -r {top}
 """
-    host.run(["sh", "-ec", compare]).check()
-    document(host, "vm", "destroy", "pxc1", "--with-foreign-snapshots")
+    guest.run(["sh", "-ec", compare]).check()

@@ -222,6 +222,7 @@ def _receiving(chain: Sequence[Manifest], top: str, places: dict[str, str]) -> t
     volumes = [(manifest, volume) for manifest in chain for volume in manifest.volumes]
     features = 0
     for _, volume in volumes:
+        _zvol(volume)
         features |= volume.features
     preflight = MachinePreflight(
         pool=pool_of(top),

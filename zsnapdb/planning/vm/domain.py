@@ -19,6 +19,8 @@ _QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 QEMU_COMMAND_LINE = f"{{{_QEMU}}}commandline"
 QEMU_ARGUMENT = f"{{{_QEMU}}}arg"
 _LONGEST = 1 << 20
+_DEEPEST = 32
+"""Elements inside each other. Those of libvirt have fewer than ten levels."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AGENT_CHANNEL = "org.qemu.guest_agent.0"
 
@@ -83,7 +85,7 @@ class Domain:
 def root_of(text: str) -> ElementTree.Element:
     """Return the root element of a domain's XML. DamagedError if the text is not the XML of a domain.
 
-    Entities are refused: libvirt writes none.
+    Entities are refused: libvirt writes none. So is what lies too deep for functions that call themselves.
     """
     if len(text) > _LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise DamagedError("the XML of the domain is too long, or declares entities", hint="see `virsh dumpxml`")
@@ -91,9 +93,19 @@ def root_of(text: str) -> ElementTree.Element:
         root = ElementTree.fromstring(text)  # noqa: S314
     except ElementTree.ParseError as error:
         raise DamagedError(f"the XML of the domain cannot be read: {error}", hint="see `virsh dumpxml`") from error
+    if _depth(root) > _DEEPEST:
+        raise DamagedError(f"the XML of the domain has more than {_DEEPEST} levels", hint="see `virsh dumpxml`")
     if root.tag != "domain":
         raise DamagedError(f"the XML describes a {root.tag}, not a domain", hint="give the output of `virsh dumpxml`")
     return root
+
+
+def _depth(root: ElementTree.Element) -> int:
+    """Return the number of levels, counted no further than one beyond the deepest that is allowed."""
+    depth, level = 0, [root]
+    while level and depth <= _DEEPEST:
+        depth, level = depth + 1, [child for element in level for child in element]
+    return depth
 
 
 def parse(text: str) -> Domain:

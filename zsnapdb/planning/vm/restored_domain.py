@@ -189,6 +189,8 @@ def _safe(text: str) -> tuple[str, tuple[str, ...]]:
     if safe.find("name") is None:
         ElementTree.SubElement(safe, "name")
     for loader in safe.findall("os/loader"):
+        # A firmware file of the host that the guest could write would be that of every other machine.
+        loader.set("readonly", "yes")
         if loader.get("type") == "pflash" and (system := safe.find("os")) is not None:
             # Empty: libvirt makes a new file from the firmware's template.
             ElementTree.SubElement(system, "nvram")
@@ -222,6 +224,8 @@ def _kept(element: ElementTree.Element, shape: _Shape, left_out: list[str], path
 def _is_foreign(element: ElementTree.Element) -> bool:
     """Whether the element stands or falls with something on the host that is not trusted."""
     text = (element.text or "").strip()
+    if element.tag == "disk":
+        return element.get("device", "disk") not in ("disk", "cdrom", "floppy")
     if element.tag == "loader":
         return not TRUSTED.fullmatch(text)
     if element.tag == "rng":

@@ -275,6 +275,12 @@ def test_a_machine_has_no_socket_or_volumes_in_its_configuration(more: str) -> N
         config.parse(f'{text}[repository.r]\nurl = "file:///nowhere"\n', "test")
 
 
+def test_a_server_inside_a_machine_is_refused_and_not_left_unlocked() -> None:
+    text = '[instance.web]\nrepository = "r"\nhost = "10.0.0.7"\n[instance.web.vm]\ndomain = "gold"\n'
+    with pytest.raises(ConfigError, match="does not lock a server inside a machine; remove host"):
+        config.parse(f'{text}[repository.r]\nurl = "file:///nowhere"\n', "test")
+
+
 def test_a_minimum_of_frozen_needs_a_freeze(barn: Barn) -> None:
     with pytest.raises(ConfigError, match="set freeze_deadline to more than 0s"):
         barn.source(minimum_grade="frozen", freeze_deadline="0s")

@@ -28,7 +28,7 @@ from zsnapdb.jobs.restore.machine_run import MachineRestoreResult, MachineWork
 from zsnapdb.planning.restore.machine import DefineDomain, MachineRestorePlan
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.report.restore.machine import MachineRestorePlanView, MachineRestoreView
-from zsnapdb.repository.manifest import ZvolType
+from zsnapdb.repository.manifest import FilesystemType, ZvolType
 from zsnapdb.vm.hypervisor import MachineState
 from zsnapdb.zfs import datasets
 
@@ -255,6 +255,22 @@ def test_a_zvol_of_another_size_than_the_manifest_says_is_removed_again(
         yard.restore()
     assert yard.state() == before
     assert ZvolType.model_fields["volsize"] is not None
+
+
+def test_a_chain_with_a_filesystem_in_it_is_refused_before_anything_is_made(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = yard.state()
+    repository = yard.instance.open_repository()
+    first, last = (repository.manifest(yard.instance.name, backup_id) for backup_id in yard.ids)
+    mounted = FilesystemType(mountpoint="/etc", properties={})
+    forged = first.model_copy(
+        update={"volumes": tuple(volume.model_copy(update={"type": mounted}) for volume in first.volumes)}
+    )
+    monkeypatch.setattr(machine_plan, "restore_chain", lambda manifests, manifest: (forged, last))
+    with pytest.raises(PreflightError, match="is a filesystem, not a zvol"):
+        yard.restore()
+    assert yard.state() == before
 
 
 def test_a_device_that_does_not_say_its_zvol_keeps_the_domain_undefined(yard: Yard) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.unit.planning.vm.test_clone_domain import BASE, GOLDEN
+from zsnapdb.errors import DamagedError
 from zsnapdb.planning.vm.domain import parse, root_of
 from zsnapdb.planning.vm.restored_domain import RestoredIdentity, is_of_restore, restored
 
@@ -29,6 +32,7 @@ HOSTILE = """<domain type='xen' xmlns:qemu='http://libvirt.org/schemas/domain/qe
     <emulator>/tmp/evil</emulator>
     <disk type='block' device='disk'><source dev='/dev/sda'/><target dev='vda'/><backingStore><source file='/etc/x'/>
       </backingStore></disk>
+    <disk type='block' device='lun'><source dev='/dev/sdb'/><target dev='sdb'/></disk>
     <disk type='file' device='cdrom'><source file='/etc/shadow'/><target dev='sda'/></disk>
     <filesystem type='mount'><source dir='/'/><target dir='host'/></filesystem>
     <hostdev mode='subsystem' type='pci'/>
@@ -64,7 +68,23 @@ def test_nothing_that_a_manifest_names_on_the_host_gets_into_the_domain() -> Non
     assert root.get("type") == "kvm"
     assert sorted(device.tag for device in root.iterfind("devices/*")) == ["disk", "disk", "interface", "serial"]
     assert [link.get("state") for link in root.iterfind("devices/interface/link")] == ["down"]
-    assert {"os/kernel /etc/shadow", "devices/hostdev", "devices/filesystem", "devices/tpm"} <= set(made.left_out)
+    assert {"os/kernel /etc/shadow", "devices/disk", "devices/hostdev", "devices/filesystem", "devices/tpm"} <= set(
+        made.left_out
+    )
+
+
+def test_a_guest_cannot_write_the_firmware_of_the_host() -> None:
+    firmware = "/usr/share/OVMF/OVMF_CODE.fd"
+    for given in ("", "readonly='no'"):
+        text = HOSTILE.replace("<loader type='pflash'>/etc/passwd<", f"<loader {given} type='pflash'>{firmware}<")
+        (loader,) = root_of(restored(text, IDENTITY, NETWORK).xml).findall("os/loader")
+        assert (loader.text, loader.get("readonly")) == (firmware, "yes")
+
+
+def test_elements_that_lie_deep_in_each_other_are_damage() -> None:
+    text = HOSTILE.replace("<acpi/>", "<a>" * 30_000 + "</a>" * 30_000)
+    with pytest.raises(DamagedError, match="more than 32 levels"):
+        restored(text, IDENTITY, NETWORK)
 
 
 def test_a_domain_is_of_the_restore_that_made_it_and_a_copy_of_it_is_not() -> None:
