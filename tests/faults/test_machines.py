@@ -189,7 +189,7 @@ def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_doma
     assert host.run(["zfs", "get", "-H", "-o", "value", "volmode", f"{BACK}/vda"]).check().stdout.strip() == "dev"
     compare_all(host, [item["backup_id"] for item in document(host, "list", "web", *config)["backups"]])
     host.run(["sh", "-ec", f"virsh -q undefine web-back; zfs destroy -r {BACK}"]).check()
-    kept = f"zfs list -H -t snapshot,bookmark -o name {DISK} | grep -v @zsnapdb-start | xargs -n 1 zfs destroy"
+    kept = f"zfs list -H -d 1 -t snapshot,bookmark -o name {DISK} | grep -v @zsnapdb-start | xargs -n 1 zfs destroy"
     host.run(["sh", "-ec", kept]).check()
     document(host, "vm", "reset", "web1")
     same = "cmp -n 33554432 /dev/zvol/%s /opt/vm/disk.raw"
