@@ -100,7 +100,9 @@ BRIDGE = "labbr"
 """The bridge of a guest on which machines and the guest itself are, and nothing else."""
 _PREPARE = f"""
 cp -a /out/libvirt/. /{CAPABILITIES}/
-(cd /checkout/tests/lab/inside/vm; echo agent | cpio -o -H newc | gzip -1 | cat /{FOLDER}/initrd - > /{FOLDER}/initrd-agent)
+cd /checkout/tests/lab/inside/vm
+echo agent | cpio -o -H newc | gzip -1 | cat /{FOLDER}/initrd - > /{FOLDER}/initrd-agent
+cd /
 for name in iptables ip6tables; do ln -sf /bin/true /usr/sbin/$name; done
 ip link add {BRIDGE} type bridge
 ip addr add 10.0.0.1/8 dev {BRIDGE}
