@@ -153,6 +153,11 @@ def available(dataset: str) -> int:
     return _number(dataset, "available")
 
 
+def bookmarks_below(dataset: str) -> list[str]:
+    """Return the full names of the bookmarks of a dataset and of all datasets below it, sorted."""
+    return sorted(name for (name,) in table([ZFS, "list", "-H", "-r", "-t", "bookmark", "-o", "name", dataset], 1))
+
+
 def unmount(dataset: str) -> None:
     """Unmount a filesystem. An unmounted filesystem does not change."""
     if properties(dataset, ["mounted"])["mounted"].value == "yes":

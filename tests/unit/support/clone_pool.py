@@ -129,12 +129,12 @@ class ClonePool:
     def below(self, top: str) -> Iterator[str]:
         """Yield the name, and the names of everything below it."""
         _ = self.things[top]
-        yield from (n for n in self.things if n == top or n.startswith((f"{top}/", f"{top}@")))
+        yield from (n for n in self.things if n == top or n.startswith((f"{top}/", f"{top}@", f"{top}#")))
 
     def _list(self, words: list[str]) -> str:
         name, kind = words[-1], words[words.index("-t") + 1]
         if kind == "bookmark":
-            return ""
+            return "\n".join(n for n in self.things if "#" in n and n.startswith(name))
         if "-d" in words:
             names = [n for n in self.things if n.startswith(f"{name}@")]
         else:

@@ -117,6 +117,7 @@ def plan_reset(settings: Settings, name: str) -> MachineStep:
 def _refuse_for_reset(machine: Machine) -> None:
     found = removal.others(machine.anchor, properties.machine_mark(machine.name))
     removal.refuse_others(f"the virtual machine {machine.name}", found, snapshots_may_go=False)
+    removal.refuse_bookmarks(f"the virtual machine {machine.name}", found)
 
 
 def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:

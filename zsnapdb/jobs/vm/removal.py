@@ -18,10 +18,11 @@ from zsnapdb.zfs.owned import Mark
 
 @dataclass(frozen=True)
 class OthersSnapshots:
-    """What others made of the volumes: snapshots, and datasets that were cloned from any snapshot."""
+    """What others made of the volumes: snapshots, datasets that were cloned from any snapshot, and bookmarks."""
 
     snapshots: tuple[str, ...]
     clones: tuple[str, ...]
+    bookmarks: tuple[str, ...] = ()
 
 
 def others(anchor: str, mark: Mark) -> OthersSnapshots:
@@ -31,7 +32,16 @@ def others(anchor: str, mark: Mark) -> OthersSnapshots:
         if not mark.is_on(values):
             foreign.append(snapshot.full_name)
         clones += [clone for clone in values["clones"].value.split(",") if clone not in ("", datasets.UNSET)]
-    return OthersSnapshots(tuple(sorted(foreign)), tuple(sorted(clones)))
+    return OthersSnapshots(tuple(sorted(foreign)), tuple(sorted(clones)), tuple(datasets.bookmarks_below(anchor)))
+
+
+def refuse_bookmarks(what: str, found: OthersSnapshots) -> None:
+    """Raise PreflightError if a bookmark is in the way of a rollback (zfs-rollback(8))."""
+    if found.bookmarks:
+        raise PreflightError(
+            f"{what} has bookmarks, which backups made: {', '.join(found.bookmarks)}",
+            hint="clone a new machine instead; or destroy the bookmarks, and the next backup is a full one",
+        )
 
 
 def refuse_others(what: str, found: OthersSnapshots, *, snapshots_may_go: bool) -> None:

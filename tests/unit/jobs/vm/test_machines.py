@@ -166,6 +166,16 @@ def test_a_snapshot_that_somebody_made_of_a_machine_keeps_it(house: House) -> No
     assert not any("/machines/pxc1" in name for name in house.pool.things)
 
 
+def test_a_machine_whose_backups_left_bookmarks_is_not_reset_and_keeps_running(house: House) -> None:
+    house.clone(1)
+    disk = f"{HOME}/machines/pxc1/vda"
+    house.pool.things[f"{disk}#zsnapdb-20260101T000000Z"] = house.pool.things[f"{disk}@zsnapdb-start"]
+    before = house.state()
+    with pytest.raises(PreflightError, match="bookmarks"):
+        life.reset(house.settings, "pxc1", ReadyMarker())
+    assert house.state() == before
+
+
 def test_a_base_with_machines_stays(house: House) -> None:
     house.clone(1)
     with pytest.raises(PreflightError, match="has clones"):
