@@ -219,11 +219,17 @@ def test_setup_leads_from_a_host_without_zsnapdb_to_a_backup_and_a_passed_drill(
 def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
     folder = Path("/srv/s3/folder-repository")
     folder.mkdir()
-    config = lab.changed(('url = "s3://backups/lab"', f'url = "file://{folder}"'))
+    config = lab.changed(('url = "s3://backups/lab"', f'url = "file://{folder}"\nevidence = true'))
     backup = lab.zsnapdb("backup", "--json", config=config).json["backup"]
     assert backup["full"]
     restored = lab.zsnapdb("restore", "main", "--target", "tank/from-folder", "--json", config=config).json
     assert restored["gtids"] == backup["position"]["gtids"]
+    assert lab.zsnapdb("report", "verify", "main", config=config).code == 0
+    records = sorted(folder.rglob("evidence/*.json"))
+    assert [json.loads(record.read_bytes())["job"] for record in records] == ["backup", "restore"]
+    records[0].write_bytes(records[0].read_bytes().replace(b'"backup"', b'"status"'))
+    altered = lab.zsnapdb("report", "verify", "main", config=config)
+    assert altered.code == 7, altered.stdout
 
 
 def test_a_server_with_transactions_in_no_binlog_is_backed_up_restored_and_cloned(lab: Lab) -> None:
