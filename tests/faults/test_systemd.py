@@ -123,6 +123,28 @@ def test_a_unit_has_the_walls_of_systemd_around_the_sandbox(guest: Guest) -> Non
     said(guest, "zsnapdb", "clone", "destroy", "walled")
 
 
+def test_every_shipped_unit_does_its_job_within_its_walls(guest: Guest) -> None:
+    said(guest, "sh", "-ec", "cp /checkout/configs/systemd/* /run/systemd/system/; systemctl daemon-reload")
+    said(guest, "mkdir", "-p", "/var/lib/prometheus/node-exporter")
+    more = '[instance.main.keep]\\nlast = 7\\n[instance.main.agent]\\nbackup = { every = "1h" }\\n'
+    keep = f"cp {CONFIG} /run/kept.toml; printf '{more}' >> {CONFIG}"
+    said(guest, "sh", "-ec", keep)
+    jobs = ("backup@main", "verify@main", "drill@main", "prune@main", "reap", "status")
+    for job in jobs:
+        unit = f"zsnapdb-{job}.service"
+        started = guest.run(["systemctl", "start", unit], timeout=600)
+        assert started.code == 0, said(guest, "journalctl", "--no-pager", "-n", "30", "-u", unit)
+    metrics = said(guest, "cat", "/var/lib/prometheus/node-exporter/zsnapdb.prom").splitlines()
+    (passed,) = [line for line in metrics if line.startswith("zsnapdb_drill_newest_passed{")]
+    assert passed.endswith(" 1"), "status has read the drill"
+    for job in ("agent", "binlog@main"):
+        said(guest, "systemctl", "start", f"zsnapdb-{job}")
+        assert said(guest, "systemctl", "is-active", f"zsnapdb-{job}") == "active"
+        said(guest, "systemctl", "stop", f"zsnapdb-{job}")
+    back = f"rm /run/systemd/system/zsnapdb-*; systemctl daemon-reload; cp /run/kept.toml {CONFIG}"
+    said(guest, "sh", "-ec", back)
+
+
 def test_setup_writes_the_unit_of_the_agent_and_starts_it(guest: Guest) -> None:
     words = ["zsnapdb", "setup", "file:///srv/s3/set-up", "--config", "/etc/set-up/zsnapdb.toml", "--plain", "--yes"]
     guest.run(["mkdir", "/srv/s3/set-up"]).check()

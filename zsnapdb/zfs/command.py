@@ -54,6 +54,7 @@ _TABLE = (
     _Known("has children", CommandError, "the dataset has children that zsnapdb does not know; see `zfs list -r`"),
     _Known("out of space", PreflightError, "free space in the pool: `zfs list -o space`"),
     _Known("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
+    _Known("The ZFS modules", PreflightError, "load the ZFS module: `modprobe zfs`"),
 )
 
 
