@@ -61,7 +61,7 @@ class Upstream:
 def upstream(lab: Lab) -> Iterator[Upstream]:
     """The guest's server is a replica of a clone of itself, under writes, for the test."""
     assert lab.zsnapdb("backup").code == 0
-    made = lab.zsnapdb("clone", "create", "main", "--name", "upstream", "--json").json
+    made = lab.zsnapdb("clone", "create", "main", "--name", "upstream", "--admin", "--json").json
     source = Upstream(made["clone"]["port"], made["user"], made["password"], lab.flavour)
     admin = "REPLICATION_SLAVE_ADMIN" if lab.flavour == "mysql" else "REPLICATION SLAVE ADMIN"
     lab.sql(f"GRANT {admin} ON *.* TO zsnapdb@localhost")

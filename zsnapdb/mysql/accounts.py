@@ -37,12 +37,13 @@ def make_users(
     """Create the account of a clone's users anew, with these rights. The statements are not written to the binlog."""
     stop_logging(session)
     shown = global_variables(session, ("partial_revokes",))
+    known = {str(row[0]).upper() for row in session.query("SHOW PRIVILEGES")}
     for host in hosts:
         account = f"'{user}'@'{host}'"
         session.query(f"DROP USER IF EXISTS {account}")
         session.query(f"CREATE USER {account} IDENTIFIED BY %s", (password.get_secret_value(),))
         is_name = shown.get("partial_revokes") == "ON"
-        for statement in grants(rights, account, flavour, patterns_are_names=is_name):
+        for statement in grants(rights, account, flavour, known, patterns_are_names=is_name):
             session.query(statement)
 
 

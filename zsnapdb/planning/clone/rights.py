@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from zsnapdb.model import Flavour
@@ -25,7 +26,16 @@ _OF_SCHEMAS = (
 )
 
 
-def grants(rights: AccountRights, account: str, flavour: Flavour, *, patterns_are_names: bool) -> tuple[str, ...]:
+_READS_ROUTINES = "SHOW_ROUTINE"
+"""Without it mysqldump fails at a routine whose definer is another account (refman 8.4, "SHOW CREATE PROCEDURE").
+
+MySQL 8.0.20 and later know it. On MariaDB the privileges on every schema include SHOW CREATE ROUTINE.
+"""
+
+
+def grants(
+    rights: AccountRights, account: str, flavour: Flavour, known: Collection[str] = (), *, patterns_are_names: bool
+) -> tuple[str, ...]:
     """Return the statements that give these rights to the account, which has none yet. `account` is quoted.
 
     A privilege on the pattern `%` counts for every schema, also for one that does not exist yet. Of several entries
@@ -35,11 +45,12 @@ def grants(rights: AccountRights, account: str, flavour: Flavour, *, patterns_ar
     server's own accounts, gives itself every right.
 
     `patterns_are_names`: the server reads `%` as a name, as MySQL with partial_revokes does. There the rights are
-    global, and are revoked for the two schemas.
+    global, and are revoked for the two schemas. `known` are the privileges that the server knows (SHOW PRIVILEGES).
     """
     if rights is AccountRights.ALL:
         return (f"GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION",)
-    sees = f"GRANT {', '.join(family(flavour).privileges_to_look)} ON *.* TO {account}"
+    looks = [*family(flavour).privileges_to_look, *(name for name in (_READS_ROUTINES,) if name in known)]
+    sees = f"GRANT {', '.join(looks)} ON *.* TO {account}"
     if patterns_are_names:
         fences = tuple(f"REVOKE {_OF_SCHEMAS} ON {schema}.* FROM {account}" for schema in ("mysql", "sys"))
         return sees, f"GRANT {_OF_SCHEMAS} ON *.* TO {account}", *fences, f"GRANT SELECT, EXECUTE ON sys.* TO {account}"

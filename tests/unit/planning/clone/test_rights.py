@@ -37,6 +37,12 @@ def test_the_schemas_of_the_server_have_entries_of_their_own(flavour: Flavour) -
     assert f"GRANT SELECT, EXECUTE, SHOW VIEW ON sys.* TO {ACCOUNT}" in given
 
 
+def test_the_definition_of_routines_is_shown_where_the_server_has_a_privilege_for_it() -> None:
+    (newer, *_) = grants(AccountRights.SCHEMAS, ACCOUNT, Flavour.MYSQL, {"SHOW_ROUTINE"}, patterns_are_names=False)
+    (older, *_) = grants(AccountRights.SCHEMAS, ACCOUNT, Flavour.MYSQL, {"SELECT"}, patterns_are_names=False)
+    assert newer == older.replace(" ON *.*", ", SHOW_ROUTINE ON *.*")
+
+
 def test_where_the_server_takes_patterns_for_names_the_rights_on_its_schemas_are_revoked() -> None:
     given = grants(AccountRights.SCHEMAS, ACCOUNT, Flavour.MYSQL, patterns_are_names=True)
     assert not any("%" in statement for statement in given)
