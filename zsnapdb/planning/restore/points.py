@@ -100,6 +100,8 @@ def choose(
         backups, files = view.backups, view.files
     if isinstance(target, Latest):
         return _choose_latest(target, backups, files, state)
+    if not isinstance(target, AtTime) and all(point.gtids is None for point in backups):
+        raise PreflightError("the server's transactions have no GTIDs", hint="name a time, or a backup")
     if history is not None:
         return _choose_one(target, backups, files, now, state, history)
     return _choose_of_histories(target, backups, files, now, state, holds)
@@ -171,7 +173,7 @@ def _choose_in(
     """
     for number in range(len(view.backups), 0, -1):
         point = view.backups[number - 1]
-        if isinstance(target, AtTime) and commit_time(point.taken) > target.moment:
+        if commit_time(point.taken) > target.moment if isinstance(target, AtTime) else point.gtids is None:
             continue
         route = view.route(point, state)
         if route is None:
@@ -275,8 +277,6 @@ def _choose_gtid(
             f"{target.text!r} is not a GTID of {flavour}: {error}",
             hint="see `zsnapdb show` for the GTIDs in the backups and the archive",
         ) from error
-    if all(point.gtids is None for point in backups):
-        raise PreflightError("the server's transactions have no GTIDs", hint="name a time, or a backup")
     for point in reversed(backups):
         if point.gtids is None:
             # The server had no GTIDs then. An older backup may lead to the transaction.

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
-from zsnapdb.errors import HistoryError, NotThere
+from zsnapdb.errors import HistoryError, NotThere, PreflightError
 from zsnapdb.gtid import GtidPosition, GtidSet
 from zsnapdb.model import BinlogCoordinates, Flavour
 from zsnapdb.planning.binlog.route import BackupPoint, commit_time
@@ -130,6 +130,18 @@ def test_on_mysql_the_gtids_of_an_abandoned_history_are_found() -> None:
     assert (chosen.point, chosen.files) == (old, (second,))
     with pytest.raises(NotThere):
         choose(AtGtids(f"{A}:21"), [old, new], [first, second, taken_over], NOW)
+
+
+def test_the_gtids_of_an_older_history_are_found_past_backups_of_a_server_without_gtids() -> None:
+    first, second = (Kept(**{**vars(own(number)), "fingerprint": str(number)}) for number in (1, 2))
+    again = Kept("2", 1, None, None, 1000, fingerprint="again")
+    old = at(25, f"{A}:1-15")
+    within = replace(at(28, f"{A}:1-15", name="w"), gtids=None)
+    new = replace(at(1001, f"{A}:1-3", "binlog.000001", 500, name="n"), gtids=None)
+    chosen = choose(AtGtids(f"{A}:20"), [old, within, new], [first, second, again], NOW)
+    assert (chosen.point, chosen.files) == (old, (second,))
+    with pytest.raises(PreflightError, match="have no GTIDs"):
+        choose(AtGtids(f"{A}:20"), [within, new], [first, second, again], NOW)
 
 
 def test_after_a_reset_the_same_gtids_are_refused_until_a_history_is_named() -> None:
