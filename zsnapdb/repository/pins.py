@@ -1,6 +1,7 @@
 """Pins: a backup with a pin is never pruned. The pin says why.
 
-Where this host signs, its pins are signed. A pin of somebody else protects its backup too: a pin removes nothing.
+Where this host signs, its pins are signed, and each names its repository, instance and backup. A pin of somebody else,
+or of another backup, protects the backup that it lies at too: a pin removes nothing. Its reason is not shown.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from datetime import UTC, datetime
 from pydantic import BaseModel
 
 from zsnapdb.errors import DamagedError, ExistsError, NotThere
-from zsnapdb.patterns import Words
+from zsnapdb.patterns import BackupId, InstanceName, RepositoryId, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -24,10 +25,13 @@ class Pin:
     backup_id: str
     reason: str
     since: str
-    format: int = 1
 
 
 class _PinPart(BaseModel):
+    format: int = 1
+    repository_id: RepositoryId
+    instance: InstanceName
+    backup_id: BackupId
     reason: Words
     since: Words
 
@@ -38,7 +42,7 @@ def pins(repository: Repository, instance: str) -> dict[str, Pin]:
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
         try:
-            known[backup_id] = _pin(backup_id, repository.believed(listed.key))
+            known[backup_id] = _pin(repository, instance, backup_id, repository.believed(listed.key))
         except NotThere:
             continue
         except DamagedError:
@@ -48,8 +52,10 @@ def pins(repository: Repository, instance: str) -> dict[str, Pin]:
     return known
 
 
-def _pin(backup_id: str, line: bytes) -> Pin:
+def _pin(repository: Repository, instance: str, backup_id: str, line: bytes) -> Pin:
     document = _PinPart.model_validate_json(line)
+    if (document.repository_id, document.instance, document.backup_id) != (repository.id, instance, backup_id):
+        return Pin(backup_id, "(the pin was made for another backup, and copied by hand)", "")
     return Pin(backup_id, document.reason, document.since)
 
 
@@ -57,12 +63,14 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
     """Pin a backup, or replace the reason of its pin. Return the pin. NotThere if there is no such backup."""
     repository.manifest(instance, backup_id)
     new_pin = Pin(backup_id, reason, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
-    repository.overwrite(layout.pin(instance, backup_id), repository.keyring.signed_if_able(_line(new_pin)))
+    repository.overwrite(
+        layout.pin(instance, backup_id), repository.keyring.signed_if_able(_line(repository.id, instance, new_pin))
+    )
     return new_pin
 
 
-def _line(new_pin: Pin) -> bytes:
-    return json.dumps(asdict(new_pin)).encode()
+def _line(repository_id: str, instance: str, new_pin: Pin) -> bytes:
+    return json.dumps({"format": 1, "repository_id": repository_id, "instance": instance, **asdict(new_pin)}).encode()
 
 
 def copy(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:

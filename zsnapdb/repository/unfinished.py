@@ -10,7 +10,7 @@ from datetime import datetime
 from pydantic import BaseModel, ValidationError
 
 from zsnapdb.errors import DamagedError, NotThere
-from zsnapdb.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RoleName, Words
+from zsnapdb.patterns import BackupId, FullSnapshotName, Guid, InstanceName, RepositoryId, RoleName, Words
 from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
@@ -44,6 +44,7 @@ class Unfinished:
         parts = {role: asdict(mark) for role, mark in self.snapshots.items()}
         document = {
             "format": 1,
+            "repository_id": repository.id,
             "backup_id": self.backup_id,
             "instance": self.instance,
             "host": self.host,
@@ -65,6 +66,7 @@ class _SnapshotMarkPart(BaseModel):
 
 
 class _UnfinishedPart(BaseModel):
+    repository_id: RepositoryId
     backup_id: BackupId
     instance: InstanceName
     host: Words
@@ -72,19 +74,22 @@ class _UnfinishedPart(BaseModel):
     snapshots: dict[RoleName, _SnapshotMarkPart]
 
 
-def _parse(line: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
+def _parse(repository: Repository, line: bytes, instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     try:
         document = _UnfinishedPart.model_validate_json(line)
     except ValidationError:
         return _unreadable(instance, backup_id, modified)
-    if (document.instance, document.backup_id) != (instance, backup_id):
+    if (document.repository_id, document.instance, document.backup_id) != (repository.id, instance, backup_id):
         return _unreadable(instance, backup_id, modified)
     marks = {role: SnapshotMark(part.name, part.guid, part.from_guid) for role, part in document.snapshots.items()}
     return Unfinished(backup_id, instance, document.host, document.started, marks, modified)
 
 
 def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
-    """Return a mark that cannot be read, or is not signed by a key that this host believes. Its existence counts."""
+    """Return a mark that cannot be read, is of another backup, or is not signed by a key that this host believes.
+
+    Its existence counts.
+    """
     return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 
 
@@ -96,7 +101,8 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
             continue
         backup_id = listed.key.backup_id
         try:
-            marks.append(_parse(repository.believed(listed.key), instance, backup_id, listed.modified))
+            line = repository.believed(listed.key)
+            marks.append(_parse(repository, line, instance, backup_id, listed.modified))
         except NotThere:
             continue
         except DamagedError:

@@ -10,6 +10,8 @@ Invariants:
 - An owner renews its lease by replacing its own version. After another version replaced it, the lease is lost and
   stays lost.
 - `confirm` renews the lease at once: an action that follows is begun by the owner.
+- A lease that is signed by no key that this host believes, or names another repository or place, is one of an unknown
+  owner: nobody can say that a living owner gave it back or has ended. Such a lease is taken after its usual time.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from zsnapdb.errors import BusyError, ChangedError, ExistsError, LeaseError, NotThere, RepositoryError
+from zsnapdb.errors import BusyError, ChangedError, DamagedError, ExistsError, LeaseError, NotThere, RepositoryError
 from zsnapdb.foreign_json import fields_of
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import LeaseKey
@@ -44,12 +46,14 @@ _LONGEST = 1024
 
 HELD, FREE = "held", "free"
 
+_UNKNOWN = "unreadable "
+
 
 @dataclass(frozen=True)
 class Holder:
     """The content of a lease: its owner, since when, for what, and for how many seconds it is valid without a renewal.
 
-    `beat` counts the renewals. `expires` is for people.
+    `beat` counts the renewals. `expires` is for people. `repository_id` and `name` are the place of the lease.
     """
 
     owner: str
@@ -62,6 +66,8 @@ class Holder:
     expires: str
     seconds: float
     state: str = HELD
+    repository_id: str = ""
+    name: str = ""
     format: int = 1
 
     def encode(self) -> bytes:
@@ -80,21 +86,35 @@ class Holder:
             _check(holder)
             return replace(holder, seconds=min(holder.seconds, SECONDS))
         except (ValueError, KeyError, TypeError):
-            return cls(
-                f"unreadable {version.tag}",
-                "an unknown host",
-                0,
-                "",
-                "something unknown",
-                "an unknown time",
-                0,
-                "",
-                SECONDS,
-            )
+            return cls._unknown(version.tag)
+
+    @classmethod
+    def _unknown(cls, tag: str) -> Holder:
+        return cls(f"{_UNKNOWN}{tag}", "an unknown host", 0, "", "something unknown", "an unknown time", 0, "", SECONDS)
+
+    @classmethod
+    def believed(cls, repository: Repository, key: LeaseKey, version: Version) -> Holder:
+        """Return the holder like `parse`.
+
+        The owner is unknown too if no key that this host believes signed the lease, or if it is of another place.
+        """
+        try:
+            line = repository.keyring.verified(version.body, key)
+        except DamagedError:
+            return cls._unknown(version.tag)
+        holder = cls.parse(replace(version, body=line))
+        is_of_place = (holder.repository_id, holder.name) == (repository.id, _name(key))
+        return holder if is_of_place else cls._unknown(version.tag)
 
     def describe(self) -> str:
         """Return a short description of the owner, in printable characters."""
+        if self.owner.startswith(_UNKNOWN):
+            return "an unknown process (nobody whom this host believes wrote the lease)"
         return f"process {self.pid} on {self.host}, {self.doing} since {self.since}"
+
+
+def _name(key: LeaseKey) -> str:
+    return key.removesuffix(".lock")
 
 
 def _check(holder: Holder) -> None:
@@ -174,16 +194,17 @@ class WriterLease:
 
     def _write(self, me: Holder) -> None:
         # A refused replacement may be our own, repeated after its answer was lost. Reading the lease shows that.
+        body = _body(self._repository, me)
         with contextlib.suppress(ChangedError):
-            self._repository.replace(self._key, me.encode(), tag=self._tag)
+            self._repository.replace(self._key, body, tag=self._tag)
         try:
             version = self._repository.read_version(self._key)
         except NotThere:
             self._lost = replace(me, owner="", host="nobody", doing="removed by hand")
             self.check()
             raise
-        current = Holder.parse(version)
-        if current.owner != me.owner:
+        current = Holder.believed(self._repository, self._key, version)
+        if version.body != body and current.owner != me.owner:
             self._lost = current
             self.check()
         self._me, self._tag = me, version.tag
@@ -195,6 +216,10 @@ class WriterLease:
         with self._writing, contextlib.suppress(RepositoryError):
             if self._lost is None:
                 self._write(replace(self._me, beat=self._me.beat + 1, state=FREE))
+
+
+def _body(repository: Repository, me: Holder) -> bytes:
+    return repository.keyring.signed_if_able(me.encode())
 
 
 def _after(seconds: float) -> str:
@@ -216,17 +241,17 @@ def _take(
     patience: float,
 ) -> str:
     """Take the lease and return its tag. BusyError if its owner is still alive after `patience` seconds."""
-    watched, since = "", 0.0
+    watched, since, body = "", 0.0, _body(repository, me)
     give_up = steady() + patience
     while True:
         try:
             version = repository.read_version(key)
         except NotThere:
             with contextlib.suppress(ExistsError):
-                repository.put(key, me.encode())
+                repository.put(key, body)
             continue
-        holder = Holder.parse(version)
-        if holder.owner == me.owner:
+        holder = Holder.believed(repository, key, version)
+        if version.body == body or holder.owner == me.owner:
             return version.tag
         if holder.state != FREE:
             if version.tag != watched and watched:
@@ -245,7 +270,7 @@ def _take(
             tell(f"taking over from {holder.describe()}: {'it gave no sign of life' if watched else 'it has ended'}")
         # If refused, another process was quicker, or the answer to our own write was lost. The next read shows which.
         with contextlib.suppress(ChangedError):
-            repository.replace(key, me.encode(), tag=version.tag)
+            repository.replace(key, body, tag=version.tag)
 
 
 @contextlib.contextmanager
@@ -279,6 +304,8 @@ def lease(
         1,
         _after(seconds),
         seconds,
+        repository_id=repository.id,
+        name=name,
     )
     writer_lease = WriterLease(
         repository, key, me, _take(repository, key, me, tell, steady, sleep, has_ended, patience)
@@ -295,8 +322,9 @@ def lease(
 
 def holder(repository: Repository, name: str) -> Holder | None:
     """Return the holder that the lease names. None if nobody has the lease. The holder may have died since."""
+    key = layout.lease(name)
     try:
-        current = Holder.parse(repository.read_version(layout.lease(name)))
+        current = Holder.believed(repository, key, repository.read_version(key))
     except NotThere:
         return None
     return current if current.state != FREE else None

@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.support.manifests import manifest
 from zsnapdb.errors import ConfigError, DamagedError
-from zsnapdb.repository import drills, keys, layout, pins, unfinished, verifications
+from zsnapdb.repository import drills, keys, layout, pins, unfinished, verifications, writer_lease
 from zsnapdb.repository.drills import CheckPart, Evidence, Outcome
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.known_damage import known_damage
@@ -166,3 +166,79 @@ def test_a_host_that_believes_signers_and_does_not_sign_records_no_finding(signi
 def _move(repository: Repository, source: Key, target: Key) -> None:
     repository.put(target, repository.get(source))
     repository.delete(source)
+
+
+@pytest.mark.parametrize("elsewhere", [{"repository_id": "id-2"}, {"instance": "other"}, {"backup_id": OTHER}])
+def test_a_signed_pin_of_another_place_protects_and_its_reason_is_not_shown(
+    signing: Repository, elsewhere: dict[str, str]
+) -> None:
+    place = {"repository_id": "id-1", "instance": "main", "backup_id": BACKUP, **elsewhere}
+    body = json.dumps({"format": 1, **place, "reason": "a reason of elsewhere", "since": "2026"}).encode()
+    signing.put(layout.pin("main", BACKUP), signing.keyring.signed(body))
+    assert pins.pins(signing, "main")[BACKUP].reason == "(the pin was made for another backup, and copied by hand)"
+
+
+def test_a_signed_mark_of_another_repository_says_nothing_and_protects_every_base(signing: Repository) -> None:
+    mark().write(replace(signing, id="id-2"))
+    (found,) = unfinished.unfinished(signing, "main")
+    assert (found.host, found.snapshots) == ("an unknown host", {})
+    assert found.may_build_on({99})
+
+
+LEASE = layout.lease("main/writer")
+
+
+def stored_lease(repository: Repository) -> bytes:
+    """Return a lease that its owner gave back in this repository."""
+    with writer_lease.lease(repository, "main/writer", doing="backing up", tell=print):
+        pass
+    body = repository.get(LEASE)
+    repository.delete(LEASE)
+    return body
+
+
+def seconds_until_taken(repository: Repository) -> float:
+    """Return how long a new owner watches the lease that is stored there, by its clock."""
+    clock = [0.0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    with writer_lease.lease(
+        repository, "main/writer", doing="mine", tell=print, steady=lambda: clock[0], sleep=sleep
+    ) as owned:
+        owned.confirm()
+    return clock[0]
+
+
+def test_a_lease_that_a_believed_owner_gave_back_is_taken_at_once(signing: Repository) -> None:
+    signing.put(LEASE, stored_lease(signing))
+    assert seconds_until_taken(signing) == 0
+
+
+def test_nobody_unknown_can_say_that_the_owner_of_a_lease_is_gone(signing: Repository, forger: Repository) -> None:
+    """Two hosts would write at once. A living owner is seen within the time of the lease."""
+    signing.put(LEASE, stored_lease(forger))
+    assert seconds_until_taken(signing) >= writer_lease.SECONDS
+
+
+@pytest.mark.parametrize("elsewhere", ["repository", "name"])
+def test_a_signed_lease_of_another_place_does_not_say_that_its_owner_is_gone(
+    signing: Repository, elsewhere: str
+) -> None:
+    if elsewhere == "repository":
+        body = stored_lease(replace(signing, id="id-2"))
+    else:
+        with writer_lease.lease(signing, "other/writer", doing="backing up", tell=print):
+            pass
+        body = signing.get(layout.lease("other/writer"))
+    signing.put(LEASE, body)
+    assert seconds_until_taken(signing) >= writer_lease.SECONDS
+
+
+def test_a_host_that_signs_nothing_keeps_the_lease_that_it_wrote(signing: Repository, tmp_path: Path) -> None:
+    """It believes signers alone. The bytes that it wrote itself are its own lease all the same."""
+    reader = replace(signing, keyring=Keyring(signers=(keys.SigningKey.read(tmp_path / "signing").public,)))
+    with writer_lease.lease(reader, "main/writer", doing="mine", tell=print) as owned:
+        owned.confirm()
+        owned.check()

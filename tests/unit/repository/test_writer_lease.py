@@ -64,6 +64,8 @@ def foreign(**changes: object) -> Holder:
         "doing": "backing up",
         "since": "then",
         "beat": 1,
+        "repository_id": "id",
+        "name": "main/writer",
     }
     return Holder(**{**fields, "expires": "2020-01-01T00:00:00Z", "seconds": 30.0, **changes})  # type: ignore[arg-type]
 

@@ -31,7 +31,9 @@ def test_a_store_that_cannot_be_reached_gives_nothing_up(world: World) -> None:
 
 def test_a_lease_that_is_lost_ends_the_run_before_its_manifest(world: World) -> None:
     before = world.ids()
-    them = Holder("them", "db2", 7, "elsewhere", "backing up", "now", 1, "", 30.0)
+    them = Holder(
+        "them", "db2", 7, "elsewhere", "backing up", "now", 1, "", 30.0, "held", world.repository.id, "main/writer"
+    )
 
     def displaced(name: str, key: str) -> None:
         if name == "put" and key.endswith("parent/00000003"):
