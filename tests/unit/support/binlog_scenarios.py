@@ -46,3 +46,14 @@ SET_BACK_BEHIND_A_LOST_FILE: Scenario = [
     ("write", 0),
 ]
 """A history's first files are older than those of the history before it, which lost one of them."""
+RESET_BEFORE_A_LOST_FILE: Scenario = [
+    ("write", 0),
+    ("rotate", 0),
+    ("rotate", 0),
+    ("rotate", 0),
+    ("rotate", 0),
+    ("reset", 0),
+    ("backup", 0),
+    ("rotate", 0),
+]
+"""The backup is in the first binlog after the reset. If that file is lost, an older binlog has its name and offset."""

@@ -20,6 +20,11 @@ _AMBIGUOUS = RouteEnd(
     EndKind.AMBIGUOUS, "the server's history was reset while the backup was made, and two binlogs fit its position"
 )
 
+_PERHAPS_LEFT = RouteEnd(
+    EndKind.AMBIGUOUS,
+    "the head of its binlog is not known, and the server may have left the history that has its position before",
+)
+
 
 @dataclass(frozen=True)
 class Begin:
@@ -39,8 +44,8 @@ def begin_of(
     known, file and offset identify it within the history of the backup's server; GTIDs identify it in any history. If
     the archive has several histories of that server, its clock chooses between them, because the same names and GTIDs
     come again after a reset: files that the server began after the snapshot, and files of a history that the server had
-    left before the backup was begun, are excluded. If it has only one history of that server, the clock excludes none
-    of its files that fits by GTIDs.
+    left before the backup was begun, are excluded; if it may have left it then, the beginning is doubtful. If it has
+    only one history of that server, the clock excludes none of its files that fits by GTIDs.
     """
     if point.fingerprint is not None:
         return (
@@ -60,13 +65,26 @@ def begin_of(
         if others and first.created * _MICROSECONDS > point.taken:
             return _AMBIGUOUS
         offset = point.coordinates.offset if point.coordinates is not None else first.start
-        return Begin(fitting[0], max(offset, first.start), True)
-    return (
-        _by_gtids(point, files, histories, state)
-        or _before_rename(point, files, histories)
-        or _damage_at(point, state)
-        or NOT_ARCHIVED
-    )
+        return _if_not_left(Begin(fitting[0], max(offset, first.start), True), point, files, histories)
+    begin = _by_gtids(point, files, histories, state)
+    if begin is not None:
+        return _if_not_left(begin, point, files, histories)
+    return _before_rename(point, files, histories) or _damage_at(point, state) or NOT_ARCHIVED
+
+
+def _if_not_left(
+    begin: Begin, point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]
+) -> Begin | RouteEnd:
+    """Return the beginning, or why it is doubtful: the server may have left the history before the backup was begun.
+
+    A history that another one of its server followed must have been written since then. If the first binlogs of the
+    next history are lost, nothing else says when it began.
+    """
+    server = files[begin.at].server
+    own = [history for history in histories if files[history.low].server == server]
+    here = next(history for history in own if begin.at in history.places)
+    written = [max(files[at].created * _MICROSECONDS, files[at].last_commit or 0) for at in here.places]
+    return begin if here == own[-1] or max(written) >= point.taken else _PERHAPS_LEFT
 
 
 def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile]) -> Begin | None:

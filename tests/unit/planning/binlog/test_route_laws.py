@@ -1,0 +1,202 @@
+"""Laws of the route through the archive, for random histories of servers whose archive lost files.
+
+No route leads to a state that no server had. What status promises is what a restore can plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.unit.support.binlog_scenarios import (
+    OVERLAP,
+    RESET_BEFORE_A_LOST_FILE,
+    SET_BACK_BEHIND_A_LOST_FILE,
+    SET_BACK_TO_A_CUT_FILE,
+    SET_BACK_TWICE,
+)
+from tests.unit.support.binlog_simulation import Simulation, restored, simulate
+from tests.unit.support.binlog_window import SECOND
+from zsnapdb.errors import HistoryError, NotThere
+from zsnapdb.gtid import contains
+from zsnapdb.model import Flavour
+from zsnapdb.planning.binlog.route import commit_time, follow
+from zsnapdb.planning.binlog.window import newer_beyond, window
+from zsnapdb.planning.restore.points import choose
+from zsnapdb.planning.restore.targets import AtTime, Latest
+
+SERVERS = st.sampled_from([(Flavour.MYSQL, True), (Flavour.MYSQL, False), (Flavour.MARIADB, True)])
+HAPPENINGS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["write", "write", "write", "rotate", "rotate", "backup", "quiet", "quiet", "reset", "back", "failover"]
+        ),
+        st.integers(0, 20),
+    ),
+    min_size=5,
+    max_size=40,
+)
+SIMULATIONS = st.builds(simulate, SERVERS, HAPPENINGS, st.sets(st.integers(0, 20), max_size=2))
+"""Random histories: what happened to the server, and which of the archived files were lost."""
+WHOLE = st.builds(simulate, SERVERS, HAPPENINGS, st.just(set[int]()))
+"""Random histories of which no archived file was lost."""
+
+
+CLOCKS = st.builds(
+    simulate,
+    st.sampled_from([(Flavour.MYSQL, True), (Flavour.MYSQL, False), (Flavour.MARIADB, True)]),
+    st.lists(
+        st.one_of(
+            st.tuples(
+                st.sampled_from(["write", "write", "write", "rotate", "clock", "reset", "back", "failover"]),
+                st.integers(0, 20),
+            ),
+            st.just(("backup", 1)),
+        ),
+        min_size=5,
+        max_size=40,
+    ),
+    st.sets(st.integers(0, 20), max_size=2),
+)
+"""Random histories with clocks that are set back; each backup records the head of its binlog."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(CLOCKS)
+def test_whatever_the_clocks_say_a_backup_is_found_in_its_own_binlog_and_never_elsewhere(
+    simulation: Simulation,
+) -> None:
+    for point in simulation.points:
+        route = follow(point, simulation.files)
+        state = restored(simulation, route)
+        assert any(history[: len(state)] == state for history in simulation.histories), route
+        assert point.coordinates is not None
+        own = [file for file in simulation.files if file.fingerprint == point.fingerprint]
+        assert bool(route.files) >= any(file.end >= point.coordinates.offset for file in own), route
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
+@example(simulate((Flavour.MYSQL, True), SET_BACK_BEHIND_A_LOST_FILE, {9}))
+@example(simulate((Flavour.MYSQL, True), RESET_BEFORE_A_LOST_FILE, {5}))
+def test_a_route_restores_only_states_that_a_server_really_had(simulation: Simulation) -> None:
+    for point in simulation.points:
+        state = restored(simulation, follow(point, simulation.files, simulation.state))
+        assert any(history[: len(state)] == state for history in simulation.histories), follow(point, simulation.files)
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
+def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Simulation) -> None:
+    points, files = simulation.points, simulation.files
+    if not points:
+        return
+    known = simulation.state
+    promised = window(points, files, known)
+    now = commit_time(10**9 * SECOND)
+    alone = {route.point.taken for route in promised.routes if route.is_empty}
+    last = promised.ranges[-1]
+    latest = choose(Latest(accepts_older=True), points, files, now, known)
+    assert latest.route.to == last.end
+    assert latest.route.end == last.ends
+    if newer_beyond(latest.route, files) is None:
+        assert choose(Latest(), points, files, now, known) == replace(latest, target=Latest())
+    else:
+        with pytest.raises(HistoryError, match="and there it ends"):
+            choose(Latest(), points, files, now, known)
+    moments = {moment for part in promised.ranges for edge in (part.start, part.end) for moment in (edge, edge + 1)}
+    moments |= {file.last_commit for file in files if file.last_commit is not None}
+    moments |= {moment for record in known.complete for moment in (record.until, record.until + 1)}
+    for moment in moments - alone:
+        is_promised = any(part.start <= moment <= part.end for part in promised.ranges)
+        try:
+            chosen = choose(AtTime(commit_time(moment)), points, files, now, known)
+        except NotThere:
+            assert not is_promised
+            continue
+        except HistoryError:
+            continue
+        is_abandoned = chosen.route.files and chosen.route.files[-1].incarnation != files[-1].incarnation
+        assert is_promised or is_abandoned
+        assert chosen.point.taken <= moment <= chosen.route.to
+
+
+@settings(max_examples=300, deadline=None)
+@given(WHOLE)
+def test_latest_has_everything_that_the_server_has_at_the_end_or_is_refused(simulation: Simulation) -> None:
+    """If the newest file of all was lost, the host's own record knows of it, not the archive."""
+    if not simulation.points:
+        return
+    now = commit_time(10**9 * SECOND)
+    try:
+        chosen = choose(Latest(), simulation.points, simulation.files, now, simulation.state)
+    except (NotThere, HistoryError):
+        return
+    newest = simulation.histories[-1]
+    assert restored(simulation, chosen.route, chosen)[: len(newest)] == newest, chosen
+
+
+@settings(max_examples=100, deadline=None)
+@given(WHOLE, st.sets(st.integers(0, 20), max_size=3))
+def test_latest_of_an_archive_with_lost_files_misses_nothing_that_the_archive_still_knows_of(
+    simulation: Simulation, lost: set[int]
+) -> None:
+    """Any file may be lost, also the newest of a history: the files after it say in which state they begin."""
+    files = [file for at, file in enumerate(simulation.files) if at not in lost]
+    now = commit_time(10**9 * SECOND)
+    if not simulation.points:
+        return
+    try:
+        chosen = choose(Latest(), simulation.points, files, now, simulation.state)
+    except (NotThere, HistoryError):
+        return
+    newest, state = simulation.histories[-1], restored(simulation, chosen.route, chosen)
+    assert state[: len(newest)] == newest[: len(state)], chosen
+    archived = {one for file in files for one in simulation.contents[file.incarnation, file.name]}
+    assert not archived & set(newest) - set(state), chosen
+    last = max(incarnation for incarnation, _ in simulation.contents)
+    for file in files:
+        if file.incarnation == last and file.reached is not None and chosen.route.reached is not None:
+            assert contains(chosen.route.reached, file.reached), (chosen, file)
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
+@example(simulate((Flavour.MYSQL, True), OVERLAP, set()))
+@example(simulate((Flavour.MYSQL, True), SET_BACK_TWICE, set()))
+@example(simulate((Flavour.MYSQL, True), SET_BACK_TO_A_CUT_FILE, set()))
+def test_a_restore_to_a_time_replays_no_transaction_committed_after_it(simulation: Simulation) -> None:
+    """The clocks of these servers are right, and the files of servers that follow each other overlap in time."""
+    points, files = simulation.points, simulation.files
+    now = commit_time(10**9 * SECOND)
+    seconds = {one.second for history in simulation.histories for one in history}
+    seconds |= {record.until // SECOND for record in simulation.complete}
+    for second in sorted(seconds):
+        try:
+            chosen = choose(AtTime(commit_time(second * SECOND)), points, files, now, simulation.state)
+        except (NotThere, HistoryError):
+            continue
+        state = restored(simulation, chosen.route, chosen)
+        assert all(one.second <= second for one in state), chosen
+        assert any(history[: len(state)] == state for history in simulation.histories), chosen
+
+
+@settings(max_examples=300, deadline=None)
+@given(SIMULATIONS)
+def test_a_time_until_which_the_archive_is_complete_is_the_state_that_a_server_had_then(
+    simulation: Simulation,
+) -> None:
+    now = commit_time(10**9 * SECOND)
+    for record in simulation.complete:
+        try:
+            chosen = choose(
+                AtTime(commit_time(record.until)), simulation.points, simulation.files, now, simulation.state
+            )
+        except (NotThere, HistoryError):
+            continue
+        state = restored(simulation, chosen.route, chosen)
+        had = [tuple(one for one in history if one.second * SECOND <= record.until) for history in simulation.histories]
+        assert state in had, chosen
