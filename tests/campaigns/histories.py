@@ -261,7 +261,11 @@ class Campaign:
         code, plan, said = self._plan(point, None)
         if code == 0:
             wrong = self._compare(self._states_of(plan), point.right)
-            return "exact", f"{wrong}: {plan['target']}, {plan['point']}" if wrong else "", None
+            if not wrong:
+                return "exact", "", None
+            last = plan["point"]["last"]
+            known = self.server.states.named(last["gtid"]) if last else ""
+            return "exact", f"{wrong}: {plan['target']}, {plan['point']}; known: {known}", None
         reason = next((name for name, pattern in _OWN_REASONS.items() if re.search(pattern, said)), None)
         if code not in (4, 6, 7) or reason is None:
             return "refused", f"refused with {code}: {said}", None

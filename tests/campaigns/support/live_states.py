@@ -72,6 +72,14 @@ class LiveStates:
         """Whether the server ever had exactly these rows."""
         return any(entry.rows == rows for entry in self.entries)
 
+    def named(self, gtid: str | None) -> str:
+        """Return in words the commits with a GTID: the clock, the epoch, the place in the binlog, the rows."""
+        own = [entry for entry in self.entries if entry.is_commit and entry.gtid == gtid]
+        return "; ".join(
+            f"{one.low:.3f} to {one.high:.3f} epoch {one.epoch} {one.file}:{one.end} {len(one.rows)} rows"
+            for one in own
+        )
+
     def planned(self, gtid: str | None, committed: float, file: str, end: int) -> set[Rows]:
         """Return the states whose last commit is the one that a plan names; nearest in time if a GTID came again."""
         commits = [entry for entry in self.entries if entry.is_commit]
