@@ -73,8 +73,8 @@ class LiveStates:
         return any(entry.rows == rows for entry in self.entries)
 
     def named(self, gtid: str | None) -> str:
-        """Return in words the commits with a GTID: the clock, the epoch, the place in the binlog, the rows."""
-        own = [entry for entry in self.entries if entry.is_commit and entry.gtid == gtid]
+        """Return the commits with a GTID in words: the clock, the epoch, the place in the binlog, the rows."""
+        own = [one for one in self.entries if one.is_commit and one.gtid == gtid]
         return "; ".join(
             f"{one.low:.3f} to {one.high:.3f} epoch {one.epoch} {one.file}:{one.end} {len(one.rows)} rows"
             for one in own
