@@ -10,17 +10,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from .guest import CHECKOUT, Guest, Lab
+from .guest import CHECKOUT, Guest, Lab, die_with_parent
 from .host import LabError
 
 FOLDER = CHECKOUT / "tests" / "campaigns"
 PYTHON = "/opt/venv/bin/python"
 ON_HOST = "\nON_HOST = True\n"
 """A campaign with this line starts its own guest, of the given flavour."""
+_PATIENCE = 60.0
+"""Seconds that the removal of an ended guest's folder may take."""
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Outcome:
     flavour: str
     code: int = 1
     seconds: float = 0.0
+    is_final: threading.Event = field(default_factory=threading.Event)
 
 
 def known() -> list[str]:
@@ -42,19 +45,51 @@ def run(
 ) -> list[Outcome]:
     """Run a campaign on all flavours at once and return the outcomes. LabError if the name is unknown.
 
-    The file /out/campaign.json of each guest is copied to `keep`, named by flavour.
+    The file /out/campaign.json of each guest is copied to `keep`, named by flavour. An interrupt ends the guests and
+    goes on to the caller.
     """
     if name not in known():
         raise LabError(f"no campaign {name!r}; there are: {', '.join(known())}")
     outcomes = [Outcome(flavour) for flavour in flavours]
-    threads = [
-        threading.Thread(target=_run_one, args=(lab, name, outcome, arguments, timeout, keep)) for outcome in outcomes
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    ends = _Ends()
+    # Threads that are no daemons would keep an interrupted process alive until the campaign's own end.
+    for outcome in outcomes:
+        words = (lab, name, outcome, arguments, timeout, keep, ends)
+        threading.Thread(target=_run_one, args=words, daemon=True).start()
+    try:
+        for outcome in outcomes:
+            # Not Thread.join: before Python 3.13 an interrupted one takes its thread for ended.
+            outcome.is_final.wait()
+    except BaseException:
+        ends.end()
+        for outcome in outcomes:
+            outcome.is_final.wait(_PATIENCE)
+        raise
     return outcomes
+
+
+class _Ends:
+    """How what runs for a campaign is ended early, once, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ends: list[Callable[[], None]] = []
+        self._is_over = False
+
+    def add(self, end: Callable[[], None]) -> None:
+        """Have `end` called by the next `end()`, or now if that was called already."""
+        with self._lock:
+            if not self._is_over:
+                self._ends.append(end)
+                return
+        end()
+
+    def end(self) -> None:
+        """Call all that was added. What is added from now on is ended at once."""
+        with self._lock:
+            self._is_over = True
+        for end in self._ends:
+            end()
 
 
 class _Lines:
@@ -71,15 +106,15 @@ class _Lines:
 
 
 def _run_one(
-    lab: Lab, name: str, outcome: Outcome, arguments: Sequence[str], timeout: float, keep: Path | None
+    lab: Lab, name: str, outcome: Outcome, arguments: Sequence[str], timeout: float, keep: Path | None, ends: _Ends
 ) -> None:
     began = time.monotonic()
-    if ON_HOST in (FOLDER / f"{name}.py").read_text():
-        outcome.code = _on_host(lab, name, outcome.flavour, arguments, timeout, keep)
-        outcome.seconds = time.monotonic() - began
-        return
     try:
+        if ON_HOST in (FOLDER / f"{name}.py").read_text():
+            outcome.code = _on_host(lab, name, outcome.flavour, arguments, timeout, keep, ends)
+            return
         with Guest.boot(lab, outcome.flavour) as guest:
+            ends.add(guest.end)
             argv = [PYTHON, f"/checkout/tests/campaigns/{name}.py", *arguments]
             env = {"PYTHONPATH": "/checkout", "PYTHONDONTWRITEBYTECODE": "1"}
             outcome.code = guest.run(argv, cwd="/checkout", env=env, timeout=timeout, sink=_Lines(outcome.flavour)).code
@@ -90,10 +125,14 @@ def _run_one(
     except Exception as error:
         outcome.code = 1
         print(f"[{outcome.flavour}] {error}", flush=True)
-    outcome.seconds = time.monotonic() - began
+    finally:
+        outcome.seconds = time.monotonic() - began
+        outcome.is_final.set()
 
 
-def _on_host(lab: Lab, name: str, flavour: str, arguments: Sequence[str], timeout: float, keep: Path | None) -> int:
+def _on_host(
+    lab: Lab, name: str, flavour: str, arguments: Sequence[str], timeout: float, keep: Path | None, ends: _Ends
+) -> int:
     """Run a campaign on the host and return its exit status."""
     argv = [sys.executable, str(FOLDER / f"{name}.py"), "--flavour", flavour, *arguments]
     if keep is not None:
@@ -102,8 +141,15 @@ def _on_host(lab: Lab, name: str, flavour: str, arguments: Sequence[str], timeou
     env = {**os.environ, "ZSNAPDB_LAB_CACHE": str(lab.cache.top), "PYTHONDONTWRITEBYTECODE": "1"}
     show = _Lines(flavour)
     process = subprocess.Popen(
-        argv, cwd=CHECKOUT, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        argv,
+        cwd=CHECKOUT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=die_with_parent,
     )
+    ends.add(process.kill)
     assert process.stdout is not None
     timer = threading.Timer(timeout, process.kill)
     timer.start()
@@ -115,3 +161,4 @@ def _on_host(lab: Lab, name: str, flavour: str, arguments: Sequence[str], timeou
         timer.cancel()
         process.kill()
         process.wait()
+        process.stdout.close()

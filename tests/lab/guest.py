@@ -238,7 +238,7 @@ class Guest:
                 stderr=console,
                 pass_fds=[descriptor],
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         theirs.close()
         self._socket = ours
@@ -335,6 +335,12 @@ class Guest:
             self._socket.close()
             self._socket = None
 
+    def end(self) -> None:
+        """Kill the guest, from any thread: who waits for a command of it gets LabError. Its owner closes it."""
+        process = self._process
+        if process is not None:
+            process.kill()
+
     def power_off(self, timeout: float = 300.0) -> None:
         """Shut the guest down cleanly (server, pool, disks) and leave its disks."""
         if self.is_on:
@@ -373,7 +379,8 @@ def _compile(root: Path) -> None:
     )
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends (prctl(2), PR_SET_PDEATHSIG)."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
