@@ -24,6 +24,7 @@ from .build import build
 from .flavours import FLAVOURS
 from .guest import CHECKOUT, Guest, Lab
 from .host import Bind, LabError, in_root
+from .shares import ANY_SERVER_SECONDS, SAMPLES, SECONDS, USUAL
 
 PYTEST = (
     "/opt/venv/bin/python",
@@ -39,75 +40,9 @@ PYTEST = (
 )
 TYPED = ("tests", "packaging/tools")
 """What is type-checked beside the package."""
-LINT = (
-    ("ruff", "check", "--no-cache", "."),
-    ("ruff", "format", "--no-cache", "--check", "."),
-    ("mypy", "--cache-dir=/tmp/mypy", "zsnapdb", *TYPED),
-)
 KINDS = ("unit", "system", "attacks", "campaigns", "faults")
-SAMPLES = {
-    "archive": ("--rounds", "1", "--seed", "7"),
-    "clones": ("--rounds", "3", "--seed", "7"),
-    "damage": ("--rounds", "16", "--seed", "7"),
-    "lockfree": ("--rounds", "5", "--seed", "7"),
-    "flush0": ("--rounds", "3", "--seed", "7"),
-    "masking": ("--rounds", "1", "--seed", "7"),
-    "points": ("--points", "2", "--seconds", "6", "--seed", "7"),
-}
-"""The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.
-
-A campaign that is not here runs only where it is named: a part of it that shows something takes too long.
-"""
 SHARDS = 2
 """Guests of each flavour that share the system tests."""
-USUAL = 60.0
-"""About how long a file of tests takes that SECONDS does not name."""
-SECONDS: dict[str, float] = {
-    "test_clone_life.py": 420,
-    "test_clones.py": 190,
-    "test_drill.py": 170,
-    "test_encryption.py": 170,
-    "test_handover.py": 140,
-    "test_points.py": 500,
-    "test_retention.py": 240,
-    "test_interrupted_backup.py": 470,
-    "test_interrupted_clone.py": 130,
-    "test_interrupted_prune.py": 290,
-    "test_interrupted_restore.py": 180,
-    "test_runbook.py": 170,
-    "test_faults_under_lock.py": 260,
-    "test_systemd.py": 80,
-    "test_machines.py": 150,
-    "archive.py": 85,
-    "clones.py": 150,
-    "damage.py": 15,
-    "flush0.py": 45,
-    "lockfree.py": 180,
-    "masking.py": 50,
-    "points.py": 160,
-}
-"""About how long a file takes on one flavour, beside two other jobs on two processors: what begins first, and in which
-guest.
-
-Nothing else depends on it.
-"""
-ANY_SERVER_SECONDS: dict[str, float] = {
-    "test_clone_life.py": 220,
-    "test_clones.py": 60,
-    "test_damage.py": 110,
-    "test_drill.py": 60,
-    "test_encryption.py": 90,
-    "test_main_job.py": 80,
-    "test_masking.py": 60,
-    "test_faults_under_lock.py": 60,
-    "test_refusals.py": 60,
-    "test_retention.py": 220,
-    "test_interrupted_backup.py": 460,
-    "test_interrupted_clone.py": 120,
-    "test_interrupted_prune.py": 290,
-    "clones.py": 280,
-}
-"""About how long the tests with the mark `any_server` of a file take, which a whole run starts on one flavour only."""
 FIRST = 10_000.0
 """The weight of a job that begins before all others, however long it takes."""
 LAB_FAULTS = "test_lab.py"
@@ -173,6 +108,16 @@ def _local(lab: Lab, commands: Sequence[Sequence[str]], env: Mapping[str, str] |
         code = code or done.returncode
         output += (f"$ {' '.join(argv)}\n" if len(commands) > 1 else "") + done.stdout.decode(errors="replace")
     return code, output
+
+
+def _lint(lab: Lab) -> tuple[int, str]:
+    """Check style and types. What mypy learned stays in the lab's cache, so a second run takes seconds."""
+    commands = (
+        ("ruff", "check", "--no-cache", "."),
+        ("ruff", "format", "--no-cache", "--check", "."),
+        ("mypy", f"--cache-dir={lab.cache.top / 'mypy'}", "zsnapdb", *TYPED),
+    )
+    return _local(lab, commands)
 
 
 def _in_guest(
@@ -362,7 +307,7 @@ def run(lab: Lab, arguments: Sequence[str], *, all_flavours: bool = False) -> in
     stages: list[Stage] = []
     jobs = []
     if "lint" in kinds:
-        jobs.append(Job("lint and types", FIRST, functools.partial(_local, lab, LINT)))
+        jobs.append(Job("lint and types", FIRST, functools.partial(_lint, lab)))
     if "unit" in kinds:
         # Tests of the adapter of libvirt need its library, which this root has and which is else the same.
         root = replace(lab, root=build(lab.cache)["guest-vm"])

@@ -75,7 +75,7 @@ def test_a_sample_of_a_campaign_runs_on_one_flavour_only_where_any_server_will_d
     def names(*arguments: str, all_flavours: bool = False) -> list[str]:
         return [job.name.partition(",")[0] for job in suite._campaigns(LAB, arguments, all_flavours=all_flavours)]
 
-    assert (names().count("clones"), names().count("points")) == (1, 2)
+    assert (names().count("clones"), names().count("lockfree")) == (1, 2)
     assert names("tests/campaigns/clones").count("clones") == 2
     assert names(all_flavours=True).count("clones") == 2
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab import host, suite
+from tests.lab import host, shares, suite
 from tests.lab.cache import Cache, digest
 from tests.lab.folders import new_folder
 
@@ -84,7 +84,7 @@ def test_an_old_product_stays_while_a_guest_of_any_checkout_runs(tmp_path: Path)
 
 def test_a_campaign_without_a_sample_runs_only_where_it_is_named() -> None:
     assert "histories" not in suite.chosen_campaigns([])
-    assert set(suite.SAMPLES) == set(suite.chosen_campaigns([]))
+    assert set(shares.SAMPLES) == set(suite.chosen_campaigns([]))
     assert suite.chosen_campaigns(["tests/campaigns/histories.py"]) == ["histories"]
 
 
@@ -100,10 +100,10 @@ def test_the_suites_arguments_reach_the_stages_they_name() -> None:
 
 def test_every_file_is_in_exactly_one_share_and_the_longest_are_apart() -> None:
     files = [f"test_{letter}.py" for letter in "abcdefg"]
-    shares = suite.shared_out(files, 3)
-    assert sorted(name for share in shares for name in share) == [f"tests/system/{name}" for name in files]
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    longest = sorted(suite.SECONDS, key=lambda name: -suite.SECONDS[name])[:2]
+    dealt = suite.shared_out(files, 3)
+    assert sorted(name for share in dealt for name in share) == [f"tests/system/{name}" for name in files]
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
+    longest = sorted(shares.SECONDS, key=lambda name: -shares.SECONDS[name])[:2]
     assert all(len(share) == 1 for share in suite.shared_out(longest, 2))
 
 

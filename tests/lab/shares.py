@@ -1,0 +1,84 @@
+"""What a whole run makes of each campaign, and about how long files take: what begins first, and in which guest."""
+
+from __future__ import annotations
+
+SAMPLES = {
+    "archive": ("--rounds", "1", "--seed", "7"),
+    "clones": ("--rounds", "3", "--seed", "7"),
+    "damage": ("--rounds", "16", "--seed", "7"),
+    "lockfree": ("--rounds", "3", "--seed", "7"),
+    "flush0": ("--rounds", "3", "--seed", "7"),
+    "masking": ("--rounds", "1", "--seed", "7"),
+}
+"""The small part of each campaign that every run of the tests makes; the whole of one is `campaign NAME`.
+
+A campaign that is not here runs only where it is named: a part of it that shows something takes too long, or shows no
+more than a system test (`points`: tests/system/test_points.py).
+"""
+USUAL = 60.0
+"""About how long a file of tests takes that SECONDS does not name."""
+SECONDS: dict[str, float] = {
+    "test_agent.py": 100,
+    "test_binlog_archive.py": 130,
+    "test_clone_contract.py": 130,
+    "test_clone_life.py": 420,
+    "test_clone_sets.py": 110,
+    "test_clones.py": 210,
+    "test_damage.py": 200,
+    "test_drill.py": 180,
+    "test_encryption.py": 170,
+    "test_handover.py": 140,
+    "test_local_restore.py": 220,
+    "test_locks.py": 170,
+    "test_main_job.py": 240,
+    "test_masking.py": 170,
+    "test_points.py": 420,
+    "test_refusals.py": 90,
+    "test_replica.py": 110,
+    "test_rescue.py": 90,
+    "test_retention.py": 240,
+    "test_time_travel.py": 90,
+    "test_upgrade.py": 70,
+    "test_zoo.py": 80,
+    "test_interrupted_backup.py": 400,
+    "test_interrupted_clone.py": 130,
+    "test_interrupted_prune.py": 110,
+    "test_interrupted_restore.py": 180,
+    "test_runbook.py": 160,
+    "test_faults_under_lock.py": 260,
+    "test_systemd.py": 110,
+    "test_machines.py": 200,
+    "archive.py": 85,
+    "clones.py": 150,
+    "damage.py": 15,
+    "flush0.py": 45,
+    "lockfree.py": 90,
+    "masking.py": 50,
+}
+"""About how long a file takes on one flavour, beside two other jobs on two processors.
+
+Only the order of the jobs and the shares of the guests depend on it. Files of system and fault tests that have one name
+share a number.
+"""
+ANY_SERVER_SECONDS: dict[str, float] = {
+    "test_agent.py": 100,
+    "test_clone_life.py": 250,
+    "test_clones.py": 100,
+    "test_damage.py": 200,
+    "test_drill.py": 95,
+    "test_encryption.py": 170,
+    "test_handover.py": 30,
+    "test_local_restore.py": 130,
+    "test_main_job.py": 80,
+    "test_masking.py": 60,
+    "test_refusals.py": 60,
+    "test_retention.py": 240,
+    "test_time_travel.py": 15,
+    "test_faults_under_lock.py": 60,
+    "test_interrupted_backup.py": 400,
+    "test_interrupted_clone.py": 120,
+    "test_interrupted_prune.py": 110,
+    "test_interrupted_restore.py": 180,
+    "clones.py": 150,
+}
+"""About how long the tests with the mark `any_server` of a file take, which a whole run starts on one flavour only."""
