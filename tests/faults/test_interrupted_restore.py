@@ -8,9 +8,15 @@ import signal
 import time
 from typing import Any
 
+import pytest
+
 from tests.lab.guest import Guest
 
 from .in_guest import QUICK, speed_up, wait_for_step
+
+# The journal's steps are those of either server, and a step begins again from its start. That a replay is exact is
+# shown on both by test_points.py and by the runbook.
+pytestmark = pytest.mark.any_server
 
 PYTHON = "/opt/venv/bin/python"
 HEAD = "import sys; sys.path.insert(0, '/checkout'); from tests.lab.inside import ledger; "

@@ -230,6 +230,8 @@ def test_the_live_state_and_what_is_only_in_the_repository_are_cloned_and_prepar
     assert lab.zsnapdb("backup").code == 0
 
 
+# Leases and locks are files and properties. The one question to a server, how many clients it has, is the same on both.
+@pytest.mark.any_server
 def test_the_reaper_takes_what_is_expired_and_spares_what_is_used_protected_or_worked_on(lab: Lab) -> None:
     before = everything()
     config = with_terms(lab, 'grace = "1h"\nreap_limit = 1\nper_owner = 3')

@@ -119,6 +119,8 @@ def test_a_clone_answers_to_its_credentials_file_also_after_a_commit_and_a_reset
         assert (row, user.partition("@")[0]) == ("1", "zsnapdb_clone"), done.stderr
 
 
+# Where the set is found is the question: clones and queries of sets are tested on both servers elsewhere.
+@pytest.mark.any_server
 def test_a_local_snapshot_is_cloned_and_queried_without_a_repository(lab: Lab) -> None:
     lab.sql("CREATE TABLE ledger.accident (id INT PRIMARY KEY)")
     lab.sql("INSERT INTO ledger.accident VALUES (1), (2), (3)")

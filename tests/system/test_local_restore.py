@@ -33,7 +33,8 @@ def remove(top: str) -> None:
         zfs("destroy", dataset)
 
 
-@pytest.mark.parametrize("command", ["backup", "snapshot"])
+# The set of a backup and one that was never stored are replayed in the same way: one of them on both servers will do.
+@pytest.mark.parametrize("command", ["backup", pytest.param("snapshot", marks=pytest.mark.any_server)])
 def test_a_restore_from_the_host_clones_replays_and_is_exactly_at_the_point(
     lab: Lab, load_running: ledger.Load, command: str
 ) -> None:
@@ -59,6 +60,8 @@ def test_a_restore_from_the_host_clones_replays_and_is_exactly_at_the_point(
         remove("tank/near")
 
 
+# What differs from the test before is the store.
+@pytest.mark.any_server
 def test_while_the_store_is_away_a_restore_takes_what_is_on_the_host_and_the_set_is_stored_later(
     lab: Lab, load_running: ledger.Load
 ) -> None:
@@ -83,6 +86,8 @@ def test_while_the_store_is_away_a_restore_takes_what_is_on_the_host_and_the_set
     assert lab.zsnapdb("restore", "main", "--to", start, "--target", "tank/never", "--plan").code == 0
 
 
+# What is begun and removed is the datasets of ZFS and the journal.
+@pytest.mark.any_server
 def test_a_restore_from_the_host_that_was_stopped_goes_on_and_is_given_up_without_a_trace(lab: Lab) -> None:
     before = zfs("list", "-H", "-o", "name", "-t", "filesystem,snapshot", "-r", "tank/mysql")
     words = ("restore", "main", "--to", "latest-backup", "--from", "auto", "--target", "tank/near")

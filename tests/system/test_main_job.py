@@ -245,15 +245,6 @@ def test_a_server_with_transactions_in_no_binlog_is_backed_up_restored_and_clone
     assert lab.zsnapdb("clone", "destroy", "purged").code == 0
 
 
-def test_tables_of_other_engines_make_the_lock_a_stronger_one(lab: Lab) -> None:
-    lab.sql("CREATE TABLE ledger.other (id INT) ENGINE=MyISAM")
-    try:
-        backup = lab.zsnapdb("backup", "--json").json["backup"]
-    finally:
-        lab.sql("DROP TABLE ledger.other")
-    assert backup["lock"]["strategy"] == ("ftwrl" if lab.flavour == "mysql" else "stage")
-
-
 @pytest.mark.any_server
 def test_a_set_somebody_else_holds_does_not_stop_the_next_backup(lab: Lab) -> None:
     snapshot = "tank/mysql@zsnapdb-20200101T000000Z-0000"

@@ -196,17 +196,6 @@ def test_a_question_is_answered_as_of_any_transaction_in_the_archive(lab: Lab, h
     assert [name for name in zfs("list", "-H", "-o", "name") if "/own-" in name] == []
 
 
-def test_latest_goes_to_the_end_of_the_archive(lab: Lab, history: History, restored: Any) -> None:
-    document = restored("latest", "p-latest")
-    check(lab, history, document, len(history.written) - 1)
-    with connected(lab, document) as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT COUNT(*) FROM replayed WHERE body = 'the event'")
-        fired = cursor.fetchone()
-        cursor.execute("SELECT COUNT(*) FROM replayed WHERE LENGTH(body) = 3000000")
-        assert cursor.fetchone() == (1,)
-    assert [fired] == lab.sql("SELECT COUNT(*) FROM ledger.replayed WHERE body = 'the event'")
-
-
 def test_before_a_gtid_it_is_the_first_one_out(lab: Lab, history: History, restored: Any) -> None:
     at = middle(history)
     document = restored(f"before-{history.written[at][1].gtid}", "p-before")
@@ -220,6 +209,9 @@ def test_a_time_takes_in_what_was_committed_by_then(lab: Lab, history: History, 
     last = max(i for i, (_, document) in enumerate(history.written) if document.committed <= stamp)
     document = restored(history.time(at), "p-time")
     check(lab, history, document, last)
+    with connected(lab, document) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM replayed WHERE LENGTH(body) = 3000000")
+        assert cursor.fetchone() == (1,)
 
 
 def test_a_time_on_a_quiet_server_is_its_last_commit(lab: Lab, history: History) -> None:
@@ -241,7 +233,8 @@ def test_a_time_on_a_quiet_server_is_its_last_commit(lab: Lab, history: History)
     assert datetime.fromisoformat(status["recoverable"][-1]["to"]) == until
 
 
-def test_a_client_replays_to_the_same_state_as_the_applier(lab: Lab, history: History, restored: Any) -> None:
+def test_latest_goes_to_the_end_of_the_archive_through_a_client_too(lab: Lab, history: History, restored: Any) -> None:
+    """The applier goes there in the tests of the runbook and of restores from the host."""
     config = lab.changed(("[repository.s3]", '[restore]\nreplay = "client"\n\n[repository.s3]'))
     plan = lab.zsnapdb(
         "restore", "main", "--to", "latest", "--target", "tank/p-client", "--plan", "--json", config=config
@@ -249,6 +242,12 @@ def test_a_client_replays_to_the_same_state_as_the_applier(lab: Lab, history: Hi
     assert ["through the client" in step["what"] for step in plan["steps"] if step["kind"] == "replay"] == [True]
     document = restored("latest", "p-client", config=config)
     check(lab, history, document, len(history.written) - 1)
+    with connected(lab, document) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM replayed WHERE body = 'the event'")
+        fired = cursor.fetchone()
+        cursor.execute("SELECT COUNT(*) FROM replayed WHERE LENGTH(body) = 3000000")
+        assert cursor.fetchone() == (1,)
+    assert [fired] == lab.sql("SELECT COUNT(*) FROM ledger.replayed WHERE body = 'the event'")
 
 
 def test_what_cannot_be_reached_is_refused(lab: Lab, history: History) -> None:
