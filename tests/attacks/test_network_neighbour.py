@@ -19,11 +19,13 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from tests.system.in_guest import Lab, run
+from tests.lab.inside import ledger
+from tests.system.in_guest import Lab, run, zfs
 from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
 from zsnapdb.errors import ServerError
 from zsnapdb.jobs.server_copy.client_file import client_file
+from zsnapdb.mysql.server import ServerProcess
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode
 
@@ -106,7 +108,7 @@ def protected(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pr
         os.chown(file, account.pw_uid, account.pw_gid)
     options = [f"ssl_ca={files.ca}", f"ssl_cert={files.cert}", f"ssl_key={files.key}"]
     config = lab.changed(("options = [", f"options = {json.dumps(options)[:-1]}, "))
-    made = lab.zsnapdb("clone", "create", "main", "--name", "tls", "--json", config=config).json
+    made = lab.zsnapdb("clone", "create", "main", "--name", "tls", "--admin", "--json", config=config).json
     client = "/opt/mysql/bin/mysql" if lab.flavour == "mysql" else "/usr/bin/mariadb"
     yield Protected(made["clone"]["port"], made["user"], SecretStr(made["password"]), files, client)
     assert lab.zsnapdb("clone", "destroy", "tls", config=config).code == 0
@@ -175,3 +177,47 @@ def test_a_command_names_what_is_missing_and_runs_with_it(lab: Lab, protected: P
         assert "tls_ca" in done.stdout
         known = lab.changed((server, f'{there}tls_ca = "{protected.files.ca}"\n'))
         assert "CERTIFICATE_VERIFY_FAILED" not in lab.zsnapdb("doctor", "main", config=known).stdout
+
+
+REPLICA = "tank/follower"
+
+
+@pytest.fixture
+def follower(protected: Protected) -> Iterator[Path]:
+    """An account for a replica on the protected server; the file has its password. Removes the replica at the end."""
+    with protected.session(protected.port, Tls(ca=protected.files.ca)) as session:
+        session.query("CREATE USER follower@localhost IDENTIFIED BY 'Repl-1ca-x'")
+        session.query("GRANT REPLICATION SLAVE ON *.* TO follower@localhost")
+    file = Path("/srv/tls/follower")
+    file.write_text("Repl-1ca-x\n")
+    file.chmod(0o600)
+    yield file
+    mounts = zfs("get", "-H", "-o", "value", "mountpoint", REPLICA)
+    ServerProcess(Path(mounts[0]) / ".zsnapdb").kill_all()
+    for dataset in (f"{REPLICA}/data", REPLICA):
+        for name in zfs("list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", dataset):
+            zfs("destroy", name)
+        zfs("destroy", dataset)
+
+
+def test_a_replica_gives_its_login_to_its_source_alone(lab: Lab, protected: Protected, follower: Path) -> None:
+    """While a neighbour strips TLS the restore says why it does not connect; without the neighbour it goes on."""
+    socket_line = 'socket = "/run/mysqld/mysqld.sock"\n'
+    config = lab.changed((socket_line, f'{socket_line}tls_ca = "{protected.files.ca}"\n'))
+    with between(protected.port, strips=True) as (neighbour, port):
+        words = ("--to", "latest", "--target", REPLICA, "--handover", "replica", "--source", f"{HOST}:{port}")
+        login = ("--source-user", "follower", "--source-password-file", str(follower))
+        refused = lab.zsnapdb("restore", "main", *words, *login, "--json", config=config)
+        assert refused.code != 0
+        assert "cannot connect to its source" in refused.stderr, refused.stderr
+        assert not any(b"follower" in data for data in neighbour.sent), "nobody on the line has the login"
+        neighbour.strips = False
+        done = lab.zsnapdb("restore", "main", "--resume", "--json", config=config).json
+        assert not any(b"follower" in data for data in neighbour.sent), "nobody on the line reads the login"
+    own_socket = f"{done['mount']}/.zsnapdb/server.sock"
+    with ledger.connect(own_socket, "root", "") as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW SLAVE STATUS" if lab.flavour == "mariadb" else "SHOW REPLICA STATUS")
+        names = [column[0] for column in cursor.description]
+        status = dict(zip(names, cursor.fetchall()[0], strict=True))
+    word = "Master" if lab.flavour == "mariadb" else "Source"
+    assert (status[f"{word}_SSL_Allowed"], status[f"{word}_SSL_CA_File"]) == ("Yes", str(protected.files.ca))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from zsnapdb.gtid import Gtids
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode
+from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, is_loopback, own_authorities
 
 
 @dataclass(frozen=True)
@@ -23,19 +24,33 @@ class ReplicationSource:
     def protection(self, flavour: Flavour) -> tuple[str, tuple[object, ...]]:
         """Return the end of the statement that names the source, and its parameters.
 
-        With TLS required, the certificate is verified (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"; MariaDB
-        manual, "CHANGE MASTER TO"). Else the server chooses, and MySQL may ask for a public key on loopback.
+        A replica knows no TLS that is only preferred: it demands TLS, except over the loopback interface without a CA,
+        and where TLS is off. The certificate is verified as in our own sessions. MySQL asks for a public key only on a
+        line without TLS, and if our own sessions may (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"; MariaDB
+        manual, "CHANGE MASTER TO": since 11.4 a certificate is verified unless the statement says otherwise).
         """
         word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
-        if self.tls.mode_to(self.host) is not TlsMode.REQUIRED:
+        mode, verifies = self.tls.mode_to(self.host), self.tls.verifies(self.host)
+        is_open = mode is TlsMode.OFF or (not verifies and is_loopback(self.host))
+        if is_open:
+            off = f", {word}_SSL = 0, {word}_SSL_VERIFY_SERVER_CERT = 0" if mode is TlsMode.OFF else ""
             may_ask = flavour is Flavour.MYSQL and self.tls.may_send_to(self.host)
-            return (", GET_SOURCE_PUBLIC_KEY = 1" if may_ask else "", ())
-        files = {"CA": self.tls.ca, "CERT": self.tls.cert, "KEY": self.tls.key}
-        given = {name: str(file) for name, file in files.items() if file is not None}
+            return (off + (", GET_SOURCE_PUBLIC_KEY = 1" if may_ask else ""), ())
+        given = {name: str(file) for name, file in self._files().items()}
         names = "".join(f", {word}_SSL_{name} = %s" for name in given)
         # The switch demands a certificate that names the host. Without it, a CA alone is verified on MySQL.
-        checks = f", {word}_SSL_VERIFY_SERVER_CERT = {int(self.tls.checks_name or flavour is Flavour.MARIADB)}"
-        return f", {word}_SSL = 1{names}{checks}", tuple(given.values())
+        checks = verifies and (self.tls.checks_name or flavour is Flavour.MARIADB)
+        return f", {word}_SSL = 1{names}, {word}_SSL_VERIFY_SERVER_CERT = {int(checks)}", tuple(given.values())
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files of this host that the replica's server reads to connect."""
+        return () if self.tls.mode_to(self.host) is TlsMode.OFF else tuple(self._files().values())
+
+    def _files(self) -> dict[str, Path]:
+        authorities = (self.tls.ca or own_authorities()) if self.tls.verifies(self.host) else None
+        files = {"CA": authorities, "CERT": self.tls.cert, "KEY": self.tls.key}
+        return {name: file for name, file in files.items() if file is not None}
 
 
 def options(flavour: Flavour) -> tuple[str, ...]:
@@ -92,10 +107,14 @@ def follow(session: Session, flavour: Flavour, source: ReplicationSource, gtids:
 
 @dataclass(frozen=True)
 class Lag:
-    """Whether the replica has caught up with its source, and the error that stopped it (empty: none)."""
+    """Whether the replica has caught up with its source, and the error that stopped it (empty: none).
+
+    `refused`: why its last attempt to connect failed, while it tries again (empty: it is connected, or tries first).
+    """
 
     has_caught_up: bool
     error: str
+    refused: str = ""
 
 
 def lag(session: Session, flavour: Flavour) -> Lag:
@@ -114,4 +133,5 @@ def lag(session: Session, flavour: Flavour) -> Lag:
         return Lag(False, error)
     behind = first("Seconds_Behind_Source", "Seconds_Behind_Master")
     has_read_all = "has read all relay log" in first("Replica_SQL_Running_State", "Slave_SQL_Running_State")
-    return Lag(receiving == "Yes" and applying == "Yes" and behind == "0" and has_read_all, "")
+    refused = first("Last_IO_Error") if receiving == "Connecting" else ""
+    return Lag(receiving == "Yes" and applying == "Yes" and behind == "0" and has_read_all, "", refused)

@@ -107,13 +107,13 @@ def client_options(tls: Tls, host: str) -> tuple[str, ...]:
     lines = [f"loose_ssl_mode={ours}"]
     lines += ["loose_ssl=1", "loose_ssl_verify_server_cert=1"] if tls.verifies(host) else []
     lines += ["loose_skip_ssl_verify_server_cert"] if not tls.verifies(host) else []
-    authorities = (tls.ca or _own_authorities()) if tls.verifies(host) else None
+    authorities = (tls.ca or own_authorities()) if tls.verifies(host) else None
     files = {"ssl_ca": authorities, "ssl_cert": tls.cert, "ssl_key": tls.key}
     lines += [f"{name}={option_value(str(file))}" for name, file in files.items() if file is not None]
     return (*lines, "loose_get_server_public_key=1") if tls.asks_for_public_key else tuple(lines)
 
 
-def _own_authorities() -> Path | None:
+def own_authorities() -> Path | None:
     """Return the file with the authorities that this host trusts."""
     file = ssl.get_default_verify_paths().cafile
     return Path(file) if file else None

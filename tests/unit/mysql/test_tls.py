@@ -19,7 +19,7 @@ from zsnapdb.jobs.server_copy.client_file import client_text
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.replica import ReplicationSource
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, client_options, is_loopback
+from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, client_options, is_loopback, own_authorities
 
 PASSWORD = "the-password-itself"
 NEIGHBOUR = "127.1"
@@ -189,6 +189,31 @@ def test_a_replica_verifies_its_source(flavour: Flavour) -> None:
     word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
     assert text == f", {word}_SSL = 1, {word}_SSL_CA = %s, {word}_SSL_VERIFY_SERVER_CERT = 1"
     assert files == ("/ca.pem",)
-    assert "PUBLIC_KEY" not in source("db1", Tls(TlsMode.OFF)).protection(flavour)[0]
+    assert source("db1", Tls(ca=Path("/ca.pem"))).files == (Path("/ca.pem"),)
     loopback = source("127.0.0.1", NO_SETTINGS).protection(flavour)
     assert loopback == (", GET_SOURCE_PUBLIC_KEY = 1" if flavour is Flavour.MYSQL else "", ())
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+def test_a_replica_without_a_configured_ca_verifies_by_the_authorities_of_its_host(flavour: Flavour) -> None:
+    """MySQL demands a CA for that (refman 8.4, "Command Options for Encrypted Connections", VERIFY_IDENTITY)."""
+    source = ReplicationSource("db1", 3306, "u", "p", NO_SETTINGS)
+    text, files = source.protection(flavour)
+    assert "_SSL_CA = %s" in text
+    assert [Path(str(file)) for file in files] == [own_authorities()] == list(source.files)
+
+
+@pytest.mark.parametrize("flavour", Flavour)
+def test_a_replica_has_no_open_line_to_another_host_unless_tls_is_off(flavour: Flavour) -> None:
+    """A replica knows no preferred TLS: with it a neighbour that strips TLS would get the account."""
+    word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
+
+    def protection(tls: Tls) -> tuple[str, tuple[object, ...]]:
+        return ReplicationSource("db1", 3306, "u", "p", tls).protection(flavour)
+
+    preferred = Tls(TlsMode.PREFERRED, asks_for_public_key=True)
+    assert protection(preferred) == (f", {word}_SSL = 1, {word}_SSL_VERIFY_SERVER_CERT = 0", ())
+    off = f", {word}_SSL = 0, {word}_SSL_VERIFY_SERVER_CERT = 0"
+    assert protection(Tls(TlsMode.OFF)) == (off, ())
+    allowed = protection(Tls(TlsMode.OFF, asks_for_public_key=True))[0]
+    assert allowed == off + (", GET_SOURCE_PUBLIC_KEY = 1" if flavour is Flavour.MYSQL else "")

@@ -34,6 +34,9 @@ from zsnapdb.text_files import password_in
 from zsnapdb.zfs import datasets, mounting, owned
 from zsnapdb.zfs.owned import Mark
 
+_PATIENCE = 10.0
+"""Seconds for which a replica may fail to connect to its source. The server itself would try for days."""
+
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
 
 
@@ -154,6 +157,7 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
         last=replica.options(flavour),
         stays=True,
         connects=True,
+        reads=source.files,
         finally_do=lambda s: replica.refuse_writes(s, flavour),
     ) as session:
         _check_other(work, session, step.server_id, step.port)
@@ -164,8 +168,19 @@ def _make_replica(work: Work, step: MakeReplica) -> HandedOver:
 
 
 def _catch_up(work: Work, session: Session) -> None:
+    first_refused: float | None = None
     while True:
         lag = replica.lag(session, work.plan.flavour)
+        now = time.monotonic()
+        first_refused = (first_refused or now) if lag.refused else None
+        if first_refused is not None and now - first_refused > _PATIENCE:
+            raise ServerError(
+                f"the replica cannot connect to its source: {lag.refused}",
+                hint=(
+                    "check the source, the account there, and tls, tls_ca and tls_verify of the instance; the account"
+                    " of the replica's server must be able to read these files. Then run the restore with --resume"
+                ),
+            )
         if lag.error:
             raise ServerError(
                 f"the replica stopped: {lag.error}",

@@ -135,15 +135,16 @@ def served(
     last: Sequence[str] = (),
     stays: bool = False,
     connects: bool = False,
+    reads: Sequence[Path] = (),
     password: SecretStr | None = None,
     finally_do: Callable[[Session], None] = lambda _session: None,
 ) -> Iterator[Session]:
     """Start the restored server for the block, with a temporary account of ours.
 
     The statements for this account go to no binlog. Accounts are in force, because a server without them would load no
-    plugins. `stays`: the server keeps running after the block. `connects`: it may connect to other servers.
-    `finally_do` runs in the last session, after the account is dropped. `password` is that of the account (None: a
-    fresh password).
+    plugins. `stays`: the server keeps running after the block. `connects`: it may connect to other servers. `reads`:
+    further files of the host that its sandbox shows. `finally_do` runs in the last session, after the account is
+    dropped. `password` is that of the account (None: a fresh password).
     """
     copy = work.copy
     password = password or fresh_password()
@@ -152,7 +153,7 @@ def served(
     identity = copy.identity(server_id=server_id, port=port, access=Access.ACCOUNTS, init_file=str(init_file))
     process = copy.process()
     with undone_on_error(process.kill):
-        with copy.start(identity, replaying.ACCOUNT, password, last, connects=connects) as session:
+        with copy.start(identity, replaying.ACCOUNT, password, last, connects=connects, reads=reads) as session:
             yield session
             replaying.drop_account(session)
             finally_do(session)

@@ -177,14 +177,19 @@ class Copy:
             server_id, port, str(self.folder), self.settings.user, access, init_file, bind_address, trusts_creators
         )
 
-    def sandbox(self, program: Path, identity: ServerIdentity, *, connects: bool = False) -> Sandbox | None:
-        """Return the sandbox of the copy's server; None if the configuration switches it off."""
+    def sandbox(
+        self, program: Path, identity: ServerIdentity, *, connects: bool = False, reads: Sequence[Path] = ()
+    ) -> Sandbox | None:
+        """Return the sandbox of the copy's server; None if the configuration switches it off.
+
+        `reads` are shown to it beside the configured files.
+        """
         if self.settings.sandbox == "off":
             return None
-        reads = [str(path) for path in self.settings.sandbox_reads]
+        shown = [str(path) for path in (*self.settings.sandbox_reads, *reads)]
         source, volumes = zip(*self.paths.pairs, strict=True)
         programs = (str(program), os.path.realpath(program))
-        made = sandbox_of(str(self.folder), volumes, source, programs, self.settings.options, reads)
+        made = sandbox_of(str(self.folder), volumes, source, programs, self.settings.options, shown)
         is_open = identity.port is not None and not is_loopback(identity.bind_address)
         return replace(made, connects=connects, answers_beyond=is_open)
 
@@ -202,11 +207,12 @@ class Copy:
         last: Sequence[str] = (),
         *,
         connects: bool = False,
+        reads: Sequence[Path] = (),
     ) -> Session:
         """Write the option file, start the server in its sandbox and return a session on its private socket.
 
         PreflightError, and no server is started, unless the server program fits the version of the files. `connects`:
-        the server may connect to other servers.
+        the server may connect to other servers. `reads`: further files of the host that its sandbox shows.
         """
         binary = server_program.fitting(self.settings, self.flavour, self.version).path
         self.write_option_file(identity, last)
@@ -222,7 +228,7 @@ class Copy:
                 timeout=self.settings.start_timeout,
                 manager=manager,
                 limits=limits,
-                sandbox=self.sandbox(binary, identity, connects=connects),
+                sandbox=self.sandbox(binary, identity, connects=connects, reads=reads),
             )
         except ServerError as error:
             missing = missing_options(self.variables, self.settings.options)
