@@ -167,6 +167,32 @@ def test_a_backup_that_claims_to_be_frozen_has_a_clean_file_system_and_one_witho
     assert json.loads(status) == {"return": "thawed"}
 
 
+def test_machines_are_cloned_from_a_backup_of_a_running_machine_which_does_not_notice(
+    host: Guest, running: Domain
+) -> None:
+    made = backup(host, minimum="frozen")
+    snapshot = f"{DISK}@zsnapdb-{made['backup_id']}"
+    before = everything(host) | {host.run(["virsh", "dumpxml", "web1"]).check().stdout}
+    words = ("vm", "clone", "web", "--name-template", "copy{n}", "--count", "2", "--no-start")
+    cloned = document(host, *words, "--config", "/run/web.toml")
+    assert (cloned["base"], cloned["grade"]) == (f"web@{made['backup_id']}", "frozen")
+    copies = [f"{HOME}/machines/copy{number}/vda" for number in (1, 2)]
+    origins = host.run(["zfs", "get", "-H", "-o", "value", "origin", *copies]).check().stdout.split()
+    assert origins == [snapshot, snapshot]
+    assert host.run(["zfs", "destroy", snapshot]).code != 0
+    for name in ("copy1", "copy2"):
+        item = domain(host, name)
+        assert item.uuid != running.uuid
+        assert not set(item.macs) & set(running.macs)
+        document(host, "vm", "reset", name)
+    assert host.run(["cmp", *(f"/dev/zvol/{copy}" for copy in copies)]).code == 0
+    for name in ("copy1", "copy2"):
+        document(host, "vm", "destroy", name)
+    assert everything(host) | {host.run(["virsh", "dumpxml", "web1"]).check().stdout} == before
+    gone = host.run([QUICK, "vm", "clone", "web@20200101T000000Z-0000", *words[3:], "--config", "/run/web.toml"])
+    assert (gone.code, "zsnapdb restore web" in gone.stderr) == (6, True)
+
+
 def test_a_machine_comes_back_on_zvols_with_the_bytes_of_the_snapshot_and_a_domain_of_its_own(
     host: Guest, running: Domain
 ) -> None:

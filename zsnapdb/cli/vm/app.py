@@ -8,7 +8,7 @@ from zsnapdb.cli.groups import CommandGroup
 from zsnapdb.cli.vm import base, clone, life
 
 app = typer.Typer(
-    cls=CommandGroup, help="Clone virtual machines on zvols from a base.", no_args_is_help=True, rich_markup_mode=None
+    cls=CommandGroup, help="Clone virtual machines on zvols.", no_args_is_help=True, rich_markup_mode=None
 )
 _base = typer.Typer(cls=CommandGroup, help="Make, list and destroy bases.", no_args_is_help=True, rich_markup_mode=None)
 _base.command("create")(base.create)

@@ -10,11 +10,11 @@ import typer
 
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly
 from zsnapdb.cli.output import show
-from zsnapdb.cli.vm.options import BaseName, WaitFor
+from zsnapdb.cli.vm.options import CloneSourceName, WaitFor
 
 
 def clone(
-    base: BaseName,
+    source: CloneSourceName,
     name_template: Annotated[
         str,
         typer.Option(
@@ -58,7 +58,7 @@ def clone(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Clone virtual machines from a base and start them."""
+    """Clone virtual machines from a base, or from a backup of a machine on this host, and start them."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.config import load
     from zsnapdb.jobs.vm import create as job
@@ -68,7 +68,7 @@ def clone(
 
     settings = load(config)
     request = job.MachinesRequest(
-        base=base,
+        source=source,
         owner=owner or os.environ.get("SUDO_USER") or getpass.getuser(),
         template=name_template,
         count=count,

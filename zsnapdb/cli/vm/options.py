@@ -10,6 +10,14 @@ MachineName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of the virtual machine.", show_default=False)
 ]
 BaseName = Annotated[str, typer.Argument(metavar="BASE", help="The name of the base.", show_default=False)]
+CloneSourceName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="A base; or an instance that is a virtual machine, as INSTANCE[@BACKUP]: its newest backup, or that one.",
+        show_default=False,
+    ),
+]
 WaitFor = Annotated[
     str,
     typer.Option(

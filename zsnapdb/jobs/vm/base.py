@@ -12,13 +12,13 @@ from zsnapdb.errors import ConsistencyError, ExistsError, PreflightError, UsageE
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.private_folder import make_private
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.jobs.vm import catalogue, locks, properties, removal
+from zsnapdb.jobs.vm import catalogue, locks, origins, properties, removal
 from zsnapdb.jobs.vm.catalogue import MachineBase
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.model import pool_of
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.vm import clone_domain, request
-from zsnapdb.planning.vm.domain import Domain, parse
+from zsnapdb.planning.vm.domain import parse
 from zsnapdb.text_files import read_text
 from zsnapdb.vm import images
 from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
@@ -120,30 +120,13 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
             hint=f"shut it down first: `virsh shutdown {domain_name}`",
         )
     request.refuse_obstacles(domain_name, clone_domain.obstacles(known.xml))
-    sources = _zvols_of(known.domain)
+    sources = origins.zvols_of(known.domain)
     request.refuse_other_pools([pool_of(dataset) for dataset in sources.values()])
     facts = zvols.describe(list(sources.values()))
     anchor = f"{catalogue.home(settings, pool_of(next(iter(sources.values()))))}/bases/{name}"
     nvram = Path(known.domain.nvram) if known.domain.nvram else None
     sizes = {target: facts[dataset].size for target, dataset in sources.items()}
     return BasePlan(name, anchor, f"domain {domain_name}", known.xml, None, sources, sizes, nvram, known.domain.uuid)
-
-
-def _zvols_of(domain: Domain) -> dict[str, str]:
-    """Return the dataset of each disk of the domain. The device itself is asked; PreflightError if one is no zvol."""
-    found = {}
-    for disk in domain.volumes:
-        dataset = zvols.dataset_behind(Path(disk.source)) if disk.kind == "block" and disk.source else None
-        if dataset is None:
-            raise PreflightError(
-                f"the disk {disk.target} of the domain {domain.name} is not a zvol of this host: {disk.kind}"
-                f" {disk.source or 'without a source'}",
-                hint="a base is made of zvols; copy the disk with --image",
-            )
-        found[disk.target] = dataset
-    if not found:
-        raise PreflightError(f"the domain {domain.name} has no disk", hint="see `virsh domblklist`")
-    return found
 
 
 def create(settings: Settings, wanted: BaseRequest) -> BasePlan:

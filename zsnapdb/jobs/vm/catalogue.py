@@ -12,6 +12,7 @@ from zsnapdb.jobs.clone.catalogue import policy
 from zsnapdb.jobs.vm import properties
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.clone.lease import CloneLease, Policy, read_stamp
+from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState
 from zsnapdb.zfs import datasets, zvols
@@ -35,6 +36,7 @@ _MACHINE_COLUMNS = (
     properties.PROTECTED_PROPERTY,
     properties.UUID_PROPERTY,
     properties.NETWORK_PROPERTY,
+    properties.GRADE_PROPERTY,
     "type",
     "used",
     "origin",
@@ -63,9 +65,10 @@ class MachineBase:
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine that was cloned from a base, as the properties of its datasets describe it.
+    """A machine that was cloned, as the properties of its datasets describe it.
 
-    `own_bytes` is the space that only the machine occupies.
+    `base` is the base, or INSTANCE@BACKUP; `grade` the grade of that backup, "" if it was a base. `own_bytes` is the
+    space that only the machine occupies.
     """
 
     name: str
@@ -79,6 +82,7 @@ class Machine:
     network: str
     volumes: Mapping[str, str]
     own_bytes: int
+    grade: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,11 @@ def home(settings: Settings, pool: str | None) -> str:
 def nvram_file(settings: Settings, kind: str, name: str) -> Path:
     """Return where the NVRAM file of a base or machine lies."""
     return settings.vms.folder / kind / f"{name}.nvram"
+
+
+def first_nvram_file(settings: Settings, name: str) -> Path:
+    """Return where the NVRAM file lies that the machine had at first; a reset goes back to it."""
+    return settings.vms.folder / "machines" / f"{name}.first.nvram"
 
 
 def serial_log(settings: Settings, name: str) -> Path:
@@ -200,16 +209,8 @@ def _machine(name: str, anchor: str, facts: _Properties, volumes: Mapping[str, s
         network=facts[properties.NETWORK_PROPERTY].value,
         volumes=volumes,
         own_bytes=int(facts["used"].value),
+        grade=grade if (grade := facts[properties.GRADE_PROPERTY].value) in set(Grade) else "",
     )
-
-
-def find_base(settings: Settings, name: str) -> MachineBase:
-    """Return the base of that name. NotThere names the bases that exist."""
-    known = bases(settings)
-    for base in known:
-        if base.name == name:
-            return base
-    raise NotThere(f"there is no base {name!r}", hint=f"existing bases: {', '.join(b.name for b in known) or 'none'}")
 
 
 def find_machine(settings: Settings, name: str) -> Machine:

@@ -1,4 +1,4 @@
-"""Clones machines from a base: all that were requested, or none."""
+"""Clones machines from a base, or from a backup of a machine: all that were requested, or none."""
 
 from __future__ import annotations
 
@@ -17,28 +17,27 @@ from zsnapdb.jobs.clone.properties import owner_text
 from zsnapdb.jobs.events import Events
 from zsnapdb.jobs.private_folder import make_passable
 from zsnapdb.jobs.undo import undone_on_error
-from zsnapdb.jobs.vm import catalogue, locks, properties, readiness, removal
-from zsnapdb.jobs.vm.catalogue import Machine, MachineBase, SeenMachine
+from zsnapdb.jobs.vm import catalogue, locks, origins, properties, readiness, removal
+from zsnapdb.jobs.vm.catalogue import Machine, SeenMachine
+from zsnapdb.jobs.vm.origins import MachineOrigin
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.planning.clone.lease import CloneLease, Quota, first_lease, stamp
 from zsnapdb.planning.vm import request
-from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml, obstacles
-from zsnapdb.planning.vm.domain import parse
-from zsnapdb.planning.vm.request import ZvolSpace
+from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, connected
 from zsnapdb.zfs import datasets, snapshots, zvols
 
 
 @dataclass(frozen=True)
 class MachinesRequest:
-    """What the caller requests: `count` clones of the base.
+    """What the caller requests: `count` clones of the source: a base, INSTANCE or INSTANCE@BACKUP (`origins.py`).
 
     `ttl` (seconds), `memory` (bytes), `cpus` and `network` None: as configured, or as in the base. `marker` says when a
     started machine is ready.
     """
 
-    base: str
+    source: str
     owner: str
     template: str
     count: int = 1
@@ -65,16 +64,13 @@ class PlannedMachine:
 class MachinesPlan:
     """What `create` does."""
 
-    base: MachineBase
+    origin: MachineOrigin
     machines: tuple[PlannedMachine, ...]
-    spaces: tuple[ZvolSpace, ...]
-    snapshots: Mapping[str, str]
     network: CloneNetwork
     lease: CloneLease
     owner: str
     starts: bool
     marker: ReadyMarker
-    has_nvram: bool
 
 
 @dataclass(frozen=True)
@@ -108,12 +104,7 @@ def plan(settings: Settings, wanted: MachinesRequest) -> MachinesPlan:
 
 def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -> MachinesPlan:
     names = request.names(wanted.template, wanted.count)
-    base = catalogue.find_base(settings, wanted.base)
-    if base.phase is not MachinePhase.READY:
-        raise PreflightError(
-            f"the base {base.name} is not complete (phase {base.phase})",
-            hint="wait until the other zsnapdb process ends; if no process works on it, run `zsnapdb reap`",
-        )
+    origin = origins.find(settings, hypervisor, wanted.source)
     known = catalogue.machines(settings)
     domains = hypervisor.domains()
     request.refuse_taken(names, [m.name for m in known], [d.domain.name for d in domains])
@@ -122,35 +113,31 @@ def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -
         Quota(limits.per_owner, limits.total, limits.free_floor),
         owner_text(wanted.owner),
         [machine.owner for machine in known],
-        datasets.available(base.anchor),
+        datasets.available(_existing(origin.home)),
         wanted.count,
     )
-    xml = base.domain_xml
-    request.refuse_obstacles(base.name, obstacles(xml))
-    targets = [disk.target for disk in parse(xml).volumes]
-    if sorted(targets) != sorted(base.volumes):
-        raise PreflightError(
-            f"the base {base.name} has the volumes {', '.join(sorted(base.volumes))}, its domain the disks"
-            f" {', '.join(sorted(targets))}",
-            hint="make the base again",
-        )
     return MachinesPlan(
-        base=base,
-        machines=tuple(_machine(settings, base, xml, name, wanted) for name in names),
-        spaces=catalogue.spaces(base.volumes),
-        snapshots={target: f"{name}@{properties.BASE_SNAPSHOT}" for target, name in base.volumes.items()},
+        origin=origin,
+        machines=tuple(_machine(settings, origin, name, wanted) for name in names),
         network=_network(settings, wanted, hypervisor),
         lease=first_lease(wanted.ttl, catalogue.lease_policy(settings), now()),
         owner=owner_text(wanted.owner),
         starts=wanted.starts,
         marker=wanted.marker,
-        has_nvram=parse(xml).nvram is not None,
     )
+
+
+def _existing(dataset: str) -> str:
+    """Return the dataset, or the nearest existing one above it."""
+    while not datasets.exists(dataset) and "/" in dataset:
+        dataset = dataset.rpartition("/")[0]
+    return dataset
 
 
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
     """Raise UsageError if the request itself is wrong, before anything is asked."""
     request.names(wanted.template, wanted.count)
+    request.origin_name(wanted.source)
     _chosen_network(settings, wanted.network)
 
 
@@ -174,9 +161,9 @@ def _network(settings: Settings, wanted: MachinesRequest, hypervisor: Hypervisor
     return network
 
 
-def _machine(settings: Settings, base: MachineBase, xml: str, name: str, wanted: MachinesRequest) -> PlannedMachine:
-    anchor = f"{base.anchor.rpartition('/bases/')[0]}/machines/{name}"
-    volumes = {target: f"{anchor}/{target}" for target in base.volumes}
+def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: MachinesRequest) -> PlannedMachine:
+    anchor = f"{origin.home}/machines/{name}"
+    volumes = {target: f"{anchor}/{target}" for target in origin.snapshots}
     own = str(uuid.uuid4())
     identity = DomainIdentity(
         name=name,
@@ -190,7 +177,7 @@ def _machine(settings: Settings, base: MachineBase, xml: str, name: str, wanted:
         memory=wanted.memory,
         cpus=wanted.cpus,
     )
-    return PlannedMachine(name, anchor, own, volumes, clone_xml(xml, identity))
+    return PlannedMachine(name, anchor, own, volumes, clone_xml(origin.xml, identity))
 
 
 def create(settings: Settings, wanted: MachinesRequest, events: Events) -> MadeMachines:
@@ -201,7 +188,7 @@ def create(settings: Settings, wanted: MachinesRequest, events: Events) -> MadeM
     _refuse_wrong_usage(settings, wanted)
     phases = _Phases()
     with connected(settings.vms.uri) as hypervisor, contextlib.ExitStack() as locked:
-        locked.enter_context(locks.on_base(wanted.base))
+        locked.enter_context(origins.locked(wanted.source))
         for name in request.names(wanted.template, wanted.count):
             locked.enter_context(locks.on_machine(name))
         with locks.names():
@@ -219,7 +206,8 @@ def create(settings: Settings, wanted: MachinesRequest, events: Events) -> MadeM
 def _facts(planned: MachinesPlan, machine: PlannedMachine) -> dict[str, str]:
     return {
         properties.MACHINE_PROPERTY: machine.name,
-        properties.BASE_PROPERTY: planned.base.name,
+        properties.BASE_PROPERTY: planned.origin.name,
+        **({properties.GRADE_PROPERTY: planned.origin.grade} if planned.origin.grade is not None else {}),
         properties.PHASE_PROPERTY: MachinePhase.MAKING,
         properties.CREATED_PROPERTY: stamp(now()),
         properties.OWNER_PROPERTY: planned.owner,
@@ -242,8 +230,10 @@ def _execute(
         if planned.network == CloneNetwork("network", ISOLATED_NETWORK):
             hypervisor.make_isolated_network()
         for machine in planned.machines:
-            if planned.has_nvram:
-                copy_nvram(settings, planned.base.name, machine.name)
+            if planned.origin.nvram is not None:
+                first = catalogue.first_nvram_file(settings, machine.name)
+                copy_nvram(planned.origin.nvram, first)
+                copy_nvram(first, catalogue.nvram_file(settings, "machines", machine.name))
             prepare_log(settings, machine.name)
             hypervisor.define(machine.xml)
     if planned.starts:
@@ -263,7 +253,7 @@ def _execute(
 def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
     marks = {properties.MACHINE_PROPERTY: machine.name}
     for target, dataset in machine.volumes.items():
-        datasets.clone(planned.snapshots[target], dataset, marks)
+        datasets.clone(planned.origin.snapshots[target], dataset, marks)
     pending = snapshots.PendingSnapshots.of(
         [f"{dataset}@{properties.START_SNAPSHOT}" for dataset in machine.volumes.values()], marks
     )
@@ -280,15 +270,15 @@ def verify_devices(settings: Settings, volumes: list[str]) -> None:
         zvols.wait_for_device(dataset, settings.vms.device_timeout)
 
 
-def copy_nvram(settings: Settings, base: str, name: str) -> None:
-    """Give the machine a copy of the base's NVRAM file. PreflightError if the base has none."""
-    source, target = catalogue.nvram_file(settings, "bases", base), catalogue.nvram_file(settings, "machines", name)
+def copy_nvram(source: Path, target: Path) -> None:
+    """Make the NVRAM file `target` a copy of `source`. PreflightError if it cannot be read."""
     make_passable(target.parent)
     try:
         shutil.copyfile(source, target)
     except OSError as error:
         raise PreflightError(
-            f"copying the NVRAM file {source}: {error.strerror}", hint=f"make the base {base} again"
+            f"copying the NVRAM file {source}: {error.strerror}",
+            hint="see <nvram> in the XML of the domain; if the file is that of a base, make the base again",
         ) from error
     target.chmod(0o600)
 

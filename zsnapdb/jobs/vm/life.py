@@ -134,8 +134,9 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
         hypervisor.power_off(machine.uuid)
         for dataset in machine.volumes.values():
             owned.roll_back(dataset, properties.START_SNAPSHOT, "zsnapdb", mark)
-        if catalogue.nvram_file(settings, "machines", name).exists():
-            create.copy_nvram(settings, machine.base, name)
+        nvram = catalogue.nvram_file(settings, "machines", name)
+        if nvram.exists():
+            create.copy_nvram(catalogue.first_nvram_file(settings, name), nvram)
         datasets.set_properties(machine.anchor, {properties.PHASE_PROPERTY: MachinePhase.READY})
         if ran:
             _start(settings, hypervisor, machine, shows)

@@ -16,7 +16,10 @@ from zsnapdb.model import PROPERTY
 from zsnapdb.zfs.owned import Mark
 
 BASE_PROPERTY = f"{PROPERTY}:vm-base"
-"""On the anchor and on every volume of a base, local: its name. On the anchor of a machine: the base it is of."""
+"""On the anchor and on every volume of a base, local: its name.
+
+On the anchor of a machine: the base it is of, or INSTANCE@BACKUP.
+"""
 MACHINE_PROPERTY = f"{PROPERTY}:vm"
 """On the anchor and on every volume of a machine, local: its name."""
 PHASE_PROPERTY = f"{PROPERTY}:phase"
@@ -27,6 +30,8 @@ PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 UUID_PROPERTY = f"{PROPERTY}:vm-uuid"
 """The UUID of the machine's domain."""
 NETWORK_PROPERTY = f"{PROPERTY}:vm-network"
+GRADE_PROPERTY = f"{PROPERTY}:vm-grade"
+"""On the anchor of a machine: the grade of the backup that it was cloned from. Not set if it was a base."""
 DOMAIN_PROPERTY = f"{PROPERTY}:vm-domain"
 """The XML of the base's domain, compressed."""
 MADE_OF_PROPERTY = f"{PROPERTY}:vm-made-of"

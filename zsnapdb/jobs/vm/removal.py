@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from zsnapdb.config import Settings
 from zsnapdb.errors import NotThere, PreflightError
 from zsnapdb.jobs.vm import properties
-from zsnapdb.jobs.vm.catalogue import Machine, MachineBase, nvram_file, own_domain, serial_log
+from zsnapdb.jobs.vm.catalogue import (
+    Machine,
+    MachineBase,
+    first_nvram_file,
+    nvram_file,
+    own_domain,
+    serial_log,
+)
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.vm.hypervisor import Hypervisor
 from zsnapdb.zfs import datasets, owned, snapshots, zvols
@@ -73,7 +80,11 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
         hypervisor.undefine(machine.uuid)
     owned.destroy_datasets([name for name in members if name != machine.anchor], mark, with_snapshots=True)
     owned.destroy_datasets([name for name in members if name == machine.anchor], mark)
-    for file in (nvram_file(settings, "machines", machine.name), serial_log(settings, machine.name)):
+    for file in (
+        nvram_file(settings, "machines", machine.name),
+        first_nvram_file(settings, machine.name),
+        serial_log(settings, machine.name),
+    ):
         file.unlink(missing_ok=True)
 
 

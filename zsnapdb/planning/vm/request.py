@@ -1,4 +1,4 @@
-"""Decides on a request for clones of a base: names, limits, space. Pure."""
+"""Decides on a request for clones of machines: names, limits, space. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from zsnapdb.planning.clone.lease import Quota, admit
 LARGEST = 50
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 """The name of a base or a machine: also a dataset, a libvirt domain and a host name."""
+LATEST_BACKUP = "latest"
 
 
 def checked_name(name: str) -> str:
@@ -22,6 +23,25 @@ def checked_name(name: str) -> str:
             hint="use at most 32 lower-case letters, digits and -; begin with a letter or a digit",
         )
     return name
+
+
+@dataclass(frozen=True)
+class MachineOriginName:
+    """What machines are cloned from, by name. `backup` None: not said; LATEST_BACKUP or an id: of an instance."""
+
+    name: str
+    backup: str | None
+
+
+def origin_name(text: str) -> MachineOriginName:
+    """Return what NAME, NAME@latest or NAME@ID names. UsageError if nothing stands on one side of the @."""
+    name, separator, backup = text.partition("@")
+    if not name or (separator and not backup):
+        raise UsageError(
+            f"{text[:80]!r} names nothing to clone",
+            hint="give a base, an instance, or INSTANCE@BACKUP (`zsnapdb list`)",
+        )
+    return MachineOriginName(name, backup if separator else None)
 
 
 def names(template: str, count: int) -> tuple[str, ...]:
@@ -91,9 +111,9 @@ def refuse_other_pools(pools: Collection[str]) -> None:
 
 
 def refuse_obstacles(domain: str, found: Sequence[str]) -> None:
-    """Raise PreflightError if the domain cannot be a base, with all that is in the way."""
+    """Raise PreflightError if the domain cannot be cloned, with all that is in the way."""
     if found:
         raise PreflightError(
-            f"the domain {domain} cannot be a base: {'; '.join(found)}",
+            f"the domain {domain} cannot be cloned: {'; '.join(found)}",
             hint="clones would share these with it; give a domain without them (see `virsh edit`)",
         )

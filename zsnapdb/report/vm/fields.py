@@ -10,7 +10,7 @@ from zsnapdb.report.view import Fields
 
 SAME_INSIDE = (
     "zsnapdb changed nothing inside the guest: its machine-id, host keys, host name and the identity of its servers are"
-    " those of the base"
+    " those of the machine that was cloned"
 )
 """Said of every clone, because nothing inside it was changed."""
 
@@ -28,6 +28,7 @@ def machine_fields(seen: SeenMachine) -> Fields:
     return {
         "name": machine.name,
         "base": machine.base,
+        "grade": machine.grade or None,
         "uuid": machine.uuid,
         "phase": machine.phase.value,
         "state": seen.state.value,

@@ -26,11 +26,11 @@ class MachinesPlanView(View):
 
     def text(self) -> str:
         plan = self.plan
-        lines = [f"base      {plan.base.name}, made of {plan.base.made_of}"]
-        lines += [f"disk      {space.target}: {space.words}" for space in plan.spaces]
+        lines = [plan.origin.words]
+        lines += [f"disk      {space.target}: {space.words}" for space in plan.origin.spaces]
         for machine in plan.machines:
             lines.append(f"machine   {machine.name}, UUID {machine.uuid}")
-            lines += [f"          zfs clone {plan.snapshots[t]} {name}" for t, name in machine.volumes.items()]
+            lines += [f"          zfs clone {plan.origin.snapshots[t]} {name}" for t, name in machine.volumes.items()]
         lines.append(f"network   {plan.network.words}")
         lines.append(f"lease     until {stamp(plan.lease.expires)}, owner {plan.owner}")
         lines.append(f"start     {f'wait for {plan.marker.words}' if plan.starts else 'no'}")
@@ -40,12 +40,13 @@ class MachinesPlanView(View):
     def fields(self) -> Fields:
         plan = self.plan
         return {
-            "base": plan.base.name,
+            "base": plan.origin.name,
+            "grade": plan.origin.grade,
             "machines": [
                 {"name": m.name, "uuid": m.uuid, "dataset": m.anchor, "volumes": dict(m.volumes), "domain": m.xml}
                 for m in plan.machines
             ],
-            "spaces": [space_fields(space) for space in plan.spaces],
+            "spaces": [space_fields(space) for space in plan.origin.spaces],
             "network": plan.network.words,
             "expires": stamp(plan.lease.expires),
             "owner": plan.owner,
@@ -63,7 +64,8 @@ class MachinesMadeView(View):
     kind: ClassVar[str] = "vm-cloned"
 
     def text(self) -> str:
-        lines = []
+        origin = self.made.plan.origin
+        lines = [f"cloned from {origin.name}, a backup of the grade {origin.grade}"] if origin.grade is not None else []
         for seen in self.made.machines:
             addresses = f" at {', '.join(seen.addresses)}" if seen.addresses else ""
             lines.append(f"virtual machine {seen.machine.name} is {seen.state}{addresses}")
@@ -73,6 +75,8 @@ class MachinesMadeView(View):
 
     def fields(self) -> Fields:
         return {
+            "base": self.made.plan.origin.name,
+            "grade": self.made.plan.origin.grade,
             "machines": [machine_fields(seen) for seen in self.made.machines],
             "seconds": dict(self.made.seconds),
             "identity_inside": "base",
@@ -92,6 +96,7 @@ class MachinesView(View):
             (
                 seen.machine.name,
                 seen.machine.base,
+                seen.machine.grade or "-",
                 state(seen),
                 ", ".join(seen.addresses) or "-",
                 seen.machine.network,
@@ -102,7 +107,18 @@ class MachinesView(View):
             )
             for seen in self.machines
         ]
-        headings = ("MACHINE", "BASE", "STATE", "ADDRESS", "NETWORK", "OWNER", "EXPIRES", "PROTECTED", "OWN BYTES")
+        headings = (
+            "MACHINE",
+            "BASE",
+            "GRADE",
+            "STATE",
+            "ADDRESS",
+            "NETWORK",
+            "OWNER",
+            "EXPIRES",
+            "PROTECTED",
+            "OWN BYTES",
+        )
         return table(headings, rows)
 
     def fields(self) -> Fields:

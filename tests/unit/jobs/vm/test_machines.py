@@ -254,7 +254,7 @@ def test_a_base_that_cannot_be_finished_leaves_nothing(house: House, tmp_path: P
 
 
 def test_the_domain_of_a_base_is_kept_whole(house: House) -> None:
-    assert parse(catalogue.find_base(house.settings, "pxc").domain_xml).macs == (
+    assert parse(catalogue.bases(house.settings)[0].domain_xml).macs == (
         "52:54:00:de:ad:01",
         "52:54:00:de:ad:02",
     )
@@ -263,6 +263,6 @@ def test_the_domain_of_a_base_is_kept_whole(house: House) -> None:
 @pytest.mark.parametrize("name", ["", "nothing", "../pxc"])
 def test_a_base_or_machine_that_does_not_exist_is_not_there(house: House, name: str) -> None:
     with pytest.raises(ZsnapdbError):
-        catalogue.find_base(house.settings, name)
+        create.plan(house.settings, MachinesRequest(name, "ada", "pxc{n}"))
     with pytest.raises(NotThere):
         life.stop(house.settings, "nothing")
