@@ -102,7 +102,7 @@ SUB_ROOMS = {
     "planning.restore": {"planning", "planning.binlog", "planning.repository", "planning.trial"},
     "planning.clone": {"planning", "planning.server_copy"},
     "planning.agent": {"planning"},
-    "planning.evidence": {"planning"},
+    "planning.evidence": {"planning", "planning.health"},
     "planning.notifications": {"planning", "planning.health"},
     "planning.health": {"planning", "planning.binlog", "planning.trial"},
     "planning.setup": {"planning"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,15 @@ from zsnapdb.cli.output import show, show_errors
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.evidence import EvidenceLog
+
+
+class ReportFormat(StrEnum):
+    """Text for people, JSON for programs, or a page for a browser, which prints it."""
+
+    TEXT = "text"
+    JSON = "json"
+    HTML = "html"
+
 
 app = typer.Typer(
     name="report", cls=CommandGroup, help="Show and check the evidence of what was done.", rich_markup_mode=None
@@ -36,22 +46,29 @@ def report_show(
     ] = None,
     repository: RepositoryName = None,
     config: ConfigFile = None,
+    format: Annotated[  # noqa: A002
+        ReportFormat, typer.Option("--format", help="text, json, or html: a page of its own, for a browser.")
+    ] = ReportFormat.TEXT,
     json: AsJson = False,
 ) -> None:
-    """Show the days and the runs of an instance: who, when, what, and the result.
+    """Show what an auditor asks: objectives, days, drills, retention, keys, exceptions and runs.
 
     Exit codes: 0 the log is whole, 7 it was changed.
     """
     from zsnapdb.config import load
-    from zsnapdb.jobs import evidence as job
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.report.evidence import EvidenceReportView
+    from zsnapdb.jobs.repository import evidence_report as job
+    from zsnapdb.report.repository.evidence import EvidenceReportView
 
     first = _day(begin) if begin is not None else None
     last = _day(end) if end is not None else None
-    found = job.report(Instance.at(load(config), instance, repository), first, last)
-    show(EvidenceReportView(found), json)
-    _end(found.log)
+    made = job.report(Instance.at(load(config), instance, repository), first, last)
+    view = EvidenceReportView(made)
+    if format is ReportFormat.HTML and not json:
+        print(view.html())
+    else:
+        show(view, json or format is ReportFormat.JSON)
+    _end(made.log)
 
 
 @app.command("verify")
@@ -68,7 +85,7 @@ def report_verify(
     from zsnapdb.config import load
     from zsnapdb.jobs import evidence as job
     from zsnapdb.jobs.instance import Instance
-    from zsnapdb.report.evidence import EvidenceCheckView
+    from zsnapdb.report.repository.evidence import EvidenceCheckView
 
     log = job.read(Instance.at(load(config), instance, repository))
     show(EvidenceCheckView(log), json)

@@ -8,7 +8,6 @@ import pwd
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
 from pathlib import Path
 
 from zsnapdb import __version__
@@ -16,7 +15,6 @@ from zsnapdb.errors import DamagedError, ZsnapdbError, exit_code
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.record_file import HostRecord
 from zsnapdb.planning.evidence.chain import NOTHING, ChainFinding, RememberedLink, findings
-from zsnapdb.planning.evidence.days import DoneRun, ReportedDay, days
 from zsnapdb.planning.repository.host_record import EvidenceEnd
 from zsnapdb.repository import evidence_log
 from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord, WhoPart
@@ -105,29 +103,6 @@ def read(instance: Instance) -> EvidenceLog:
     remembered = RememberedLink(known.number, known.sha256) if known is not None else None
     wrong = findings(evidence_log.links(records), remembered)
     return EvidenceLog(instance.name, instance.settings.repository, records, wrong)
-
-
-@dataclass(frozen=True)
-class EvidenceReport:
-    """The evidence log, and what it says of some days."""
-
-    log: EvidenceLog
-    days: tuple[ReportedDay, ...]
-
-
-_USUAL_DAYS = timedelta(days=30)
-
-
-def report(instance: Instance, first: date | None, last: date | None) -> EvidenceReport:
-    """Return what the log says of the days from `first` to `last` (UTC); without them, of the last 30 days."""
-    now = instance.host.now()
-    end = last or now.date()
-    log = read(instance)
-    runs = [
-        DoneRun(record.job, record.finished, (record.finished - record.started).total_seconds(), record.exit_code)
-        for record in log.believed
-    ]
-    return EvidenceReport(log, days(runs, first or end - _USUAL_DAYS, end, now))
 
 
 def who() -> WhoPart:

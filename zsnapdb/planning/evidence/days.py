@@ -1,4 +1,4 @@
-"""What records say of each day: how many runs were good, and how far apart the backups were. Pure."""
+"""What records say of each day: how many runs were good, how far apart the backups and drills were. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
+
+from zsnapdb.config_objectives import ObjectiveSettings
+from zsnapdb.planning.health.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class ReportedDay:
     """A day in UTC.
 
     `longest_without_backup` is the longest time in seconds, up to a moment of this day, since a backup had ended; None
-    if there was none yet.
+    if there was none yet. `longest_without_drill` is the same of drills that passed.
     """
 
     day: date
@@ -37,6 +40,29 @@ class ReportedDay:
     drills: int
     failed_drills: int
     longest_without_backup: float | None
+    longest_without_drill: float | None = None
+
+
+@dataclass(frozen=True)
+class KeptObjective:
+    """Whether an age never grew over its limit on a day. Both in seconds; `longest` None: nothing was done yet."""
+
+    objective: Objective
+    limit: float
+    longest: float | None
+
+    @property
+    def is_kept(self) -> bool:
+        return self.longest is not None and self.longest <= self.limit
+
+
+def kept(day: ReportedDay, objectives: ObjectiveSettings) -> tuple[KeptObjective, ...]:
+    """Return the objectives of which runs say whether they were met all day: the ages of backups and of drills."""
+    ages = (
+        (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),
+        (Objective.DRILL, objectives.drill_age, day.longest_without_drill),
+    )
+    return tuple(KeptObjective(kind, limit, longest) for kind, limit, longest in ages if limit is not None)
 
 
 def days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> tuple[ReportedDay, ...]:
@@ -46,6 +72,7 @@ def days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> tup
 
 def _days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> Iterator[ReportedDay]:
     backups = [run.finished for run in runs if run.job == "backup" and run.is_good]
+    passed = [run.finished for run in runs if run.job == "drill" and run.is_good]
     day = first
     while day <= last:
         begin = datetime.combine(day, time(), UTC)
@@ -62,13 +89,14 @@ def _days(runs: Sequence[DoneRun], first: date, last: date, now: datetime) -> It
             drills=len(drills),
             failed_drills=sum(not drill.is_good for drill in drills),
             longest_without_backup=_longest(backups, begin, end),
+            longest_without_drill=_longest(passed, begin, end),
         )
         day += timedelta(days=1)
 
 
-def _longest(backups: Sequence[datetime], begin: datetime, end: datetime) -> float | None:
-    before = [moment for moment in backups if moment < begin][-1:]
-    within = [moment for moment in backups if begin <= moment < end]
+def _longest(done: Sequence[datetime], begin: datetime, end: datetime) -> float | None:
+    before = [moment for moment in done if moment < begin][-1:]
+    within = [moment for moment in done if begin <= moment < end]
     if not before and not within:
         return None
     moments = [*before, *within, end]

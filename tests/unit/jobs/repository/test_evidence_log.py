@@ -128,6 +128,10 @@ def test_the_report_shows_days_and_runs_and_verify_ends_with_7_after_a_change(si
     assert document["is_whole"]
     assert (len(document["days"]), document["days"][-1]["good"], document["days"][-1]["backups"]) == (31, 2, 1)
     assert [record["job"] for record in document["records"]] == ["backup", "prune"]
+    assert document["protection"]["retention"] == "last = 3"
+    page = zsnapdb("report", "show", "--format", "html", config=str(config)).stdout
+    assert page.startswith("<!DOCTYPE html>")
+    assert all(f"<h2>{title}</h2>" in page for title in ("Objectives now", "Drills", "Exceptions", "Runs"))
     assert zsnapdb("report", "verify", config=str(config)).returncode == 0
     file(site, 1).write_text(file(site, 1).read_text().replace('"exit_code":0', '"exit_code":1'))
     changed = zsnapdb("report", "verify", config=str(config))

@@ -7,8 +7,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from zsnapdb.config_objectives import ObjectiveSettings
 from zsnapdb.planning.evidence.chain import NOTHING, RememberedLink, StoredLink, findings
-from zsnapdb.planning.evidence.days import DoneRun, days
+from zsnapdb.planning.evidence.days import DoneRun, days, kept
+from zsnapdb.planning.health.objectives import Objective
 
 
 def sha(text: str) -> str:
@@ -111,3 +113,16 @@ def test_a_day_before_the_first_backup_has_none_and_a_day_to_come_is_left_out() 
 def test_silence_counts_as_time_without_a_backup() -> None:
     *_, last = days([run(1)], MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=29), MIDNIGHT + timedelta(days=30))
     assert last.longest_without_backup == (30 * 24 - 1) * 3600.0
+
+
+def test_a_day_keeps_an_objective_if_the_age_never_grew_over_its_limit_and_something_was_done_at_all() -> None:
+    objectives = ObjectiveSettings(backup_age=12 * 3600.0, drill_age=86400.0, rpo=60.0)
+    runs = [run(36.5), run(6), run(18), run(40, "drill", 11), run(50, "drill")]
+    first, second, third = days(runs, MIDNIGHT.date(), LAST, MIDNIGHT + timedelta(hours=60))
+    assert [(one.objective, one.is_kept) for one in kept(first, objectives)] == [
+        (Objective.BACKUP_AGE, True),
+        (Objective.DRILL, False),
+    ]
+    assert [one.is_kept for one in kept(second, objectives)] == [False, False]
+    assert [one.is_kept for one in kept(third, objectives)] == [False, True]
+    assert kept(first, ObjectiveSettings()) == ()

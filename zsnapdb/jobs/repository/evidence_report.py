@@ -1,0 +1,78 @@
+"""Gathers what an auditor asks of an instance: what was done, what was kept, what is protected, and who can read it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from zsnapdb.config import KeepSettings, RepositorySettings
+from zsnapdb.config_objectives import ObjectiveSettings
+from zsnapdb.errors import DamagedError
+from zsnapdb.jobs import evidence
+from zsnapdb.jobs.evidence import EvidenceLog
+from zsnapdb.jobs.instance import Instance
+from zsnapdb.jobs.repository.status import ProtectionStatus, status
+from zsnapdb.model import backup_time
+from zsnapdb.planning.evidence.days import DoneRun, ReportedDay, days
+from zsnapdb.repository import drills
+from zsnapdb.repository.drills import Evidence, PastDrills
+
+_USUAL_DAYS = timedelta(days=30)
+
+
+@dataclass(frozen=True)
+class EvidenceReport:
+    """The evidence of some days, and the protection at the time `at` (UTC).
+
+    `drills` are the drills that were begun on these days. `keep` None: nothing is ever removed.
+    """
+
+    at: datetime
+    log: EvidenceLog
+    days: tuple[ReportedDay, ...]
+    drills: PastDrills
+    protection: ProtectionStatus
+    objectives: ObjectiveSettings
+    keep: KeepSettings | None
+    repository: RepositorySettings
+
+    @property
+    def longest_drill(self) -> Evidence | None:
+        """The drill of these days that took longest, of those that passed: the restore time that was reached."""
+        passed = [one for one in self.drills.read if one.outcome is drills.Outcome.PASSED]
+        return max(passed, key=lambda one: one.seconds, default=None)
+
+
+def report(instance: Instance, first: date | None, last: date | None) -> EvidenceReport:
+    """Return the report of the days from `first` to `last` (UTC); without them, of the last 30 days."""
+    now = instance.host.now()
+    end = last or now.date()
+    begin = first or end - _USUAL_DAYS
+    log = evidence.read(instance)
+    runs = [
+        DoneRun(record.job, record.finished, (record.finished - record.started).total_seconds(), record.exit_code)
+        for record in log.believed
+    ]
+    return EvidenceReport(
+        at=now,
+        log=log,
+        days=days(runs, begin, end, now),
+        drills=_drills(instance, begin, end),
+        protection=status(instance),
+        objectives=instance.settings.objectives,
+        keep=instance.settings.keep or instance.repository.keep,
+        repository=instance.repository,
+    )
+
+
+def _drills(instance: Instance, first: date, last: date) -> PastDrills:
+    repository = instance.open_repository()
+    read, unreadable = [], []
+    for drill_id in drills.ids(repository, instance.name):
+        if not first <= backup_time(drill_id).date() <= last:
+            continue
+        try:
+            read.append(drills.read(repository, instance.name, drill_id))
+        except DamagedError:
+            unreadable.append(drill_id)
+    return PastDrills(tuple(read), tuple(unreadable))
