@@ -57,3 +57,5 @@ RESET_BEFORE_A_LOST_FILE: Scenario = [
     ("rotate", 0),
 ]
 """The backup is in the first binlog after the reset. If that file is lost, an older binlog has its name and offset."""
+BACKUP_IN_A_LOST_FILE: Scenario = [("write", 0), ("write", 0), ("backup", 0), ("write", 0), ("rotate", 0)]
+"""The first file has the backup and a transaction after it. The second is empty and begins after that transaction."""

@@ -18,6 +18,8 @@ from zsnapdb.planning.binlog.route import (
 )
 from zsnapdb.planning.family import family
 
+_MICROSECONDS = 1_000_000
+
 
 @dataclass(frozen=True)
 class Range:
@@ -77,14 +79,23 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
 def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
     """Return why the newest archived state is not reached by this route; None if nothing newer is known.
 
-    A backup whose position is not archived yet is the newest state, unless the archive has later transactions.
+    A backup whose position is not archived yet is the newest state, unless the archive has later transactions, or a
+    later file that begins with transactions which the backup does not have.
     """
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None
     if route.end.kind is EndKind.NOT_ARCHIVED:
-        later = [file for file in files if file.last_commit is not None and file.last_commit > route.point.before]
-        return route.end if later else None
+        return route.end if any(_is_beyond(file, route.point) for file in files) else None
     return route.end
+
+
+def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
+    """Whether a file shows that the server committed something after a backup. The file's time has no fraction."""
+    if file.last_commit is not None and file.last_commit > point.before:
+        return True
+    if point.gtids is None or file.previous is None:
+        return False
+    return (file.created + 1) * _MICROSECONDS > point.before and not contains(point.gtids, file.previous)
 
 
 def _is_on(route: Route, point: BackupPoint) -> bool:
