@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,8 +67,10 @@ def domain(guest: Guest, name: str) -> Domain:
     return parse(guest.run(["virsh", "dumpxml", "--inactive", name]).check().stdout)
 
 
-def test_three_clones_of_a_base_have_identities_and_devices_of_their_own(host: Guest, nothing_left: None) -> None:
-    made = document(host, *CLONE, "--count", "3", "--no-start")
+def test_three_clones_of_a_base_have_identities_and_devices_of_their_own(
+    host: Guest, lab: Lab, nothing_left: None
+) -> None:
+    made = document(host, *CLONE, "--count", "3", "--no-start", "--identity", "cloud-init")
     domains = [domain(host, f"pxc{number}") for number in (1, 2, 3)]
     assert len({item.uuid for item in domains}) == 3
     assert len({mac for item in domains for mac in item.macs}) == 3
@@ -79,8 +82,25 @@ def test_three_clones_of_a_base_have_identities_and_devices_of_their_own(host: G
     assert all(machine["own_bytes"] < 4 << 20 for machine in made["machines"])
     print("seconds of three clones:", made["seconds"], [m["own_bytes"] for m in made["machines"]])
     assert host.run(["zsnapdb", "vm", "base", "destroy", "tiny"]).code == 4
+    assert f"instance-id: {domains[1].uuid}\nlocal-hostname: pxc2\n" in seed_of(host, lab, "pxc2")
     for number in (1, 2, 3):
         document(host, "vm", "destroy", f"pxc{number}")
+
+
+def seed_of(guest: Guest, lab: Lab, name: str) -> str:
+    """Return what Linux reads from the CD of the machine, as cloud-init finds it: by the label and the type."""
+    shutil.copy(lab.kernel.parent / "src" / "fs" / "isofs" / "isofs.ko", guest.out)
+    read = f"""
+blkid -p -o export /var/lib/zsnapdb/vms/machines/{name}.seed.iso
+insmod /out/isofs.ko
+mount -t iso9660 -o loop,ro /var/lib/zsnapdb/vms/machines/{name}.seed.iso /mnt
+cat /mnt/meta-data /mnt/user-data
+umount /mnt
+"""
+    printed = guest.run(["sh", "-ec", read]).check().stdout
+    assert "LABEL=cidata" in printed
+    assert "TYPE=iso9660" in printed
+    return printed
 
 
 def answer(guest: Guest, item: Domain) -> str:

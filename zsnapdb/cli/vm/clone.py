@@ -52,6 +52,15 @@ def clone(
             show_default="vms.network, else a network that leads to other clones only",
         ),
     ] = None,
+    identity: Annotated[
+        str,
+        typer.Option(
+            "--identity",
+            metavar="HOW",
+            help="How the guest gets a host name, a machine-id and ssh host keys of its own: none (it keeps those"
+            " of the source), or cloud-init (by a NoCloud CD; the guest needs cloud-init).",
+        ),
+    ] = "none",
     no_start: Annotated[bool, typer.Option("--no-start", help="Define the machines and do not start them.")] = False,
     wait_for: WaitFor = "started",
     config: ConfigFile = None,
@@ -78,6 +87,7 @@ def clone(
         network=network,
         starts=not no_start,
         marker=readiness.marker(wait_for),
+        identity=job.chosen_identity(identity),
     )
     if plan:
         show(report.MachinesPlanView(job.plan(settings, request)), json)

@@ -14,6 +14,7 @@ from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.clone.lease import CloneLease, Policy, read_stamp
 from zsnapdb.planning.vm.grade import Grade
 from zsnapdb.planning.vm.request import NAME, ZvolSpace
+from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.vm.hypervisor import Hypervisor, KnownDomain, MachineState
 from zsnapdb.zfs import datasets, zvols
 
@@ -37,6 +38,7 @@ _MACHINE_COLUMNS = (
     properties.UUID_PROPERTY,
     properties.NETWORK_PROPERTY,
     properties.GRADE_PROPERTY,
+    properties.IDENTITY_PROPERTY,
     "type",
     "used",
     "origin",
@@ -83,6 +85,7 @@ class Machine:
     volumes: Mapping[str, str]
     own_bytes: int
     grade: str = ""
+    identity: GuestIdentity = GuestIdentity.NONE
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,11 @@ def nvram_file(settings: Settings, kind: str, name: str) -> Path:
 def first_nvram_file(settings: Settings, name: str) -> Path:
     """Return where the NVRAM file lies that the machine had at first; a reset goes back to it."""
     return settings.vms.folder / "machines" / f"{name}.first.nvram"
+
+
+def seed_file(settings: Settings, name: str) -> Path:
+    """Return where the image lies from which cloud-init takes the identity of the machine's guest."""
+    return settings.vms.folder / "machines" / f"{name}.seed.iso"
 
 
 def serial_log(settings: Settings, name: str) -> Path:
@@ -194,6 +202,7 @@ def _base(name: str, anchor: str, facts: _Properties, volumes: Mapping[str, str]
 
 def _machine(name: str, anchor: str, facts: _Properties, volumes: Mapping[str, str]) -> Machine:
     protected = facts[properties.PROTECTED_PROPERTY].value
+    identity = facts[properties.IDENTITY_PROPERTY].value
     return Machine(
         name=name,
         base=facts[properties.BASE_PROPERTY].value,
@@ -210,6 +219,7 @@ def _machine(name: str, anchor: str, facts: _Properties, volumes: Mapping[str, s
         volumes=volumes,
         own_bytes=int(facts["used"].value),
         grade=grade if (grade := facts[properties.GRADE_PROPERTY].value) in set(Grade) else "",
+        identity=GuestIdentity(identity) if identity in set(GuestIdentity) else GuestIdentity.NONE,
     )
 
 

@@ -23,8 +23,9 @@ from zsnapdb.jobs.vm.origins import MachineOrigin
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.planning.clone.lease import CloneLease, Quota, first_lease, stamp
-from zsnapdb.planning.vm import request
+from zsnapdb.planning.vm import request, seed
 from zsnapdb.planning.vm.clone_domain import CloneNetwork, DomainIdentity, clone_xml
+from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, connected
 from zsnapdb.zfs import datasets, snapshots, zvols
 
@@ -34,7 +35,7 @@ class MachinesRequest:
     """What the caller requests: `count` clones of the source: a base, INSTANCE or INSTANCE@BACKUP (`origins.py`).
 
     `ttl` (seconds), `memory` (bytes), `cpus` and `network` None: as configured, or as in the base. `marker` says when a
-    started machine is ready.
+    started machine is ready, `identity` who gives the guest an identity of its own.
     """
 
     source: str
@@ -47,6 +48,7 @@ class MachinesRequest:
     network: str | None = None
     starts: bool = True
     marker: ReadyMarker = field(default_factory=ReadyMarker)
+    identity: GuestIdentity = GuestIdentity.NONE
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class MachinesPlan:
     owner: str
     starts: bool
     marker: ReadyMarker
+    identity: GuestIdentity
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,11 @@ class _Phases:
         began = time.monotonic()
         yield
         self.seconds[name] = round(time.monotonic() - began, 3)
+
+
+def chosen_identity(text: str) -> GuestIdentity:
+    """Return what `--identity` names. UsageError for anything else."""
+    return seed.guest_identity(text)
 
 
 def plan(settings: Settings, wanted: MachinesRequest) -> MachinesPlan:
@@ -124,6 +132,7 @@ def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -
         owner=owner_text(wanted.owner),
         starts=wanted.starts,
         marker=wanted.marker,
+        identity=wanted.identity,
     )
 
 
@@ -136,7 +145,9 @@ def _existing(dataset: str) -> str:
 
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
     """Raise UsageError if the request itself is wrong, before anything is asked."""
-    request.names(wanted.template, wanted.count)
+    names = request.names(wanted.template, wanted.count)
+    if wanted.identity is GuestIdentity.CLOUD_INIT:
+        seed.refuse_no_host_name(names)
     request.origin_name(wanted.source)
     _chosen_network(settings, wanted.network)
 
@@ -176,6 +187,7 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
         nvram=str(catalogue.nvram_file(settings, "machines", name)),
         memory=wanted.memory,
         cpus=wanted.cpus,
+        seed=str(catalogue.seed_file(settings, name)) if wanted.identity is GuestIdentity.CLOUD_INIT else None,
     )
     return PlannedMachine(name, anchor, own, volumes, clone_xml(origin.xml, identity))
 
@@ -215,6 +227,7 @@ def _facts(planned: MachinesPlan, machine: PlannedMachine) -> dict[str, str]:
         properties.PROTECTED_PROPERTY: "no",
         properties.UUID_PROPERTY: machine.uuid,
         properties.NETWORK_PROPERTY: planned.network.words,
+        properties.IDENTITY_PROPERTY: planned.identity,
     }
 
 
@@ -234,6 +247,8 @@ def _execute(
                 first = catalogue.first_nvram_file(settings, machine.name)
                 copy_nvram(planned.origin.nvram, first)
                 copy_nvram(first, catalogue.nvram_file(settings, "machines", machine.name))
+            if planned.identity is GuestIdentity.CLOUD_INIT:
+                _write_seed(settings, machine)
             prepare_log(settings, machine.name)
             hypervisor.define(machine.xml)
     if planned.starts:
@@ -281,6 +296,14 @@ def copy_nvram(source: Path, target: Path) -> None:
             hint="see <nvram> in the XML of the domain; if the file is that of a base, make the base again",
         ) from error
     target.chmod(0o600)
+
+
+def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
+    """Make the image of the CD from which cloud-init takes the identity of the guest. It holds no secret."""
+    file = catalogue.seed_file(settings, machine.name)
+    make_passable(file.parent)
+    file.write_bytes(seed.image(seed.seed_files(machine.name, machine.uuid)))
+    file.chmod(0o644)
 
 
 def prepare_log(settings: Settings, name: str) -> Path:

@@ -15,6 +15,7 @@ from zsnapdb.jobs.vm.catalogue import (
     first_nvram_file,
     nvram_file,
     own_domain,
+    seed_file,
     serial_log,
 )
 from zsnapdb.jobs.vm.properties import MachinePhase
@@ -83,6 +84,7 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
     for file in (
         nvram_file(settings, "machines", machine.name),
         first_nvram_file(settings, machine.name),
+        seed_file(settings, machine.name),
         serial_log(settings, machine.name),
     ):
         file.unlink(missing_ok=True)

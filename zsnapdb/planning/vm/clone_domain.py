@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from xml.etree import ElementTree
 
+from zsnapdb.errors import PreflightError
 from zsnapdb.planning.vm.domain import (
     QEMU_ARGUMENT,
     QEMU_COMMAND_LINE,
@@ -70,6 +71,7 @@ class DomainIdentity:
 
     `disks` has the device of each disk, by target. `nvram` is its NVRAM file, if the base has one. `serial_log` is the
     file with what its first serial line prints (None: no file). `memory` (bytes) and `cpus` None: those of the base.
+    `seed` is the image of a CD that the clone gets more than the base (None: no CD).
     """
 
     name: str
@@ -82,6 +84,7 @@ class DomainIdentity:
     nvram: str | None = None
     memory: int | None = None
     cpus: int | None = None
+    seed: str | None = None
 
 
 def macs(uuid: str, count: int) -> tuple[str, ...]:
@@ -139,6 +142,8 @@ def clone_xml(base: str, identity: DomainIdentity) -> str:
     devices = root.find("devices")
     if devices is not None:
         _disks(devices, identity)
+        if identity.seed is not None:
+            _seed(devices, _machine_type(root), identity.seed)
         _interfaces(devices, identity)
         _character_lines(devices, identity)
         _screens(devices)
@@ -204,6 +209,30 @@ def _disks(devices: ElementTree.Element, identity: DomainIdentity) -> None:
         driver = _element("driver", name="qemu", type="raw", cache="none", io="native", discard="unmap")
         disk.insert(0, driver)
         disk.insert(1, _element("source", dev=identity.disks[target.get("dev", "")]))
+
+
+def _machine_type(root: ElementTree.Element) -> str:
+    element = root.find("os/type")
+    return element.get("machine", "") if element is not None else ""
+
+
+def _seed(devices: ElementTree.Element, machine: str, image: str) -> None:
+    """Add a CD with the image, on the bus that every machine of its type has. PreflightError if that bus is full."""
+    bus, prefix, most = ("sata", "sd", 6) if "q35" in machine else ("scsi", "sd", 7)
+    if machine == "pc" or machine.startswith("pc-i440fx"):
+        bus, prefix, most = "ide", "hd", 4
+    taken = {target.get("dev") for target in devices.iterfind("disk/target")}
+    free = [name for name in (f"{prefix}{chr(ord('a') + number)}" for number in range(most)) if name not in taken]
+    if not free:
+        raise PreflightError(
+            f"the domain has no place left for a CD: its {bus} bus is full", hint="remove an unused CD from the domain"
+        )
+    disk = _element("disk", type="file", device="cdrom")
+    disk.append(_element("driver", name="qemu", type="raw"))
+    disk.append(_element("source", file=image))
+    disk.append(_element("target", dev=free[-1], bus=bus))
+    disk.append(_element("readonly"))
+    devices.insert(1 + max((n for n, child in enumerate(devices) if child.tag == "disk"), default=-1), disk)
 
 
 def _interfaces(devices: ElementTree.Element, identity: DomainIdentity) -> None:

@@ -6,13 +6,25 @@ from zsnapdb.jobs.vm.catalogue import MachineBase, SeenMachine
 from zsnapdb.jobs.vm.properties import MachinePhase
 from zsnapdb.planning.clone.lease import stamp
 from zsnapdb.planning.vm.request import ZvolSpace
+from zsnapdb.planning.vm.seed import GuestIdentity
 from zsnapdb.report.view import Fields
 
-SAME_INSIDE = (
-    "zsnapdb changed nothing inside the guest: its machine-id, host keys, host name and the identity of its servers are"
-    " those of the machine that was cloned"
-)
-"""Said of every clone, because nothing inside it was changed."""
+_INSIDE = {
+    GuestIdentity.NONE: (
+        "zsnapdb changed nothing inside the guest: its machine-id, host keys, host name and the identity of its servers"
+        " are those of the machine that was cloned"
+    ),
+    GuestIdentity.CLOUD_INIT: (
+        "cloud-init in the guest is given a host name, and makes a new machine-id and new ssh host keys (NoCloud, from"
+        " a CD); in a guest without cloud-init nothing changes. The identity of its servers (server_uuid, server_id) is"
+        " that of the machine that was cloned"
+    ),
+}
+
+
+def inside(identity: GuestIdentity) -> str:
+    """Return what is said of every clone about the identity of its guest."""
+    return _INSIDE[identity]
 
 
 def state(seen: SeenMachine) -> str:
@@ -41,7 +53,7 @@ def machine_fields(seen: SeenMachine) -> Fields:
         "dataset": machine.anchor,
         "volumes": dict(machine.volumes),
         "own_bytes": machine.own_bytes,
-        "identity_inside": "base",
+        "identity_inside": machine.identity,
     }
 
 

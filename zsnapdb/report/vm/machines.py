@@ -14,7 +14,7 @@ from zsnapdb.planning.clone.lease import remaining, stamp
 from zsnapdb.quantities import size
 from zsnapdb.report.units import duration, table
 from zsnapdb.report.view import Fields, View
-from zsnapdb.report.vm.fields import SAME_INSIDE, machine_fields, space_fields, state
+from zsnapdb.report.vm.fields import inside, machine_fields, space_fields, state
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class MachinesPlanView(View):
         lines.append(f"network   {plan.network.words}")
         lines.append(f"lease     until {stamp(plan.lease.expires)}, owner {plan.owner}")
         lines.append(f"start     {f'wait for {plan.marker.words}' if plan.starts else 'no'}")
-        lines.append(f"identity  {SAME_INSIDE}")
+        lines.append(f"identity  {inside(plan.identity)}")
         return "\n".join(lines)
 
     def fields(self) -> Fields:
@@ -52,7 +52,7 @@ class MachinesPlanView(View):
             "owner": plan.owner,
             "starts": plan.starts,
             "waits_for": plan.marker.words,
-            "identity_inside": "base",
+            "identity_inside": plan.identity,
         }
 
 
@@ -70,7 +70,7 @@ class MachinesMadeView(View):
             addresses = f" at {', '.join(seen.addresses)}" if seen.addresses else ""
             lines.append(f"virtual machine {seen.machine.name} is {seen.state}{addresses}")
         lines.append("  ".join(f"{phase} {duration(seconds)}" for phase, seconds in self.made.seconds.items()))
-        lines.append(SAME_INSIDE)
+        lines.append(inside(self.made.plan.identity))
         return "\n".join(lines)
 
     def fields(self) -> Fields:
@@ -79,7 +79,7 @@ class MachinesMadeView(View):
             "grade": self.made.plan.origin.grade,
             "machines": [machine_fields(seen) for seen in self.made.machines],
             "seconds": dict(self.made.seconds),
-            "identity_inside": "base",
+            "identity_inside": self.made.plan.identity,
         }
 
 

@@ -12,7 +12,15 @@ import pytest
 from tests.unit.support import machine_pool
 from tests.unit.support.machine_pool import HOME, MachinePool, MemoryHypervisor
 from zsnapdb.config import Settings
-from zsnapdb.errors import CommandError, ConsistencyError, ExistsError, NotThere, PreflightError, ZsnapdbError
+from zsnapdb.errors import (
+    CommandError,
+    ConsistencyError,
+    ExistsError,
+    NotThere,
+    PreflightError,
+    UsageError,
+    ZsnapdbError,
+)
 from zsnapdb.jobs.clock import now
 from zsnapdb.jobs.events import Silent
 from zsnapdb.jobs.vm import base, catalogue, create, life, reaper
@@ -21,6 +29,7 @@ from zsnapdb.jobs.vm.create import MachinesRequest
 from zsnapdb.jobs.vm.readiness import ReadyMarker
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
 from zsnapdb.planning.vm.domain import parse
+from zsnapdb.planning.vm.seed import GuestIdentity, image, seed_files
 from zsnapdb.report.vm.machines import MachinesMadeView, MachinesPlanView
 from zsnapdb.vm.hypervisor import MachineState
 
@@ -72,6 +81,30 @@ def test_three_clones_of_a_base_run_with_identities_and_disks_of_their_own(house
     assert ((folder / "machines").stat().st_mode & 0o777, (folder / "bases").stat().st_mode & 0o777) == (0o711, 0o700)
     assert all(f"{HOME}/machines/{name}/vdb" in house.pool.things for name in ("pxc1", "pxc2", "pxc3"))
     assert "zsnapdb changed nothing inside the guest" in MachinesMadeView(made).text()
+
+
+def test_guests_with_cloud_init_get_an_identity_from_a_cd_which_goes_with_the_machine(house: House) -> None:
+    made = house.clone(2, identity=GuestIdentity.CLOUD_INIT)
+    folder = house.settings.vms.folder / "machines"
+    for seen in made.machines:
+        seed = folder / f"{seen.machine.name}.seed.iso"
+        assert seed.read_bytes() == image(seed_files(seen.machine.name, seen.machine.uuid))
+        disks = house.libvirt.named(seen.machine.name).domain.disks
+        assert [disk.source for disk in disks if disk.device == "cdrom" and disk.source] == [str(seed)]
+        assert seen.machine.identity is GuestIdentity.CLOUD_INIT
+    said = MachinesMadeView(made)
+    assert "cloud-init in the guest is given a host name" in said.text()
+    assert said.fields()["identity_inside"] == "cloud-init"
+    life.destroy(house.settings, "pxc1", snapshots_may_go=False)
+    assert not (folder / "pxc1.seed.iso").exists()
+
+
+def test_a_name_that_is_no_host_name_is_refused_with_cloud_init_before_anything_is_made(house: House) -> None:
+    before = house.state()
+    request = MachinesRequest("pxc", "ada", "pxc{n}-", 2, identity=GuestIdentity.CLOUD_INIT)
+    with pytest.raises(UsageError, match="hyphen"):
+        create.create(house.settings, request, Silent())
+    assert house.state() == before
 
 
 def test_a_plan_changes_nothing_and_says_what_the_clones_will_be(house: House) -> None:
