@@ -87,7 +87,11 @@ class LiveStates:
             named = [entry for entry in commits if entry.gtid == gtid]
             if len({entry.rows for entry in named}) < 2:
                 return {entry.rows for entry in named}
-            commits = named
+            # For a whole file a plan names the latest commit time in it: after a clock was set back, another one's.
+            exact = [entry for entry in named if (entry.file, entry.end) == (file, end)]
+            commits = exact or named
+            if len(exact) == 1:
+                return {exact[0].rows}
         else:
             commits = [entry for entry in commits if (entry.gtid, entry.file, entry.end) == (None, file, end)]
         near = [entry for entry in commits if entry.low - 1.0 <= committed <= entry.high + 1.0]
