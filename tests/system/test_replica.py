@@ -51,15 +51,18 @@ class Upstream:
 
     def write(self, stop: threading.Event) -> None:
         with self.connect() as connection, connection.cursor() as cursor:
-            while not stop.wait(0.01):
+            while not stop.wait(0.03):
                 self.number += 1
                 cursor.execute(f"INSERT INTO ledger.upstream VALUES ({self.number})")
                 self.last_at[self.position(cursor)] = self.number
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def upstream(lab: Lab) -> Iterator[Upstream]:
-    """The guest's server is a replica of a clone of itself, under writes, for the test."""
+    """The guest's server is a replica of a clone of itself, under writes, for the tests of this file.
+
+    Each test leaves it applying.
+    """
     assert lab.zsnapdb("backup").code == 0
     made = lab.zsnapdb("clone", "create", "main", "--name", "upstream", "--admin", "--json").json
     source = Upstream(made["clone"]["port"], made["user"], made["password"], lab.flavour)
