@@ -395,6 +395,8 @@ class CloneSettings(_Section):
     reserved_ports: tuple[int, ...] = ()
     bind_address: str = "127.0.0.1"
     accounts: Literal["lock", "keep"] = "lock"
+    server_user: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] | None = None
+    """The operating system account of the servers of clones. None: that of the instance's server."""
     ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
     max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0

@@ -27,6 +27,7 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """O_NONBLOCK: the open of a pipe does not wait for its other end."""
 _SPECIAL = "is not a regular file"
 _MOST_LINKS = 40
+_DEEPEST = 64
 _MOST_TEXT = 64 << 20
 
 
@@ -248,6 +249,52 @@ def give(file: Path, owner: Owner | None, mode: int) -> None:
 def _give(opened: int, owner: Owner | None) -> None:
     if owner is not None and os.geteuid() == 0:
         os.fchown(opened, owner.uid, owner.gid)
+
+
+def give_tree(root: Path, names: Sequence[str], owner: Owner) -> int:
+    """Give the folder `names` below `root` and all that is in it to `owner`. Return how many files and folders changed.
+
+    Links are given themselves, and none is followed. What belongs to root stays root's. Other filesystems mounted below
+    are left out. The folder itself is the last: if it belongs to `owner`, nothing is left to give. UnsafeFileError if
+    folders are nested deeper than a server makes them.
+    """
+    with folder_below(root, names) as at:
+        opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+    return _give_folder(opened, root.joinpath(*names), owner, 0)
+
+
+def _give_folder(opened: int, path: Path, owner: Owner, depth: int) -> int:
+    """Give an open folder with all that is in it, the folder last, and close it."""
+    given = 0
+    try:
+        if depth > _DEEPEST:
+            raise _unsafe(path, f"has more than {_DEEPEST} folders above it")
+        own = os.fstat(opened)
+        with os.scandir(opened) as entries:
+            for entry in entries:
+                status = entry.stat(follow_symlinks=False)
+                if status.st_dev != own.st_dev or entry.name == ".zfs":
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    inner = os.open(
+                        entry.name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=opened
+                    )
+                    given += _give_folder(inner, path / entry.name, owner, depth + 1)
+                elif (wanted := _new_owner(status, owner)) is not None:
+                    os.chown(entry.name, *wanted, dir_fd=opened, follow_symlinks=False)
+                    given += 1
+        if (wanted := _new_owner(own, owner)) is not None:
+            os.fchown(opened, *wanted)
+            given += 1
+        return given
+    finally:
+        os.close(opened)
+
+
+def _new_owner(status: os.stat_result, owner: Owner) -> tuple[int, int] | None:
+    """Return the uid and gid that a file gets; None: it keeps its own."""
+    new = (owner.uid if status.st_uid else 0, owner.gid if status.st_gid else 0)
+    return new if new != (status.st_uid, status.st_gid) else None
 
 
 def make_folder(path: Path, owner: Owner | None) -> None:

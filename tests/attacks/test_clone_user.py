@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import pwd
 import re
 import time
 from collections.abc import Iterator
@@ -13,7 +15,7 @@ from typing import Any
 import pymysql
 import pytest
 
-from tests.system.in_guest import Lab, ask, connect
+from tests.system.in_guest import Lab, ask, connect, run
 from tests.system.test_clone_contract import Upstream
 
 pytestmark = pytest.mark.usefixtures("first")
@@ -89,6 +91,11 @@ def target_of(name: str) -> str:
 def test_a_log_of_the_clone_is_not_written_to_production(
     admin: pymysql.Connection, untouched: None, log: str, target: str
 ) -> None:
+    write_log(admin, log, target)
+
+
+def write_log(admin: pymysql.Connection, log: str, target: str) -> None:
+    """Try to let the clone's server write a log to a file of production."""
     with contextlib.suppress(pymysql.MySQLError):
         ask(admin, f"SET GLOBAL {log}_file = '{target_of(target)}'")
         ask(admin, f"SET GLOBAL {log} = ON")
@@ -266,3 +273,69 @@ def test_rights_stay_after_a_reset_and_lost_passwords_are_replaced(lab: Lab, fir
             assert ask(here, "SELECT COUNT(*) FROM ledger.accounts") != []
     finally:
         assert lab.zsnapdb("clone", "destroy", "rightful").code == 0
+
+
+OWN_ACCOUNT = "zsnapdb-clone"
+
+
+@pytest.fixture
+def apart(lab: Lab) -> Iterator[Path]:
+    """A configuration whose clones run under an account of their own."""
+    config = lab.changed(("[repository.s3]", f'[clones]\nserver_user = "{OWN_ACCOUNT}"\n\n[repository.s3]'))
+    missing = f"the account {OWN_ACCOUNT} of clones.server_user does not exist"
+    assert missing in lab.zsnapdb("doctor", "main", config=config).stdout
+    done = run("useradd", "--system", "--user-group", "--no-create-home", "--shell", "/usr/sbin/nologin", OWN_ACCOUNT)
+    assert done.code == 0, done.stderr
+    yield config
+    run("userdel", OWN_ACCOUNT)
+
+
+def test_a_clone_with_an_account_of_its_own_reaches_no_file_of_production(
+    lab: Lab, apart: Path, untouched: None
+) -> None:
+    """A link that production's account made gives the clone nothing that is not its own."""
+    victim, link = Path("/srv/of-root"), PARENT / "leads-out"
+    victim.mkdir()
+    link.symlink_to(victim)
+    os.chown(link, *_ids("mysql"), follow_symlinks=False)
+    try:
+        words = ("clone", "create", "main", "--from", "live", "--name", "apart", "--admin", "--json")
+        made = lab.zsnapdb(*words, config=apart).json
+        try:
+            _started_under(made, OWN_ACCOUNT)
+            _without_sandbox(lab, apart, made)
+            # Without the setting the server has production's account again, and the files are given back.
+            assert lab.zsnapdb("clone", "stop", "apart").code == 0
+            started = lab.zsnapdb("clone", "start", "apart", "--json")
+            _started_under(started.json, "mysql")
+        finally:
+            assert lab.zsnapdb("clone", "destroy", "apart").code == 0
+        assert victim.stat().st_uid == 0
+    finally:
+        link.unlink()
+        victim.rmdir()
+
+
+def _ids(name: str) -> tuple[int, int]:
+    entry = pwd.getpwnam(name)
+    return entry.pw_uid, entry.pw_gid
+
+
+def _started_under(made: dict[str, Any], account: str) -> None:
+    uid, _ = _ids(account)
+    mount = Path(made["clone"]["mount"])
+    assert f"Uid:\t{uid}\t" in Path(f"/proc/{made['clone']['pid']}/status").read_text()
+    files = [mount, *(file for file in mount.rglob("*") if ".zfs" not in file.parts)]
+    assert [file for file in files if file.lstat().st_uid not in (0, uid)] == []
+
+
+def _without_sandbox(lab: Lab, apart: Path, made: dict[str, Any]) -> None:
+    """Attack from the clone without its sandbox: permissions alone keep it from production."""
+    assert lab.zsnapdb("clone", "stop", "apart", config=apart).code == 0
+    text = apart.read_text().replace("[instance.main.server]\n", '[instance.main.server]\nsandbox = "off"\n')
+    bare = apart.with_name("bare.toml")
+    bare.write_text(text)
+    assert lab.zsnapdb("clone", "start", "apart", config=bare).code == 0
+    with connect(made) as admin:
+        for target in ("the binlog", "the list of binlogs", "a new file", "a new file beside the data"):
+            write_log(admin, "general_log", target)

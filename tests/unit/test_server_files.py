@@ -148,3 +148,66 @@ def test_no_link_may_lead_to_a_place_in_a_received_tree_whoever_made_it(tmp_path
         server_files.refuse_links(tmp_path / "top" / place, tmp_path / "top")
     server_files.refuse_links(tmp_path / "top", tmp_path / "top")
     server_files.refuse_links(tmp_path / "top/logs/inner", tmp_path / "top")
+
+
+OTHER = server_files.Owner(54321, 54321)
+
+
+@pytest.fixture
+def foreign(planted: Path) -> Path:
+    """The folder as a tree of another account: files in folders, a file of root's, links that lead out."""
+    (planted / "data" / "ledger").mkdir(parents=True)
+    for name in ("binlog.000001", "data/ibdata1", "data/ledger/accounts.ibd", "of root"):
+        (planted / name).write_text(name)
+    for file in (planted, *planted.rglob("*")):
+        _be_of(file, 12345)
+    _be_of(planted / "of root", 0)
+    return planted
+
+
+def _be_of(file: Path, uid: int) -> None:
+    if os.geteuid() == 0:
+        os.chown(file, uid, uid, follow_symlinks=False)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@needs_root
+def test_a_tree_is_given_with_all_that_is_in_it_but_what_is_roots(foreign: Path) -> None:
+    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER) == 6
+    owners = {file.name: file.lstat().st_uid for file in (foreign, *foreign.rglob("*"))}
+    assert owners.pop("of root") == 0
+    assert set(owners.values()) == {OTHER.uid}
+    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER) == 0
+
+
+@needs_root
+def test_nothing_is_given_that_a_link_in_the_tree_names(foreign: Path, victim: Path) -> None:
+    (foreign / "to a file").symlink_to(victim)
+    (foreign / "data" / "to a folder").symlink_to(victim.parent)
+    for link in ("to a file", "data/to a folder"):
+        _be_of(foreign / link, 12345)
+    before = victim.stat(), victim.parent.stat()
+    assert server_files.give_tree(foreign.parent, [foreign.name], OTHER) == 8
+    assert [(now.st_uid, now.st_ctime_ns) for now in (victim.stat(), victim.parent.stat())] == [
+        (then.st_uid, then.st_ctime_ns) for then in before
+    ]
+    assert (foreign / "to a file").lstat().st_uid == OTHER.uid
+
+
+def test_a_link_in_the_way_to_the_tree_is_refused(tmp_path: Path, victim: Path) -> None:
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "data").symlink_to(tmp_path)
+    with pytest.raises(UnsafeFileError, match="symbolic link"):
+        server_files.give_tree(tmp_path / "copy", ["data"], OTHER)
+    assert victim.stat().st_uid == os.geteuid()
+
+
+def test_folders_that_no_server_makes_end_in_an_error(planted: Path) -> None:
+    deep = planted
+    for _ in range(70):
+        deep /= "a"
+    deep.mkdir(parents=True)
+    with pytest.raises(UnsafeFileError, match="more than 64 folders above it"):
+        server_files.give_tree(planted.parent, [planted.name], server_files.Owner(os.geteuid(), os.getegid()))

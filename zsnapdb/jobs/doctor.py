@@ -15,6 +15,7 @@ from zsnapdb.jobs import host_record, object_locks, orphans
 from zsnapdb.jobs.advice import advise, silences
 from zsnapdb.jobs.backup.preflight import Observed, examine
 from zsnapdb.jobs.backup.vm_source import open_machine
+from zsnapdb.jobs.clone import account
 from zsnapdb.jobs.clone.reaper import Leak, leaks
 from zsnapdb.jobs.instance import Instance
 from zsnapdb.jobs.recoverable import recoverable
@@ -56,7 +57,7 @@ def diagnose(settings: Settings, only: str | None) -> list[Diagnosis]:
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
     silenced = {name: silences(settings, name) for name in names}
     clone_leaks = _leaks(settings)
-    return [_diagnose_one(Instance.of(settings, name), clone_leaks, silenced[name]) for name in names]
+    return [_diagnose_one(settings, Instance.of(settings, name), clone_leaks, silenced[name]) for name in names]
 
 
 def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
@@ -71,7 +72,9 @@ def apply_changes(changes: Iterable[PropertyChange]) -> None:
         datasets.set_properties(change.dataset, {change.name: change.value})
 
 
-def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak], silenced: Sequence[Silence]) -> Diagnosis:
+def _diagnose_one(
+    settings: Settings, instance: Instance, clone_leaks: Sequence[Leak], silenced: Sequence[Silence]
+) -> Diagnosis:
     observed: Observed | None = None
     try:
         if instance.settings.vm is not None:
@@ -90,7 +93,7 @@ def _diagnose_one(instance: Instance, clone_leaks: Sequence[Leak], silenced: Seq
         findings += _server_programs(instance, observed.facts)
     histories = (*_unprotected(instance), *_repeated_gtids(instance))
     stored = (*_repository(instance), *histories, *_damage(instance), *_programs_of_backups(instance))
-    clones = _clones(instance, clone_leaks)
+    clones = (*_account_of_clones(settings, instance), *_clones(instance, clone_leaks))
     return Diagnosis(instance.name, (*findings, *stored, *_objectives(instance), *clones), observed)
 
 
@@ -254,6 +257,18 @@ def _leaks(settings: Settings) -> list[Leak]:
     except ZsnapdbError:
         # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
         return []
+
+
+def _account_of_clones(settings: Settings, instance: Instance) -> list[FitnessFinding]:
+    """Check the account of the servers of clones, if one is configured."""
+    name = settings.clones.server_user
+    if name is None or instance.settings.vm is not None:
+        return []
+    try:
+        account.check(instance.settings.server, settings.clones)
+    except ZsnapdbError as error:
+        return [warning("clones", f"{error.message}: clones on this host will be refused", error.hint)]
+    return [ok("clones", f"their servers run as {name}")]
 
 
 def _clones(instance: Instance, clone_leaks: Sequence[Leak]) -> list[FitnessFinding]:

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from zsnapdb import server_files
 from zsnapdb.errors import ConsistencyError
-from zsnapdb.jobs.clone import credentials, locks
+from zsnapdb.jobs.clone import credentials, locks, volumes
 from zsnapdb.jobs.fresh import fresh_password
 from zsnapdb.jobs.server_copy.prepare import Copy, check_inside, check_recovered
 from zsnapdb.jobs.undo import undone_on_error
@@ -63,10 +63,12 @@ class CloneServer:
 def make_separate(clone: CloneServer) -> Position:
     """Remove the identity of the source from the files, before a server starts on them; return the recorded position.
 
-    The private folder of an earlier server on these files (the parent of a committed clone) is removed too.
+    The files belong to the account of the clone's server then. The private folder of an earlier server on these files
+    (the parent of a committed clone) is removed too.
     """
     copy = clone.copy
     server_files.remove_tree(copy.folder)
+    volumes.give(copy)
     copy.make_private()
     server.remove_identity(copy.datadir)
     return copy.recorded_position(has_gtids=clone.origin.has_gtids)
@@ -91,6 +93,7 @@ def start_again(clone: CloneServer) -> None:
 
     A password whose file is lost is replaced by a new one. With the internal account that of the users is made anew.
     """
+    volumes.give(clone.copy)
     clone.copy.make_private()
     password, internal = credentials.read(_users_file(clone)), credentials.read(_internal_file(clone))
     with locks.turn(), undone_on_error(clone.copy.process().kill):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from zsnapdb.config import Settings
 from zsnapdb.errors import ExistsError, UsageError
 from zsnapdb.jobs.clock import now
-from zsnapdb.jobs.clone import fetch, masking_policy
+from zsnapdb.jobs.clone import account, fetch, masking_policy
 from zsnapdb.jobs.clone.catalogue import home, listing, policy
 from zsnapdb.jobs.clone.contract import CloneServer
 from zsnapdb.jobs.clone.live_set import origin_of_live
@@ -32,7 +32,7 @@ from zsnapdb.jobs.restore.without_store import open_for_restore
 from zsnapdb.jobs.server_copy.ports import port_is_free
 from zsnapdb.jobs.server_copy.prepare import Copy, CopyLayout, refuse_absolute
 from zsnapdb.model import pool_of
-from zsnapdb.mysql import server, server_program
+from zsnapdb.mysql import server_program
 from zsnapdb.planning.clone.lease import CloneLease, Quota, admit, first_lease
 from zsnapdb.planning.clone.ports import choose_port
 from zsnapdb.planning.clone.profile import ServerProfile
@@ -206,7 +206,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
     if not _NAME.match(name):
         raise UsageError(f"invalid clone name {name!r}", hint="use at most 32 of: small letters, digits, - and _")
     server_program.fitting(instance.settings.server, origin.flavour, origin.version)
-    server.account(instance.settings.server.user)
+    account.check(instance.settings.server, settings.clones)
     pool = made_from.pool or pool_for(settings, [place.dataset for place in origin.volumes.values()])
     anchor = f"{home(settings, pool)}/{name}"
     if datasets.exists(anchor):
@@ -224,7 +224,7 @@ def _plan_for(settings: Settings, instance: Instance, request: CloneRequest, mad
         )
     layout = layout_of(origin, f"{anchor}/r1", root)
     options = (*instance.settings.server.options, *request.profile.options)
-    copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}))
+    copy = copy_of(origin, layout, root, instance.settings.server.model_copy(update={"options": options}), limits)
     bind = request.bind_address or limits.bind_address
     copy.render(CloneServer(copy, origin, 1, port, bind, limits.accounts == "lock", request.rights).identity())
     return ClonePlan(

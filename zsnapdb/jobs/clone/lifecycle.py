@@ -58,7 +58,7 @@ def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
 def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
     """Return the clone's server as the properties of the clone describe it."""
     layout = volumes.layout_of(info.origin, f"{info.top}/r{info.revision}", info.mount)
-    copy = volumes.copy_of(info.origin, layout, info.mount, server_settings(settings, info))
+    copy = volumes.copy_of(info.origin, layout, info.mount, server_settings(settings, info), settings.clones)
     source_port = datasets.properties(info.top, [properties.FOLLOWS_PROPERTY])[properties.FOLLOWS_PROPERTY]
     follows = int(source_port.value) if source_port.is_local else None
     return CloneServer(

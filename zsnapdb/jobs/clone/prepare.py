@@ -16,6 +16,7 @@ from zsnapdb.jobs.clone.volumes import (
     NOT_MOUNTED,
     clone_volumes,
     copy_of,
+    give,
     layout_of,
     mount,
     outer_first,
@@ -54,7 +55,7 @@ def _prepare(settings: Settings, instance: Instance, top: str, source: CloneSour
     reusable_sets.remove_if_exists(top, PREPARED, set_id)
     root = settings.clones.mount_root / f".{set_id}"
     layout = layout_of(source.origin, f"{anchor}/c", root)
-    copy = copy_of(source.origin, layout, root, instance.settings.server)
+    copy = copy_of(source.origin, layout, root, instance.settings.server, settings.clones)
     datasets.create(anchor, {**NOT_MOUNTED, **facts_of(set_id, instance.name, source.origin, source.kind)})
 
     def undo() -> None:
@@ -77,6 +78,7 @@ def _recover_once(copy: Copy, source: CloneSource, volumes: list[str]) -> None:
     """Start an unreachable server on the files, check its position, shut it down, and remove its identity."""
     mount(volumes)
     server_files.remove_tree(copy.folder)
+    give(copy)
     copy.make_private()
     server.remove_identity(copy.datadir)
     position = copy.recorded_position(has_gtids=source.origin.has_gtids)

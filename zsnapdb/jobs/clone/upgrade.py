@@ -150,7 +150,7 @@ def _start_new(settings: Settings, instance: Instance, clone: RunningClone, bina
 
     On MySQL the upgrade is part of the start (upgrade=AUTO).
     """
-    own = settings_of_clone(instance.settings.server)
+    own = settings_of_clone(instance.settings.server, settings.clones)
     described = server_of(settings, clone.info)
     limits = Limits(own.memory, own.processors, own.nice)
     try:

@@ -11,14 +11,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from zsnapdb import server_files
-from zsnapdb.config import ServerSettings
+from zsnapdb.config import CloneSettings, ServerSettings
 from zsnapdb.jobs.clone.properties import ROLE_PROPERTY
 from zsnapdb.jobs.clone.sources import CloneSource
 from zsnapdb.jobs.dataset_tuning import kept_properties
 from zsnapdb.jobs.server_copy.prepare import PRIVATE_FOLDER, Copy, CopyLayout, lay_out
 from zsnapdb.model import Snapshot
+from zsnapdb.mysql import server
 from zsnapdb.planning.server_copy.identity import PathMap
 from zsnapdb.planning.server_copy.origin import Origin
+from zsnapdb.server_files import Owner
 from zsnapdb.zfs import datasets, mounting, owned, snapshots
 from zsnapdb.zfs.owned import Mark
 
@@ -32,13 +34,17 @@ _NICE = 10
 """A busy clone gets about a tenth of a processor while the source needs that processor (sched(7))."""
 
 
-def settings_of_clone(server: ServerSettings) -> ServerSettings:
-    """Return the settings of a clone's server: a lower priority than the source, and a cold buffer pool.
+def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSettings:
+    """Return the settings of a clone's server: a lower priority than the source, a cold buffer pool, its account.
 
-    The configuration of the instance can override both.
+    The configuration of the instance can override the first two.
     """
     return server.model_copy(
-        update={"options": (*_COLD, *server.options), "nice": _NICE if server.nice is None else server.nice}
+        update={
+            "options": (*_COLD, *server.options),
+            "nice": _NICE if server.nice is None else server.nice,
+            "user": clones.server_user or server.user,
+        }
     )
 
 
@@ -47,10 +53,23 @@ def layout_of(origin: Origin, top: str, root: Path) -> CopyLayout:
     return lay_out({role: (place.dataset, place.mountpoint) for role, place in origin.volumes.items()}, top, str(root))
 
 
-def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSettings) -> Copy:
+def copy_of(origin: Origin, layout: CopyLayout, root: Path, settings: ServerSettings, clones: CloneSettings) -> Copy:
     """Return the copy on which the server of a clone can be started."""
     pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
-    return Copy(origin.flavour, origin.version, origin.variables, PathMap(pairs), root, settings_of_clone(settings))
+    own = settings_of_clone(settings, clones)
+    return Copy(origin.flavour, origin.version, origin.variables, PathMap(pairs), root, own)
+
+
+def give(copy: Copy) -> int:
+    """Give the mounted files of a clone to the account of its server, which does not run. Return how many changed.
+
+    Nothing is walked if the top of each volume, and the data directory, belong to that account already, or to root.
+    """
+    owner = Owner(*server.account(copy.settings.user))
+    places = [Path(place) for _, place in copy.paths.pairs]
+    if all(os.lstat(place).st_uid in (0, owner.uid) for place in (*places, copy.datadir)):
+        return 0
+    return sum(server_files.give_tree(copy.root, place.relative_to(copy.root).parts, owner) for place in places)
 
 
 def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
