@@ -177,7 +177,8 @@ def _of_repositories() -> Iterator[ForeignParser]:
         "marker", _documents(Marker(id="id-1", recipients=("age1" + "q" * 58,)).encode()), repositories.marker
     )
     yield ForeignParser("signature", _documents(signed(b'{"a":1}')), repositories.signature)
-    pin = json.dumps({"backup_id": ID, "reason": "r", "since": "2026-11-20T10:11:12Z", "format": 1}).encode()
+    place = {"format": 1, "repository_id": "id-1", "instance": INSTANCE, "backup_id": ID}
+    pin = json.dumps({**place, "reason": "r", "since": "2026-11-20T10:11:12Z"}).encode()
     yield ForeignParser("pin", _documents(pin + b"\n", signed(pin)), repositories.pin)
     mark = {
         "format": 1,
@@ -195,7 +196,7 @@ def _of_repositories() -> Iterator[ForeignParser]:
     checks = {"format": 1, "repository_id": "id-1", "instance": INSTANCE, "backups": findings}
     yield ForeignParser("check", _documents(json.dumps(checks).encode() + b"\n"), repositories.checks)
     yield ForeignParser("evidence of a drill", _documents(_evidence() + b"\n"), repositories.drill)
-    lease = Holder("o", "h", 7, "p", "backup", moment, 3, moment, 60.0).encode()
+    lease = Holder("o", "h", 7, "p", "backup", moment, 3, moment, 60.0, "held", "id-1", "main/writer").encode()
     yield ForeignParser("lease", _documents(lease), repositories.lease)
     yield ForeignParser(
         "gtids", _lines(GTIDS, GTIDS + "," + GTIDS.replace("3e", "4f"), "0-1-7,5-2-9"), repositories.gtids
