@@ -54,7 +54,7 @@ class GtidSet:
                 continue
             uuid, *rest = part.split(":")
             if not _UUID.match(uuid) or not rest:
-                raise ValueError(f"not a GTID set: {part!r}")
+                raise ValueError(f"not a GTID set: {part[:80]!r}")
             source = uuid
             for word in rest:
                 if _TAG.match(word):
@@ -62,11 +62,11 @@ class GtidSet:
                     continue
                 match = re.fullmatch(r"([0-9]{1,20})(?:-([0-9]{1,20}))?", word)
                 if match is None:
-                    raise ValueError(f"not an interval in a GTID set: {word!r}")
+                    raise ValueError(f"not an interval in a GTID set: {word[:80]!r}")
                 first = int(match.group(1))
                 last = int(match.group(2) or first)
                 if first < 1 or last < first:
-                    raise ValueError(f"not an interval in a GTID set: {word!r}")
+                    raise ValueError(f"not an interval in a GTID set: {word[:80]!r}")
                 pairs.append((source, (first, last)))
         return cls.of(pairs)
 
@@ -126,7 +126,7 @@ class GtidPosition:
                 continue
             match = re.fullmatch(r"([0-9]{1,20})-([0-9]{1,20})-([0-9]{1,20})", part)
             if match is None:
-                raise ValueError(f"not a GTID position: {part!r}")
+                raise ValueError(f"not a GTID position: {part[:80]!r}")
             domain, server, sequence = (int(word) for word in match.groups())
             if domain not in heads or sequence >= heads[domain][1]:
                 heads[domain] = (server, sequence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -172,3 +173,10 @@ def test_malformed_mariadb_positions_are_refused(text: str) -> None:
 
 def test_families_do_not_contain_each_other() -> None:
     assert not contains(GtidSet(), GtidPosition())
+
+
+@pytest.mark.parametrize("parse", [GtidSet.parse, GtidPosition.parse])
+def test_the_error_about_a_malformed_text_stays_short_however_long_the_text_is(parse: Callable[[str], object]) -> None:
+    with pytest.raises(ValueError, match="not a") as caught:
+        parse("x" * 200_000)
+    assert len(str(caught.value)) < 200

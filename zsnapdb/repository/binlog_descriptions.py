@@ -62,7 +62,7 @@ class _Part(BaseModel):
             return cls.model_validate_json(body)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "(document)"
+            where = ".".join(str(part) for part in first["loc"])[:200] or "(document)"
             raise DamagedError(
                 f"{key} cannot be read: {where}: {first['msg']}",
                 hint="the object was altered, or a newer zsnapdb wrote it",

@@ -356,7 +356,7 @@ def decode(body: bytes, name: str) -> Manifest:
         manifest = Manifest.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "(document)"
+        where = ".".join(str(part) for part in first["loc"])[:200] or "(document)"
         raise DamagedError(f"manifest {name} cannot be read: {where}: {first['msg']}", hint=hint) from error
     if not manifest.volumes or len(manifest.guids()) < len(manifest.volumes):
         raise DamagedError(f"manifest {name} cannot be read: it has no volumes, or two of the same role", hint=hint)

@@ -104,3 +104,13 @@ def test_a_manifest_with_any_other_value_is_read_or_is_damage(key: str, value: o
 def test_any_bytes_are_a_marker_or_damage(body: bytes) -> None:
     with contextlib.suppress(DamagedError):
         Marker.parse(body, "zsnapdb.json")
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("source.server.variables", {"x" * 200_000 + "/": "on"}), ("source.position.gtids", "x" * 200_000)],
+)
+def test_the_error_about_a_damaged_manifest_stays_short_whatever_it_has(path: str, value: object) -> None:
+    with pytest.raises(DamagedError) as caught:
+        decode(_with(path, value), "m")
+    assert len(str(caught.value)) < 1000
