@@ -17,6 +17,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 
 from tests.unit.jobs.restore.test_journal import plan
+from tests.unit.mysql.test_greeting import GREETING
 from tests.unit.planning.vm.test_restored_domain import HOSTILE
 from tests.unit.support import binlog_archive, mutations, row_events, streams
 from tests.unit.support import parsers_of_hosts as hosts
@@ -31,6 +32,7 @@ from zsnapdb.errors import ZsnapdbError
 from zsnapdb.jobs.restore.journal import _FORM, Done, RestoreJournal
 from zsnapdb.model import Flavour
 from zsnapdb.mysql.binlog_events import HEADER, MAGIC
+from zsnapdb.mysql.greeting import read_greeting
 from zsnapdb.planning.repository.host_record import (
     ArchivedPosition,
     BackupRecord,
@@ -326,6 +328,10 @@ def _of_hosts() -> Iterator[ForeignParser]:
     yield ForeignParser("journal of a restore", _documents(_FORM.dump_json(restore)), hosts.restore_journal)
     answers = (b'{"return": 3}', b'{"return": "frozen"}', b'{"return": [{"mountpoint": "/"}]}')
     yield ForeignParser("answer of a guest agent", _documents(*answers), hosts.guest_agent)
+    greetings = (GREETING, b"\x17\0\0\0\xff\x6a\x04Host is not allowed")
+    yield ForeignParser(
+        "greeting of a server", st.one_of(*map(mutations.spoiled, greetings)), lambda body, _: read_greeting(body)
+    )
     yield ForeignParser("domain in a manifest", _lines(MACHINE, HOSTILE), hosts.stored_domain)
     yield ForeignParser("origin of a copy", _documents(clone_origin().encode().encode()), hosts.origin)
     yield ForeignParser("properties of a clone", _lines(_clone_properties()), hosts.clone)

@@ -23,7 +23,7 @@ WaitFor = Annotated[
     typer.Option(
         "--wait-for",
         metavar="WHAT",
-        help="When a started machine is ready: started, agent (the agent inside answers), or serial:TEXT (its serial"
-        " line prints TEXT).",
+        help="When a started machine is ready: started, agent (the agent inside answers), serial:TEXT (its serial"
+        " line prints TEXT), or server:PORT (a MySQL or MariaDB server greets on this TCP port).",
     ),
 ]

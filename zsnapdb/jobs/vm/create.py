@@ -112,6 +112,8 @@ def plan(settings: Settings, wanted: MachinesRequest) -> MachinesPlan:
 
 def _plan(settings: Settings, hypervisor: Hypervisor, wanted: MachinesRequest) -> MachinesPlan:
     names = request.names(wanted.template, wanted.count)
+    if wanted.starts:
+        readiness.refuse_unreachable(wanted.marker, _chosen_network(settings, wanted.network).words)
     origin = origins.find(settings, hypervisor, wanted.source)
     known = catalogue.machines(settings)
     domains = hypervisor.domains()

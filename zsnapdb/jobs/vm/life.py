@@ -54,6 +54,7 @@ def start(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
     with locks.on_machine(name), connected(settings.vms.uri) as hypervisor:
         machine = ready_machine(settings, name)
         _refuse_unfinished(machine)
+        readiness.refuse_unreachable(shows, machine.network)
         _start(settings, hypervisor, machine, shows)
         return catalogue.seen(hypervisor, machine)
 
@@ -129,6 +130,8 @@ def reset(settings: Settings, name: str, shows: ReadyMarker) -> SeenMachine:
         machine = ready_machine(settings, name)
         ran = _domain(hypervisor, machine) is MachineState.RUNNING
         _refuse_for_reset(machine)
+        if ran:
+            readiness.refuse_unreachable(shows, machine.network)
         mark = properties.machine_mark(name)
         datasets.set_properties(machine.anchor, {properties.PHASE_PROPERTY: MachinePhase.CHANGING})
         hypervisor.power_off(machine.uuid)

@@ -1,19 +1,25 @@
-"""Waits until a started machine is ready: it runs, its agent answers, or its serial line prints a text."""
+"""Waits until a started machine is ready: it runs, its agent or its server answers, or its serial line says so."""
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from zsnapdb.errors import CommandTimeout, ConsistencyError, UsageError
+from zsnapdb.errors import CommandTimeout, ConsistencyError, PreflightError, UsageError
+from zsnapdb.mysql.greeting import greeting_of
 from zsnapdb.patterns import printable
-from zsnapdb.vm.hypervisor import Hypervisor, MachineState
+from zsnapdb.vm.hypervisor import ISOLATED_NETWORK, Hypervisor, MachineState
 
 _POLL_SECONDS = 0.2
 _READ_BYTES = 1 << 20
 _TAIL_LINES = 5
+_SERVER_PORT = 3306
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
+_GREETING_SECONDS = 5.0
+"""How long one address is waited for; a server greets at once (MySQL's connect_timeout is about the client)."""
 
 
 class ReadyKind(StrEnum):
@@ -22,27 +28,50 @@ class ReadyKind(StrEnum):
     STARTED = "started"
     AGENT = "agent"
     SERIAL = "serial"
+    SERVER = "server"
 
 
 @dataclass(frozen=True)
 class ReadyMarker:
-    """What shows that a machine is ready; `text` is what its serial line prints."""
+    """What shows that a machine is ready.
+
+    `text` is what its serial line prints, `port` the TCP port on which a MySQL or MariaDB server greets.
+    """
 
     kind: ReadyKind = ReadyKind.STARTED
     text: str = ""
+    port: int = 0
 
     @property
     def words(self) -> str:
         """The marker as the command line takes it."""
-        return f"{self.kind}:{self.text}" if self.kind is ReadyKind.SERIAL else str(self.kind)
+        details = {ReadyKind.SERIAL: f":{self.text}", ReadyKind.SERVER: f":{self.port}"}
+        return f"{self.kind}{details.get(self.kind, '')}"
 
 
 def marker(text: str) -> ReadyMarker:
-    """Return the marker that `started`, `agent` or `serial:TEXT` names. UsageError for anything else."""
-    kind, _, words = text.partition(":")
-    if kind not in set(ReadyKind) or (kind == ReadyKind.SERIAL) != bool(words):
-        raise UsageError(f"{text!r} does not say what to wait for", hint="give started, agent or serial:TEXT")
+    """Return the marker that `started`, `agent`, `serial:TEXT` or `server[:PORT]` names. UsageError for anything else.
+
+    The port of a server is 3306 if none is given.
+    """
+    kind, separator, words = text.partition(":")
+    if kind == ReadyKind.SERVER and (not separator or _PORT.fullmatch(words)) and int(words or _SERVER_PORT) < 1 << 16:
+        return ReadyMarker(ReadyKind.SERVER, port=int(words or _SERVER_PORT))
+    if kind not in set(ReadyKind) - {ReadyKind.SERVER} or (kind == ReadyKind.SERIAL) != bool(words):
+        raise UsageError(
+            f"{text!r} does not say what to wait for", hint="give started, agent, serial:TEXT or server:PORT"
+        )
     return ReadyMarker(ReadyKind(kind), words)
+
+
+def refuse_unreachable(shows: ReadyMarker, network: str) -> None:
+    """Raise PreflightError if a server is waited for on a network on which this host has no address."""
+    if shows.kind is ReadyKind.SERVER and network == f"network {ISOLATED_NETWORK}":
+        raise PreflightError(
+            f"a server is waited for (--wait-for {shows.words}), and this host has no address on the network"
+            f" {ISOLATED_NETWORK}",
+            hint="name another network (--network), or wait for the agent or the serial line",
+        )
 
 
 def wait(hypervisor: Hypervisor, name: str, uuid: str, shows: ReadyMarker, log: Path, patience: float) -> None:
@@ -61,12 +90,18 @@ def wait(hypervisor: Hypervisor, name: str, uuid: str, shows: ReadyMarker, log: 
                 hint=f"see the log of QEMU, usually /var/log/libvirt/qemu/{name}.log",
             )
         if time.monotonic() >= deadline:
+            asked = f" {_asked(hypervisor, uuid)}." if shows.kind is ReadyKind.SERVER else ""
             raise CommandTimeout(
-                f"the virtual machine {name} did not show {shows.words} within {patience:g} s."
+                f"the virtual machine {name} did not show {shows.words} within {patience:g} s.{asked}"
                 f" Its serial line: {_tail(log)}",
                 hint="raise vms.start_timeout, or wait for something else with --wait-for",
             )
         time.sleep(_POLL_SECONDS)
+
+
+def _asked(hypervisor: Hypervisor, uuid: str) -> str:
+    addresses = ", ".join(printable(address) for address in hypervisor.addresses(uuid))
+    return f"No server greeted at {addresses}" if addresses else "libvirt knows no address of it (is there an agent?)"
 
 
 def _is_ready(hypervisor: Hypervisor, uuid: str, shows: ReadyMarker, log: Path) -> bool:
@@ -74,6 +109,8 @@ def _is_ready(hypervisor: Hypervisor, uuid: str, shows: ReadyMarker, log: Path) 
         return hypervisor.agent_answers(uuid)
     if shows.kind is ReadyKind.SERIAL:
         return shows.text in _printed(log)
+    if shows.kind is ReadyKind.SERVER:
+        return any(greeting_of(address, shows.port, _GREETING_SECONDS) for address in hypervisor.addresses(uuid))
     known = hypervisor.find(uuid)
     return known is not None and known.state is MachineState.RUNNING
 

@@ -26,7 +26,7 @@ from zsnapdb.jobs.events import Silent
 from zsnapdb.jobs.vm import base, catalogue, create, life, reaper
 from zsnapdb.jobs.vm.base import BaseRequest
 from zsnapdb.jobs.vm.create import MachinesRequest
-from zsnapdb.jobs.vm.readiness import ReadyMarker
+from zsnapdb.jobs.vm.readiness import ReadyMarker, marker
 from zsnapdb.planning.clone.lease import LeaseVerdict, stamp
 from zsnapdb.planning.vm.domain import parse
 from zsnapdb.planning.vm.seed import GuestIdentity, image, seed_files
@@ -227,6 +227,13 @@ def test_a_reset_goes_back_to_the_disks_of_the_base_and_starts_what_ran(house: H
     rolled = [command[-1] for command in house.pool.commands if command[0] == "rollback"]
     assert rolled == [f"{HOME}/machines/pxc1/{target}@zsnapdb-start" for target in ("vda", "vdb")]
     assert seen.machine.phase == "ready"
+
+
+def test_waiting_for_a_server_that_this_host_cannot_reach_is_refused_before_anything_is_made(house: House) -> None:
+    before = house.state()
+    with pytest.raises(PreflightError, match="no address on the network zsnapdb-isolated"):
+        house.clone(marker=marker("server"))
+    assert house.state() == before
 
 
 def test_an_expired_machine_is_reaped_and_a_protected_one_stays(house: House) -> None:
