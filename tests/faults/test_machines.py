@@ -144,6 +144,56 @@ def test_what_a_killed_run_leaves_doctor_names_and_reap_removes(host: Guest, not
     ]
 
 
+def test_libvirt_killed_before_the_machines_run_leaves_nothing_that_reap_does_not_remove(
+    host: Guest, nothing_left: None
+) -> None:
+    running = host.spawn(["zsnapdb", *CLONE, "--count", "2"])
+    defined = "until [ -e /etc/libvirt/qemu/pxc2.xml ]; do sleep 0.05; done; kill -9 $(pidof libvirtd)"
+    host.run(["sh", "-c", defined], timeout=300).check()
+    assert running.wait(300).code != 0
+    assert halves(host) == ["pxc1", "pxc2"]
+    host.run([virtual.START]).check()
+    assert swept(host) == ["pxc1", "pxc2"]
+    assert halves(host) == []
+    assert host.run(["pidof", "qemu-system-x86_64"]).code == 1
+
+
+def test_a_pool_that_is_full_makes_no_machine_and_a_full_enough_one_is_refused_before(
+    host: Guest, nothing_left: None
+) -> None:
+    done = host.run(["sh", "-ec", FULL])
+    assert done.code == 0, done.stderr
+    try:
+        before = everything(host)
+        refused = host.run([QUICK, *CLONE, "--count", "2", "--no-start"])
+        assert (refused.code, "clones.free_floor" in refused.stderr) == (4, True)
+        failed = host.run([QUICK, *CLONE, "--count", "2", "--no-start", "--config", "/run/greedy.toml"])
+        assert (failed.code, "out of space" in failed.stderr) == (4, True)
+        assert everything(host) - before <= {f"{HOME}/machines"}
+        assert halves(host) == []
+    finally:
+        host.run(["zfs", "destroy", "tank/fill"]).check()
+
+
+FULL = """
+(cat /etc/zsnapdb/zsnapdb.toml; printf '[clones]\\nfree_floor = "0"\\n') > /run/greedy.toml
+zfs create tank/fill
+zpool sync
+zfs set refreservation=$(($(zfs get -H -p -o value available tank/fill) - 8192)) tank/fill
+"""
+
+
+def halves(guest: Guest) -> list[str]:
+    """Return the machines that `doctor` names as half made."""
+    said = guest.run([QUICK, "doctor", "main"]).stdout
+    return sorted(set(re.findall(rf"half-made virtual machine .*{HOME}/machines/([a-z0-9]+)", said)))
+
+
+def swept(guest: Guest) -> list[str]:
+    """Let `reap` remove what is half made, and return the names of the machines."""
+    return sorted(row["name"] for row in document(guest, "reap")["swept"] if row["verdict"] == "reap")
+
+
 SOURCE = """
 [instance.web.vm]
 domain = "web1"

@@ -126,5 +126,10 @@ def with_libvirt(lab: Lab) -> Iterator[Guest]:
     paths = build(lab.cache)
     with Guest.boot(replace(lab, root=paths["guest-vm"]), "none") as guest:
         shutil.copytree(paths["vm-cache"] / "libvirt", guest.out / "libvirt")
-        guest.run(["sh", "-ec", _PREPARE]).check()
+        prepare(guest)
         yield guest
+
+
+def prepare(guest: Guest) -> None:
+    """Start libvirt in the guest, after its first start or another one."""
+    guest.run(["sh", "-ec", _PREPARE]).check()
