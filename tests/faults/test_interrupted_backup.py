@@ -30,20 +30,6 @@ from .in_guest import (
 pytestmark = pytest.mark.any_server
 
 
-def test_killed_at_random_moments(guest: Guest) -> None:
-    guest.run([PYTHON, "-c", PREPARE]).check()
-    guest.run(["zsnapdb", "backup"]).check()
-    speed_up(guest)
-    known = backups(guest)
-    moments = random.Random(2).sample(range(5, 70), 3)
-    for tenths in moments:
-        command = guest.spawn(["zsnapdb", "backup"])
-        command.done.wait(tenths / 10)
-        command.signal(signal.SIGKILL)
-        command.wait(600)
-        known = check_clean_and_working(guest, known)
-
-
 def small_chunks(guest: Guest) -> None:
     """Configure chunks of 1 MiB, one after the other, four in a second.
 
@@ -95,6 +81,17 @@ def chunks(guest: Guest, backup_id: str) -> dict[str, list[str]]:
     """Return every chunk of the backup, with its tag and the time it was stored."""
     stored = json.loads(guest.run([PYTHON, "-c", STORED_WHEN]).check().stdout)
     return {key: value for key, value in stored.items() if backup_id in key}
+
+
+def test_killed_at_random_moments(used: Guest) -> None:
+    known = backups(used)
+    moments = random.Random(2).sample(range(5, 70), 3)
+    for tenths in moments:
+        command = used.spawn(["zsnapdb", "backup"])
+        command.done.wait(tenths / 10)
+        command.signal(signal.SIGKILL)
+        command.wait(600)
+        known = check_clean_and_working(used, known)
 
 
 def test_killed_in_the_midst_of_an_upload_the_next_run_goes_on_from_the_same_snapshots(used: Guest) -> None:
@@ -203,23 +200,22 @@ def test_without_room_for_the_journal_a_backup_is_made_all_the_same(used: Guest)
     check_clean_and_working(used, known)
 
 
-def test_power_cut_during_the_upload(guest: Guest) -> None:
-    if guest.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
+def test_power_cut_during_the_upload(used: Guest) -> None:
+    """The last test of this guest, whose root is in memory."""
+    if used.run(["cat", "/opt/s3/which"]).stdout.strip() == "moto":
         pytest.skip(
             "without a Go toolchain the guest's S3 server keeps its objects in memory, which a power cut takes with it"
         )
-    guest.run([PYTHON, "-c", PREPARE]).check()
-    guest.run(["zsnapdb", "backup"]).check()
-    known = backups(guest)
-    small_chunks(guest)
-    fill(guest)
+    known = backups(used)
+    fill(used)
     # The guest's own root is in memory. The journal has to be on a disk, as on a real host.
-    guest.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb/journal", "tank/journal"]).check()
-    guest.run(["zpool", "sync"]).check()
-    guest.spawn(["zsnapdb", "backup"])
-    wait_for_chunks(guest, 8)
-    begun = journal(guest)
-    guest.power_cut()
-    guest.start()
-    after = check_clean_and_working(guest, known)
+    used.run(["rm", "-rf", "/var/lib/zsnapdb/journal"]).check()
+    used.run(["zfs", "create", "-o", "mountpoint=/var/lib/zsnapdb/journal", "tank/journal"]).check()
+    used.run(["zpool", "sync"]).check()
+    used.spawn(["zsnapdb", "backup"])
+    wait_for_chunks(used, 8)
+    begun = journal(used)
+    used.power_cut()
+    used.start()
+    after = check_clean_and_working(used, known)
     assert begun in after
