@@ -53,16 +53,18 @@ def run(
     outcomes = [Outcome(flavour) for flavour in flavours]
     ends = _Ends()
     # Threads that are no daemons would keep an interrupted process alive until the campaign's own end.
-    for outcome in outcomes:
-        words = (lab, name, outcome, arguments, timeout, keep, ends)
-        threading.Thread(target=_run_one, args=words, daemon=True).start()
+    begun: list[Outcome] = []
     try:
+        for outcome in outcomes:
+            begun.append(outcome)
+            words = (lab, name, outcome, arguments, timeout, keep, ends)
+            threading.Thread(target=_run_one, args=words, daemon=True).start()
         for outcome in outcomes:
             # Not Thread.join: before Python 3.13 an interrupted one takes its thread for ended.
             outcome.is_final.wait()
     except BaseException:
         ends.end()
-        for outcome in outcomes:
+        for outcome in begun:
             outcome.is_final.wait(_PATIENCE)
         raise
     return outcomes
