@@ -58,7 +58,7 @@ def test_an_interrupt_ends_and_closes_the_guests_of_a_campaign(monkeypatch: pyte
     monkeypatch.setattr(Guest, "boot", lambda *_, **__: guest)
     with pytest.raises(KeyboardInterrupt):
         campaign.run(LAB, "points", ["mysql"], [], timeout=60)
-    assert (guest.killed.is_set(), guest.closed.is_set()) == (True, True)
+    assert (guest.killed.wait(60), guest.closed.wait(60)) == (True, True)
 
 
 @pytest.mark.usefixtures("interrupts")
@@ -66,16 +66,19 @@ def test_an_interrupt_ends_a_campaign_that_runs_on_the_host(monkeypatch: pytest.
     (tmp_path / "slow.py").write_text("import time\n\nON_HOST = True\n\nprint('up', flush=True)\ntime.sleep(600)\n")
     monkeypatch.setattr(campaign, "FOLDER", tmp_path)
     codes: list[int] = []
+    ended = threading.Event()
     on_host = campaign._on_host
 
     def noted(*words: Any) -> int:
         codes.append(on_host(*words))
+        ended.set()
         return codes[-1]
 
     monkeypatch.setattr(campaign, "_on_host", noted)
     monkeypatch.setattr(campaign, "_Lines", lambda _: lambda *_: interrupt())
     with pytest.raises(KeyboardInterrupt):
         campaign.run(LAB, "slow", ["mysql"], [], timeout=300)
+    assert ended.wait(60)
     assert codes == [-signal.SIGKILL]
 
 
